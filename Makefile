@@ -55,6 +55,8 @@ lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	$(XTASK) words
 	$(XTASK) circles
 	$(XTASK) links
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory page-web-check; \
+	else echo "lint: page/dist not compared with page/web: npm isn't there"; fi
 
 .PHONY: generate
 generate: ## write every generated file anew

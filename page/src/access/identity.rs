@@ -1,0 +1,123 @@
+//! Tokens and the identities that the API server gives them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::SubjectAccessReviewSpec,
+};
+use kube::{Api, Client, api::PostParams};
+use sha2::{Digest as _, Sha256};
+
+use super::error::AccessError;
+
+/// The longest token that is sent to the API server.
+const TOKEN_BYTES: usize = 16 << 10;
+/// The time for which an answer about a token counts.
+const KEPT: Duration = Duration::from_secs(10);
+/// Answers that are kept at most.
+const ANSWERS: usize = 2_048;
+
+/// A user as the API server knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    /// Its name.
+    pub user: String,
+    uid: Option<String>,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl From<UserInfo> for Identity {
+    fn from(user: UserInfo) -> Self {
+        Self {
+            user: user.username.unwrap_or_default(),
+            uid: user.uid,
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+        }
+    }
+}
+
+impl Identity {
+    /// A review's spec about this user, without what is asked for.
+    #[must_use]
+    pub fn subject(&self) -> SubjectAccessReviewSpec {
+        SubjectAccessReviewSpec {
+            user: Some(self.user.clone()),
+            uid: self.uid.clone(),
+            groups: Some(self.groups.clone()),
+            extra: Some(self.extra.clone()),
+            ..SubjectAccessReviewSpec::default()
+        }
+    }
+}
+
+type Digest = [u8; 32];
+
+/// Tokens to identities. A token itself is never kept, only its digest.
+pub struct Tokens {
+    client: Client,
+    audiences: Vec<String>,
+    answers: Mutex<BTreeMap<Digest, (Instant, Option<Arc<Identity>>)>>,
+}
+
+impl Tokens {
+    /// Reviews tokens for one of `audiences`.
+    #[must_use]
+    pub fn new(client: Client, audiences: Vec<String>) -> Self {
+        Self { client, audiences, answers: Mutex::default() }
+    }
+
+    /// The identity of a token at `now`.
+    ///
+    /// # Errors
+    /// [`AccessError::Unauthenticated`] if the API server doesn't accept it, [`AccessError::Unavailable`] if it can't be
+    /// asked.
+    pub async fn identify(&self, token: &str, now: Instant) -> Result<Arc<Identity>, AccessError> {
+        if token.is_empty() || token.len() > TOKEN_BYTES {
+            return Err(AccessError::Unauthenticated);
+        }
+        let digest: Digest = Sha256::digest(token.as_bytes()).into();
+        if let Some(known) = self.known(&digest, now) {
+            return known.ok_or(AccessError::Unauthenticated);
+        }
+        let found = self.review(token).await?;
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= ANSWERS {
+            answers.retain(|_, (read, _)| now.saturating_duration_since(*read) < KEPT);
+        }
+        if answers.len() < ANSWERS {
+            answers.insert(digest, (now, found.clone()));
+        }
+        drop(answers);
+        found.ok_or(AccessError::Unauthenticated)
+    }
+
+    fn known(&self, digest: &Digest, now: Instant) -> Option<Option<Arc<Identity>>> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (read, answer) = answers.get(digest)?;
+        (now.saturating_duration_since(*read) < KEPT).then(|| answer.clone())
+    }
+
+    async fn review(&self, token: &str) -> Result<Option<Arc<Identity>>, AccessError> {
+        let api: Api<TokenReview> = Api::all(self.client.clone());
+        let asked = TokenReview {
+            spec: TokenReviewSpec { audiences: Some(self.audiences.clone()), token: token.to_owned() },
+            ..TokenReview::default()
+        };
+        let answer = api.create(&PostParams::default(), &asked).await.map_err(AccessError::unavailable)?;
+        let status = answer.status.unwrap_or_default();
+        // An authenticator that knows no audiences names none: its tokens are for the API server.
+        let named = status.audiences.unwrap_or_default();
+        let is_for_us = named.iter().any(|audience| self.audiences.contains(audience));
+        if status.authenticated != Some(true) || !is_for_us {
+            return Ok(None);
+        }
+        Ok(status.user.map(|user| Arc::new(Identity::from(user))))
+    }
+}

@@ -1,0 +1,15 @@
+//! The reader of a request: identity by TokenReview, scope by SubjectAccessReview, both by the API server.
+//!
+//! ```text
+//!  token ──identity (cached 10 s)──▶ Identity ──reviewer (granted 10 s, refused 60 s)──▶ Scope
+//! ```
+
+pub mod error;
+pub mod identity;
+pub mod reviewer;
+pub mod scope;
+
+pub use error::AccessError;
+pub use identity::Identity;
+pub use reviewer::Reviewer;
+pub use scope::Scope;

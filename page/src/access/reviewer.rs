@@ -1,0 +1,144 @@
+//! Identities to scopes, by SubjectAccessReviews on rights that exist already.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use croft_runtime::clock::Clock;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview};
+use kube::{Api, Client, api::PostParams};
+use tokio::sync::Semaphore;
+
+use super::{
+    error::AccessError,
+    identity::{Identity, Tokens},
+    scope::Scope,
+};
+use crate::model::facts::Model;
+
+/// The time for which a granted right counts.
+const GRANTED: Duration = Duration::from_secs(10);
+/// The time for which a refused right counts.
+const REFUSED: Duration = Duration::from_secs(60);
+/// Readers whose rights are kept at most.
+const READERS: usize = 512;
+/// Reviews in flight at once: those of one reader, and all.
+const REVIEWS_OF_READER: usize = 8;
+const REVIEWS: usize = 16;
+
+/// A right on a resource, in all namespaces or in one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    group: &'static str,
+    resource: &'static str,
+    namespace: String,
+}
+
+/// An operator's rights: together they show what the page shows.
+const OPERATOR: [(&str, &str); 3] = [("", "pods"), ("", "nodes"), ("croft.dev", "tenants")];
+
+#[derive(Default)]
+struct Reader {
+    rights: BTreeMap<Right, (Instant, bool)>,
+}
+
+/// Tokens to scopes.
+pub struct Reviewer {
+    client: Client,
+    tokens: Tokens,
+    clock: Arc<dyn Clock>,
+    readers: Mutex<BTreeMap<Arc<Identity>, Reader>>,
+    reviews: Semaphore,
+}
+
+impl Reviewer {
+    /// Asks the API server of `client`. Tokens are for one of `audiences`.
+    #[must_use]
+    pub fn new(client: Client, audiences: Vec<String>, clock: Arc<dyn Clock>) -> Self {
+        let tokens = Tokens::new(client.clone(), audiences);
+        Self { client, tokens, clock, readers: Mutex::default(), reviews: Semaphore::new(REVIEWS) }
+    }
+
+    /// The identity and the scope of a token.
+    ///
+    /// # Errors
+    /// If the token isn't accepted, its user may see nothing, or the API server can't be asked.
+    pub async fn scope(&self, token: &str, model: &Model) -> Result<(Arc<Identity>, Scope), AccessError> {
+        let identity = self.tokens.identify(token, self.clock.monotonic()).await?;
+        let scope = self.scope_of(&identity, model).await?;
+        if scope.is_any() {
+            Ok((identity, scope))
+        } else {
+            Err(AccessError::Forbidden(identity.user.clone()))
+        }
+    }
+
+    async fn scope_of(&self, identity: &Arc<Identity>, model: &Model) -> Result<Scope, AccessError> {
+        let in_all = |(group, resource)| Right { group, resource, namespace: String::new() };
+        let mut everything = true;
+        for right in OPERATOR.map(in_all) {
+            everything = everything && self.may(identity, right).await?;
+        }
+        if everything {
+            return Ok(Scope::All);
+        }
+        let every_namespace = self.may(identity, in_all(("", "pods"))).await?;
+        let asked = stream::iter(model.owners.keys().cloned()).map(|namespace| async move {
+            let right = Right { group: "", resource: "pods", namespace: namespace.clone() };
+            let may = every_namespace || self.may(identity, right).await?;
+            Ok::<_, AccessError>(may.then_some(namespace))
+        });
+        let namespaces = asked.buffer_unordered(REVIEWS_OF_READER).try_filter_map(async |found| Ok(found));
+        Ok(Scope::Namespaces(namespaces.try_collect::<BTreeSet<String>>().await?))
+    }
+
+    /// True if a reader may list a resource.
+    async fn may(&self, identity: &Arc<Identity>, right: Right) -> Result<bool, AccessError> {
+        let now = self.clock.monotonic();
+        if let Some(known) = self.known(identity, &right, now) {
+            return Ok(known);
+        }
+        let Ok(_permit) = self.reviews.acquire().await else { return Err(AccessError::Unavailable) };
+        let mut spec = identity.subject();
+        spec.resource_attributes = Some(ResourceAttributes {
+            verb: Some("list".to_owned()),
+            group: Some(right.group.to_owned()),
+            resource: Some(right.resource.to_owned()),
+            namespace: Some(right.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            ..ResourceAttributes::default()
+        });
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let asked = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = api.create(&PostParams::default(), &asked).await.map_err(AccessError::unavailable)?;
+        let may = answer.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+        self.remember(identity, right, now, may);
+        Ok(may)
+    }
+
+    fn known(&self, identity: &Arc<Identity>, right: &Right, now: Instant) -> Option<bool> {
+        let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (read, may) = readers.get(identity)?.rights.get(right)?;
+        is_fresh(*read, *may, now).then_some(*may)
+    }
+
+    fn remember(&self, identity: &Arc<Identity>, right: Right, now: Instant, may: bool) {
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.len() >= READERS && !readers.contains_key(identity) {
+            for reader in readers.values_mut() {
+                reader.rights.retain(|_, (read, may)| is_fresh(*read, *may, now));
+            }
+            readers.retain(|_, reader| !reader.rights.is_empty());
+            if readers.len() >= READERS {
+                return;
+            }
+        }
+        readers.entry(identity.clone()).or_default().rights.insert(right, (now, may));
+    }
+}
+
+fn is_fresh(read: Instant, may: bool, now: Instant) -> bool {
+    now.saturating_duration_since(read) < if may { GRANTED } else { REFUSED }
+}

@@ -1,0 +1,93 @@
+//! The part of the cluster that a reader may see.
+
+use std::collections::BTreeSet;
+
+use crate::model::facts::Model;
+
+/// The namespaces that a reader may see, or everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// An operator: everything.
+    All,
+    /// The pods of these namespaces, each of which belongs to a tenant.
+    Namespaces(BTreeSet<String>),
+}
+
+impl Scope {
+    /// True for an operator.
+    #[must_use]
+    pub const fn is_operator(&self) -> bool {
+        matches!(self, Self::All)
+    }
+
+    /// True if the reader may see anything.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(namespaces) => !namespaces.is_empty(),
+        }
+    }
+
+    /// True if the reader may see the pods of a namespace.
+    #[must_use]
+    pub fn sees_namespace(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(namespaces) => namespaces.contains(namespace),
+        }
+    }
+
+    /// True if the reader may see a pod, given as `namespace/name`.
+    #[must_use]
+    pub fn sees_pod(&self, pod: &str) -> bool {
+        pod.split_once('/').is_some_and(|(namespace, _)| self.sees_namespace(namespace))
+    }
+
+    /// True if the reader may see a tenant: pods of one of its namespaces at least.
+    #[must_use]
+    pub fn sees_tenant(&self, model: &Model, tenant: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(mine) => model
+                .tenants
+                .get(tenant)
+                .is_some_and(|facts| facts.namespaces.iter().any(|one| mine.contains(one))),
+        }
+    }
+
+    /// True if the reader may see the pods of each namespace of a tenant.
+    #[must_use]
+    pub fn sees_whole_tenant(&self, model: &Model, tenant: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(mine) => model.tenants.get(tenant).is_some_and(|facts| {
+                !facts.namespaces.is_empty() && facts.namespaces.iter().all(|one| mine.contains(one))
+            }),
+        }
+    }
+
+    /// True if the reader may see a pool: a tenant that uses it.
+    #[must_use]
+    pub fn sees_pool(&self, model: &Model, pool: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(_) => model
+                .pools
+                .get(pool)
+                .is_some_and(|facts| facts.tenants.iter().any(|one| self.sees_tenant(model, one))),
+        }
+    }
+
+    /// True if the reader may see the pods of every tenant that uses a pool.
+    #[must_use]
+    pub fn sees_whole_pool(&self, model: &Model, pool: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespaces(_) => model.pools.get(pool).is_some_and(|facts| {
+                !facts.tenants.is_empty()
+                    && facts.tenants.iter().all(|one| self.sees_whole_tenant(model, one))
+            }),
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The decision log and the ledger, from the ConfigMaps that hold them. A slot that changed is decoded, and no other.
+
+use std::collections::BTreeMap;
+
+use croft_record::{
+    SEGMENT_KEY,
+    entry::{Entry, EntryKind},
+    ledger::{
+        book::Line,
+        closed::{LEDGER_SLOTS, Ledger},
+        record::statement,
+    },
+    record::Record,
+    writer::{LEDGER_PREFIX, SLOTS, slot_name},
+};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+
+/// A line is read once a minute at most.
+const STATEMENT_MILLIS: i64 = 60_000;
+
+/// Why a pod stayed pending when it was last recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastPending {
+    /// Milliseconds since 1970.
+    pub at: i64,
+    /// The reason.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// The log, kept up to date slot by slot.
+#[derive(Default)]
+pub struct Log {
+    record: Record,
+    ledger: Ledger,
+    /// Numbers and times of the entries of each slot: the first and the last.
+    slots: BTreeMap<String, ((u64, i64), (u64, i64))>,
+    ledger_slots: BTreeMap<usize, Vec<u8>>,
+    pending: BTreeMap<String, LastPending>,
+    blocked: BTreeMap<String, i64>,
+    month: Option<(i64, i64, Vec<Line>)>,
+}
+
+impl Log {
+    /// The entries in order.
+    #[must_use]
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// The closed hours and days.
+    #[must_use]
+    pub const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Why a pod stayed pending when it was last recorded.
+    #[must_use]
+    pub fn pending(&self, pod: &str) -> Option<&LastPending> {
+        self.pending.get(pod)
+    }
+
+    /// The time at which an eviction from the node was last refused, in milliseconds since 1970.
+    #[must_use]
+    pub fn blocked(&self, node: &str) -> Option<i64> {
+        self.blocked.get(node).copied()
+    }
+
+    /// Takes in a slot as it is now.
+    pub fn observe(&mut self, slot: &ConfigMap) {
+        let name = slot.name_any();
+        let bytes = slot.binary_data.as_ref().and_then(|data| data.get(SEGMENT_KEY));
+        let bytes = bytes.map(|bytes| bytes.0.as_slice()).unwrap_or_default();
+        if name.starts_with(LEDGER_PREFIX) {
+            let mut slots = SLOTS..SLOTS + LEDGER_SLOTS;
+            let Some(number) = slots.find(|number| slot_name(*number) == name) else { return };
+            self.ledger_slots.insert(number, bytes.to_vec());
+            let slots = self.ledger_slots.iter().map(|(number, bytes)| (*number, bytes.as_slice()));
+            self.ledger = Ledger::read(slots);
+            self.month = None;
+            return;
+        }
+        let read = Record::read([(name.as_str(), bytes)]);
+        if !read.damaged.is_empty() {
+            tracing::warn!(slot = name, "a slot of the decision log is damaged: entries are missing");
+        }
+        self.replace(&name, read.entries);
+    }
+
+    /// Puts `entries` in the place of those that the slot held.
+    fn replace(&mut self, name: &str, entries: Vec<Entry>) {
+        let key = |entry: &Entry| (entry.sequence, entry.at);
+        let Some((first, last)) = entries.first().map(key).zip(entries.last().map(key)) else { return };
+        if let Some((from, to)) = self.slots.insert(name.to_owned(), (first, last)) {
+            self.record.entries.retain(|entry| !(from..=to).contains(&key(entry)));
+        }
+        for entry in &entries {
+            self.index(entry);
+        }
+        self.record.entries.extend(entries);
+        self.record.entries.sort_by_key(key);
+        self.record.entries.dedup_by_key(|entry| (entry.sequence, entry.at));
+    }
+
+    fn index(&mut self, entry: &Entry) {
+        match entry.kind {
+            EntryKind::Pending => {
+                for pod in &entry.pods {
+                    let (at, reason, message) = (entry.at, entry.reason.clone(), entry.message.clone());
+                    if self.pending.get(pod).is_none_or(|known| known.at <= at) {
+                        self.pending.insert(pod.clone(), LastPending { at, reason, message });
+                    }
+                }
+            }
+            EntryKind::Bound => {
+                for pod in &entry.pods {
+                    self.pending.remove(pod);
+                }
+            }
+            EntryKind::EvictionBlocked if !entry.node.is_empty() => {
+                self.blocked.insert(entry.node.clone(), entry.at);
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets pods and nodes that are no longer there, so that memory is bounded by the cluster.
+    pub fn retain(&mut self, has_pod: impl Fn(&str) -> bool, has_node: impl Fn(&str) -> bool) {
+        self.pending.retain(|pod, _| has_pod(pod));
+        self.blocked.retain(|node, _| has_node(node));
+    }
+
+    /// The lines from `from` up to `to`.
+    #[must_use]
+    pub fn lines(&self, from: i64, to: i64) -> Vec<Line> {
+        statement(&self.record, &self.ledger, from, to)
+    }
+
+    /// The lines since `from`, as they were at most a minute before `now`; None if they have to be read again.
+    #[must_use]
+    pub fn month(&self, from: i64, now: i64) -> Option<&[Line]> {
+        let (begin, read, lines) = self.month.as_ref()?;
+        (*begin == from && now.saturating_sub(*read) < STATEMENT_MILLIS).then_some(lines.as_slice())
+    }
+
+    /// Reads the lines since `from`, for [`Self::month`].
+    pub fn read_month(&mut self, from: i64, now: i64) {
+        self.month = Some((from, now, self.lines(from, now)));
+    }
+
+    /// The first time that the log or the ledger knows, in milliseconds since 1970.
+    #[must_use]
+    pub fn begins(&self) -> Option<i64> {
+        [self.record.begins(), self.ledger.begins()].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    fn entry(sequence: u64, kind: EntryKind, pod: &str) -> Entry {
+        Entry {
+            sequence,
+            pods: vec![pod.to_owned()],
+            reason: "PoolLimit".to_owned(),
+            ..Entry::new(1_000, kind)
+        }
+    }
+
+    fn slot(name: &str, entries: Vec<Entry>) -> ConfigMap {
+        let bytes = Record { entries, damaged: Vec::new() }.to_bytes();
+        ConfigMap {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            binary_data: Some(BTreeMap::from([(SEGMENT_KEY.to_owned(), ByteString(bytes))])),
+            ..ConfigMap::default()
+        }
+    }
+
+    fn numbers(log: &Log) -> Vec<u64> {
+        log.record().entries.iter().map(|entry| entry.sequence).collect()
+    }
+
+    #[test]
+    fn a_slot_that_grows_or_is_overwritten_replaces_its_own_entries_alone() {
+        let mut log = Log::default();
+        log.observe(&slot("croft-record-01", vec![entry(3, EntryKind::Pending, "n/p")]));
+        log.observe(&slot(
+            "croft-record-00",
+            vec![entry(1, EntryKind::Lead, ""), entry(2, EntryKind::Plan, "")],
+        ));
+        assert_eq!(numbers(&log), [1, 2, 3]);
+        let grown = vec![entry(3, EntryKind::Pending, "n/p"), entry(4, EntryKind::Pending, "n/q")];
+        log.observe(&slot("croft-record-01", grown));
+        assert_eq!(numbers(&log), [1, 2, 3, 4]);
+        log.observe(&slot("croft-record-00", vec![entry(5, EntryKind::Bound, "n/p")]));
+        assert_eq!(numbers(&log), [3, 4, 5]);
+        assert!(log.pending("n/p").is_none(), "it was bound");
+        assert_eq!(log.pending("n/q").unwrap().reason, "PoolLimit");
+    }
+}

@@ -1,0 +1,284 @@
+//! The views as JSON. Each handler takes a [`Reader`], so that there is no view without a scope.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, Query, Request, State as Shared},
+};
+use croft_cli::inspect::{self, WhatIf};
+use croft_record::{
+    entry::Entry,
+    ledger::book::{HOUR_MILLIS, hour_of},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    error::ApiError,
+    page::Page,
+    reader::{Reader, read_body},
+};
+use crate::{
+    access::Scope,
+    model::facts::Model,
+    views::{
+        bill::{self, Bill, Statement},
+        entries::{self, Selection},
+        node::{self, NodeDetail},
+        overview::{self, Overview},
+        past::{self, Past},
+        pod::{self, PodDetail},
+        pool::{self, PoolView},
+        tenant::{self, TenantView},
+        what_if,
+    },
+};
+
+/// Bytes of a manifest.
+const MANIFEST_BYTES: usize = 256 << 10;
+/// Scheduling runs of an answer.
+const PLANS: usize = 50;
+/// Entries of an answer.
+const ENTRIES: usize = 1_000;
+/// The longest time of a statement: a year and a month.
+const STATEMENT_MILLIS: i64 = 400 * 24 * HOUR_MILLIS;
+
+type Answer<T> = Result<Json<T>, ApiError>;
+
+/// All tenants and pools.
+///
+/// # Errors
+/// None of its own.
+pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Overview> {
+    Ok(Json(overview::view(&reader.model, &page.state.log(), &reader.scope, page.now())))
+}
+
+/// A time.
+#[derive(Deserialize)]
+pub struct At {
+    at: i64,
+}
+
+/// The cluster at a time.
+///
+/// # Errors
+/// If too much is computed already.
+pub async fn at(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Query(At { at }): Query<At>,
+) -> Answer<Past> {
+    let state = page.state.clone();
+    page.compute(move || past::view(&reader.model, &state.log(), &reader.scope, at)).await.map(Json)
+}
+
+/// One tenant.
+///
+/// # Errors
+/// If there is no such tenant that the reader may see.
+pub async fn tenant(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<TenantView> {
+    let missing = || ApiError::Missing(format!("Tenant {name}"));
+    if !reader.scope.sees_tenant(&reader.model, &name) || !reader.model.tenants.contains_key(&name) {
+        return Err(missing());
+    }
+    let bill = bill_of(&page, &reader, &name).await?;
+    tenant::view(&reader.model, &reader.scope, &name, bill).map(Json).ok_or_else(missing)
+}
+
+async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill, ApiError> {
+    let now = page.now();
+    let from = bill::month_of(now);
+    let read = |page: &Page| {
+        let log = page.state.log();
+        let lines = log.month(from, now)?;
+        let begins = log.begins();
+        Some(Bill { from, to: now, begins, ..Bill::new(&reader.model, &reader.scope, tenant, lines) })
+    };
+    if let Some(bill) = read(page) {
+        return Ok(bill);
+    }
+    let state = page.state.clone();
+    page.compute(move || {
+        let is_read = state.log().month(from, now).is_some();
+        if !is_read {
+            state.change_log(|log| log.read_month(from, now));
+        }
+    })
+    .await?;
+    Ok(read(page).unwrap_or_default())
+}
+
+/// One pool.
+///
+/// # Errors
+/// If there is no such pool that the reader may see.
+pub async fn pool(reader: Reader, Path(name): Path<String>) -> Answer<PoolView> {
+    let found = pool::view(&reader.model, &reader.scope, &name);
+    found.map(Json).ok_or_else(|| ApiError::Missing(format!("TenantPool {name}")))
+}
+
+/// One node.
+///
+/// # Errors
+/// If there is no such node that the reader may see.
+pub async fn node(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<NodeDetail> {
+    let found = node::view(&reader.model, &page.state.log(), &reader.scope, &name);
+    found.map(Json).ok_or_else(|| ApiError::Missing(format!("node {name}")))
+}
+
+/// One pod. Of a pending pod also its place in a plan that is made now.
+///
+/// # Errors
+/// If there is no such pod that the reader may see.
+pub async fn pod(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Answer<PodDetail> {
+    let found = pod::view(&reader.model, &page.state.log(), &reader.scope, &namespace, &name);
+    let mut detail = found.ok_or_else(|| ApiError::Missing(format!("pod {namespace}/{name}")))?;
+    if detail.pod.as_ref().is_some_and(|pod| pod.node.is_none()) {
+        let state = page.state.clone();
+        let Reader { scope, model, .. } = reader;
+        let outlook = page.compute(move || {
+            let part = part_of(&state.cluster().input, &model, &scope);
+            inspect::outlook(&part, &namespace, &name)
+        });
+        detail.outlook = match outlook.await {
+            Ok(Ok(outlook)) => Some(outlook),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the place of a pending pod can't be computed");
+                None
+            }
+            Err(_) => None,
+        };
+    }
+    Ok(Json(detail))
+}
+
+fn part_of(input: &croft_manifest::Input, model: &Model, scope: &Scope) -> croft_manifest::Input {
+    what_if::part_of(input, model, scope)
+}
+
+/// The last scheduling runs.
+///
+/// # Errors
+/// [`ApiError::OperatorOnly`].
+pub async fn plans(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Vec<Entry>> {
+    if !reader.scope.is_operator() {
+        return Err(ApiError::OperatorOnly("scheduling runs"));
+    }
+    Ok(Json(entries::plans(&page.state.log(), PLANS)))
+}
+
+/// Which entries.
+#[derive(Deserialize)]
+pub struct HistoryQuery {
+    tenant: Option<String>,
+    from: Option<i64>,
+    to: Option<i64>,
+    limit: Option<usize>,
+}
+
+/// Entries of the log.
+#[derive(Serialize)]
+pub struct History {
+    /// Since when there are decisions in the log.
+    begins: Option<i64>,
+    /// The entries, the newest first.
+    entries: Vec<Entry>,
+}
+
+/// Entries of the log.
+///
+/// # Errors
+/// If the tenant isn't one that the reader may see.
+pub async fn history(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Query(query): Query<HistoryQuery>,
+) -> Answer<History> {
+    let HistoryQuery { tenant, from, to, limit } = query;
+    if let Some(tenant) = tenant.as_ref().filter(|tenant| !reader.scope.sees_tenant(&reader.model, tenant)) {
+        return Err(ApiError::Missing(format!("Tenant {tenant}")));
+    }
+    let selection = Selection {
+        tenant,
+        from: from.unwrap_or(i64::MIN),
+        to: to.unwrap_or(i64::MAX),
+        limit: limit.unwrap_or(ENTRIES).min(ENTRIES),
+    };
+    let log = page.state.log();
+    let entries = entries::select(&log, &reader.model, &reader.scope, &selection);
+    Ok(Json(History { begins: log.begins(), entries }))
+}
+
+/// From one time to another.
+#[derive(Deserialize)]
+pub struct CostQuery {
+    from: i64,
+    to: Option<i64>,
+}
+
+/// Lines of the ledger.
+///
+/// # Errors
+/// If the time is wrong, or too much is computed already.
+pub async fn cost(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Query(CostQuery { from, to }): Query<CostQuery>,
+) -> Answer<Statement> {
+    let now = page.now();
+    let to = to.unwrap_or(now).min(now);
+    if from > to || to.saturating_sub(from) > STATEMENT_MILLIS {
+        return Err(ApiError::Invalid("from must be before to, by 400 days at most".to_owned()));
+    }
+    let (from, state) = (hour_of(from), page.state.clone());
+    let Reader { scope, model, .. } = reader;
+    let statement = page.compute(move || {
+        let log = state.log();
+        let mut lines = log.lines(from, to);
+        lines.retain(|line| bill::sees_line(&model, &scope, line));
+        Statement { begins: log.begins(), is_complete: log.ledger().is_complete(from, to), lines }
+    });
+    statement.await.map(Json)
+}
+
+/// The namespace of objects that name none.
+#[derive(Deserialize)]
+pub struct WhatIfQuery {
+    namespace: Option<String>,
+}
+
+/// The effect of a manifest.
+///
+/// # Errors
+/// If the manifest can't be read, or isn't the reader's to try.
+pub async fn what_if(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Query(WhatIfQuery { namespace }): Query<WhatIfQuery>,
+    request: Request,
+) -> Answer<WhatIf> {
+    let body = read_body(request.into_body(), MANIFEST_BYTES).await?;
+    let Ok(text) = String::from_utf8(body.to_vec()) else {
+        return Err(ApiError::Invalid("the manifest isn't UTF-8".to_owned()));
+    };
+    let state = page.state.clone();
+    let Reader { scope, model, .. } = reader;
+    let answer = page.compute(move || {
+        let added = what_if::read(&scope, &text, namespace.as_deref().unwrap_or("default"))?;
+        let part = part_of(&state.cluster().input, &model, &scope);
+        Ok::<_, ApiError>(inspect::what_if(&part, &added).map_err(what_if::WhatIfError::Input)?)
+    });
+    answer.await?.map(Json)
+}

@@ -1,0 +1,512 @@
+//! Every route as an operator, as a tenant's reader on its own and on another tenant, as a user without rights, and without a
+//! token. The API server is a function. Everything of the other tenant has "bravo" in its name or message.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::{Router, body::Body};
+use croft_manifest::{LoadOptions, parse};
+use croft_record::{
+    SEGMENT_KEY,
+    entry::{Entry, EntryKind, ObjectRef, PlanFigures},
+    record::Record,
+};
+use croft_runtime::{clock::Clock, health::Health, shutdown::Shutdown};
+use futures::StreamExt as _;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{ConfigMap, Node, Pod},
+};
+use kube::{Client, api::ObjectMeta};
+use serde_json::{Value, json};
+use tower::{ServiceExt as _, service_fn};
+
+use super::{page::Page, router::router};
+use crate::{
+    access::Reviewer,
+    args::{AUDIENCE, BoundArgs},
+    cluster::objects::put,
+    state::{build::build, store::State},
+};
+
+const NOW: i64 = 1_790_000_000_000;
+const BEFORE: i64 = NOW - 60_000;
+const POOL_LABEL: &str = "node-restriction.kubernetes.io/pool";
+
+const OBJECTS: &str = "
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: alpha}
+spec: {namespaces: [alpha-ns], pools: [pool-alpha, pool-shared]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: bravo}
+spec: {namespaces: [bravo-ns], pools: [pool-bravo, pool-shared]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-alpha}
+spec: {template: {spec: {nodeClassRef: {group: croft.dev, kind: EC2NodeClass, name: default}}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-bravo}
+spec: {template: {spec: {nodeClassRef: {group: croft.dev, kind: EC2NodeClass, name: default}}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-shared}
+spec: {template: {spec: {nodeClassRef: {group: croft.dev, kind: EC2NodeClass, name: default}}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: alpha-ns}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: bravo-ns}}
+";
+
+struct FixedClock;
+
+impl Clock for FixedClock {
+    fn monotonic(&self) -> Instant {
+        tokio::time::Instant::now().into_std()
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_millisecond(NOW).unwrap()
+    }
+}
+
+fn node(name: &str, pool: &str) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {POOL_LABEL: pool, "kubernetes.io/hostname": name,
+            "node.kubernetes.io/instance-type": "m5.large", "topology.kubernetes.io/zone": "us-east-1a",
+            "karpenter.sh/capacity-type": "on-demand", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+        "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "29"},
+            "conditions": [{"type": "Ready", "status": "True"}]}
+    }))
+    .unwrap()
+}
+
+fn pod(namespace: &str, name: &str, node: Option<&str>) -> Pod {
+    let pool = if namespace == "alpha-ns" { "pool-alpha" } else { "pool-bravo" };
+    serde_json::from_value(json!({
+        "metadata": {"namespace": namespace, "name": name, "uid": format!("uid-{namespace}-{name}")},
+        "spec": {"nodeName": node, "nodeSelector": {POOL_LABEL: pool}, "schedulerName": "default-scheduler",
+            "tolerations": [{"key": POOL_LABEL, "operator": "Equal", "value": pool, "effect": "NoSchedule"}],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]},
+        "status": {"phase": if node.is_some() { "Running" } else { "Pending" }}
+    }))
+    .unwrap()
+}
+
+/// An entry about a NodeClaim.
+fn entry(sequence: u64, kind: EntryKind, tenants: &[&str], pods: &[&str], message: &str) -> Entry {
+    let of = tenants.join("-and-");
+    Entry {
+        sequence,
+        object: ObjectRef::cluster("NodeClaim", &format!("claim-{of}")),
+        pool: if tenants.len() == 1 { format!("pool-{of}") } else { "pool-shared".to_owned() },
+        tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
+        pods: pods.iter().map(|pod| (*pod).to_owned()).collect(),
+        reason: "Some".to_owned(),
+        message: message.to_owned(),
+        price: Some(96_000),
+        ..Entry::new(BEFORE, kind)
+    }
+}
+
+fn log() -> ConfigMap {
+    let launched = |sequence, tenants: &[&str]| Entry {
+        condition: "Launched=True".to_owned(),
+        ..entry(sequence, EntryKind::Condition, tenants, &[], "launched")
+    };
+    let figures = PlanFigures { inputs: "bravo".to_owned(), ..PlanFigures::default() };
+    let pending = |sequence, pods: &[&str], message: &str| Entry {
+        object: ObjectRef::default(),
+        pool: String::new(),
+        price: None,
+        ..entry(sequence, EntryKind::Pending, &["alpha"], pods, message)
+    };
+    let entries = vec![
+        Entry { sequence: 1, plan: Some(figures), ..Entry::new(BEFORE, EntryKind::Plan) },
+        launched(2, &["alpha"]),
+        Entry { tenants: vec!["bravo".to_owned()], ..launched(3, &["bravo"]) },
+        launched(4, &["alpha", "bravo"]),
+        entry(5, EntryKind::Event, &["bravo"], &["bravo-ns/bravo-pod"], "of bravo alone"),
+        entry(
+            6,
+            EntryKind::Event,
+            &["alpha", "bravo"],
+            &["alpha-ns/shared-pod", "bravo-ns/bravo-pod"],
+            "moves bravo-pod",
+        ),
+        entry(7, EntryKind::Event, &["alpha"], &["alpha-ns/alpha-pod"], "of alpha alone"),
+        pending(8, &["alpha-ns/waiting", "bravo-ns/bravo-waits"], "no room"),
+    ];
+    let bytes = Record { entries, damaged: Vec::new() }.to_bytes();
+    ConfigMap {
+        metadata: ObjectMeta { name: Some("croft-record-00".to_owned()), ..ObjectMeta::default() },
+        binary_data: Some(BTreeMap::from([(SEGMENT_KEY.to_owned(), ByteString(bytes))])),
+        ..ConfigMap::default()
+    }
+}
+
+fn state() -> Arc<State> {
+    let state = Arc::new(State::default());
+    let input = parse("objects.yaml", OBJECTS, &LoadOptions::default()).unwrap();
+    state.change(|cluster| {
+        cluster.input = input;
+        for name in ["alpha", "bravo", "shared"] {
+            put(&mut cluster.input.nodes, node(&format!("node-{name}"), &format!("pool-{name}")));
+        }
+        for (namespace, name, node) in [
+            ("alpha-ns", "alpha-pod", Some("node-alpha")),
+            ("alpha-ns", "shared-pod", Some("node-shared")),
+            ("alpha-ns", "waiting", None),
+            ("bravo-ns", "bravo-pod", Some("node-bravo")),
+            ("bravo-ns", "bravo-shared", Some("node-shared")),
+            ("bravo-ns", "bravo-waits", None),
+        ] {
+            cluster.put_pod(pod(namespace, name, node));
+        }
+    });
+    state.change_log(|kept| kept.observe(&log()));
+    build(&state, NOW);
+    state
+}
+
+/// The answer of the API server to a review: users are named by their tokens.
+fn review(path: &str, asked: &Value) -> Value {
+    if path.ends_with("/tokenreviews") {
+        assert_eq!(asked["spec"]["audiences"], json!([AUDIENCE]), "the page's own audience");
+        let token = asked["spec"]["token"].as_str().unwrap();
+        let known = ["operator", "alpha", "without-rights", "for-the-api-server"].contains(&token);
+        // An authenticator that knows no audiences names none.
+        let audiences = if token == "for-the-api-server" { json!([]) } else { json!([AUDIENCE]) };
+        return json!({"authenticated": known, "user": {"username": token, "groups": ["g"]}, "audiences": audiences});
+    }
+    assert!(path.ends_with("/subjectaccessreviews"), "the page calls nothing else: {path}");
+    let spec = &asked["spec"];
+    let attributes = &spec["resourceAttributes"];
+    assert_eq!((&attributes["verb"], &spec["groups"]), (&json!("list"), &json!(["g"])));
+    let allowed = match spec["user"].as_str().unwrap() {
+        "operator" => true,
+        "alpha" => attributes["resource"] == "pods" && attributes["namespace"] == "alpha-ns",
+        _ => false,
+    };
+    json!({"allowed": allowed})
+}
+
+/// A page for `state`, and the number of reviews that it asked for.
+fn page(state: Arc<State>) -> (Router, Arc<AtomicUsize>) {
+    let reviews = Arc::new(AtomicUsize::new(0));
+    let counted = reviews.clone();
+    let api_server = service_fn(move |request: Request<kube::client::Body>| {
+        let counted = counted.clone();
+        async move {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let (parts, body) = request.into_parts();
+            assert_eq!(parts.method, Method::POST);
+            let mut asked: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+            asked["status"] = review(parts.uri.path(), &asked);
+            let answer = kube::client::Body::from(serde_json::to_vec(&asked).unwrap());
+            Ok::<_, std::convert::Infallible>(http::Response::new(answer))
+        }
+    });
+    let client = Client::new(api_server, "default");
+    let clock: Arc<dyn Clock> = Arc::new(FixedClock);
+    let built = Health::default().gate("model");
+    built.set(true);
+    let bounds = BoundArgs { max_connections: 8, max_inflight: 8, max_streams: 1 };
+    let reviewer = Reviewer::new(client, vec![AUDIENCE.to_owned()], clock.clone());
+    (router(Page::new(state, reviewer, clock, bounds, built, Shutdown::new())), reviews)
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    text: String,
+}
+
+async fn send(router: &Router, request: Request<Body>) -> Answer {
+    let (parts, body) = router.clone().oneshot(request).await.unwrap().into_parts();
+    let text = String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap();
+    Answer { status: parts.status, headers: parts.headers, text }
+}
+
+fn request(method: &Method, path: &str, token: Option<&str>, body: &str) -> Request<Body> {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    request.body(Body::from(body.to_owned())).unwrap()
+}
+
+fn deployment(namespace: &str) -> String {
+    format!(
+        "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: new, namespace: {namespace}}}, spec: {{replicas: 2, selector: \
+         {{matchLabels: {{app: new}}}}, template: {{metadata: {{labels: {{app: new}}}}, spec: {{containers: [{{name: c, image: i, \
+         resources: {{requests: {{cpu: 100m}}}}}}]}}}}}}}}"
+    )
+}
+
+/// A route of data: method, path, body, and the statuses for an operator and for alpha's reader.
+type Case = (Method, String, String, u16, u16);
+
+/// Every route of data but the stream.
+fn cases() -> Vec<Case> {
+    let get = |path: &str, operator: u16, alpha: u16| {
+        (Method::GET, format!("/api/v1/{path}"), String::new(), operator, alpha)
+    };
+    let post = |path: &str, body: String, operator: u16, alpha: u16| {
+        (Method::POST, format!("/api/v1/{path}"), body, operator, alpha)
+    };
+    vec![
+        get("session", 200, 200),
+        get("overview", 200, 200),
+        get(&format!("at?at={NOW}"), 200, 200),
+        get("tenants/alpha", 200, 200),
+        get("tenants/bravo", 200, 404),
+        get("tenants/none", 404, 404),
+        get("pools/pool-alpha", 200, 200),
+        get("pools/pool-bravo", 200, 404),
+        get("pools/pool-shared", 200, 200),
+        get("nodes/node-alpha", 200, 200),
+        get("nodes/node-bravo", 200, 404),
+        get("nodes/claim-bravo", 200, 404),
+        get("nodes/node-shared", 200, 200),
+        get("nodes/claim-alpha-and-bravo", 200, 200),
+        get("pods/alpha-ns/alpha-pod", 200, 200),
+        get("pods/alpha-ns/waiting", 200, 200),
+        get("pods/bravo-ns/bravo-pod", 200, 404),
+        get("pods/bravo-ns/bravo-waits", 200, 404),
+        get("plans", 200, 403),
+        get("history", 200, 200),
+        get("history?tenant=alpha", 200, 200),
+        get("history?tenant=bravo", 200, 404),
+        get(&format!("cost?from={BEFORE}"), 200, 200),
+        post("what-if", deployment("alpha-ns"), 200, 200),
+        post("what-if", deployment("bravo-ns"), 200, 403),
+        post("what-if", OBJECTS.to_owned() + "---\n" + &deployment("alpha-ns"), 200, 403),
+    ]
+}
+
+#[tokio::test]
+async fn a_tenants_reader_gets_its_own_and_nothing_that_names_another_tenant() {
+    let (router, _) = page(state());
+    for (method, path, body, _, expected) in cases() {
+        let Answer { status, text, .. } = send(&router, request(&method, &path, Some("alpha"), &body)).await;
+        assert_eq!(status, expected, "{method} {path}: {text}");
+        // The NodeClaim of the shared pool is named by the test, not by the tenant.
+        let shown = text.replace("claim-alpha-and-bravo", "");
+        assert!(status != 200 || !shown.contains("bravo"), "{method} {path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_gets_every_route() {
+    let (router, _) = page(state());
+    for (method, path, body, expected, _) in cases() {
+        let Answer { status, text, .. } =
+            send(&router, request(&method, &path, Some("operator"), &body)).await;
+        assert_eq!(status, expected, "{method} {path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn no_route_answers_without_a_token_with_a_wrong_one_or_without_rights() {
+    let (router, _) = page(state());
+    let stream = (Method::GET, "/api/v1/events".to_owned(), String::new(), 200, 200);
+    for (method, path, body, _, _) in cases().into_iter().chain([stream]) {
+        // A sign-out needs no reader; it is a DELETE.
+        for (token, expected) in [
+            (None, 401),
+            (Some("wrong"), 401),
+            (Some("for-the-api-server"), 401),
+            (Some("without-rights"), 403),
+        ] {
+            let Answer { status, text, .. } = send(&router, request(&method, &path, token, &body)).await;
+            assert_eq!(status, expected, "{method} {path} with {token:?}: {text}");
+            assert!(!text.contains("alpha") && !text.contains("bravo"), "{method} {path}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_cases_have_every_route() {
+    let routes = include_str!("router.rs").split(".route(\"/api/v1/").skip(1);
+    let known: Vec<String> = cases().into_iter().map(|(_, path, ..)| path).collect();
+    for route in routes.filter_map(|text| text.split(['"', '{', '/']).next()) {
+        let is_tested = known.iter().any(|path| path.starts_with(&format!("/api/v1/{route}")));
+        assert!(is_tested || route == "events", "no case for /api/v1/{route}");
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_concerns_others_too_loses_its_message_and_their_pods() {
+    let (router, _) = page(state());
+    let Answer { text, .. } =
+        send(&router, request(&Method::GET, "/api/v1/history", Some("alpha"), "")).await;
+    let history: Value = serde_json::from_str(&text).unwrap();
+    let numbered = |number: u64| {
+        history["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|entry| entry["n"] == number)
+            .cloned()
+            .unwrap_or_default()
+    };
+    assert_eq!(numbered(5), Value::Null, "of bravo alone");
+    assert_eq!(numbered(6)["pods"], json!(["alpha-ns/shared-pod"]));
+    assert_eq!((&numbered(6)["m"], &numbered(6)["r"]), (&Value::Null, &json!("Some")));
+    assert_eq!(numbered(7)["m"], "of alpha alone");
+    assert_eq!((&numbered(8)["m"], &numbered(8)["pods"]), (&json!("no room"), &json!(["alpha-ns/waiting"])));
+}
+
+#[tokio::test]
+async fn a_shared_node_shows_the_requests_of_the_readers_pods_alone() {
+    let (router, _) = page(state());
+    for (token, pods, cpu) in [("operator", 2, 1_000), ("alpha", 1, 500)] {
+        let Answer { text, .. } =
+            send(&router, request(&Method::GET, "/api/v1/pools/pool-shared", Some(token), "")).await;
+        let pool: Value = serde_json::from_str(&text).unwrap();
+        let node = &pool["nodes"][0];
+        assert_eq!(
+            (&node["pods"], &node["usedCpu"], &node["cpu"]),
+            (&json!(pods), &json!(cpu), &json!(2_000)),
+            "{token}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_pending_pod_has_its_recorded_reason_and_its_place_in_a_plan() {
+    let (router, _) = page(state());
+    let Answer { text, .. } =
+        send(&router, request(&Method::GET, "/api/v1/pods/alpha-ns/waiting", Some("alpha"), "")).await;
+    let detail: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(detail["pod"]["message"], "no room");
+    assert_eq!(detail["outlook"]["node"]["node"], "node-alpha", "{text}");
+}
+
+#[tokio::test]
+async fn answers_of_reviews_are_asked_for_once_in_ten_seconds() {
+    tokio::time::pause();
+    let (router, reviews) = page(state());
+    let ask =
+        async || send(&router, request(&Method::GET, "/api/v1/overview", Some("alpha"), "")).await.status;
+    assert_eq!(ask().await, 200);
+    let first = reviews.load(Ordering::Relaxed);
+    assert_eq!(ask().await, 200);
+    assert_eq!(reviews.load(Ordering::Relaxed), first);
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(ask().await, 200);
+    // The token and the granted right; a refused right counts for a minute.
+    assert_eq!(reviews.load(Ordering::Relaxed), first + 2);
+}
+
+#[tokio::test]
+async fn a_session_cookie_signs_in_this_site_and_no_other() {
+    let (router, _) = page(state());
+    let sign_in = |body: &str, kind: &str| {
+        let request = Request::post("/api/v1/session").header(header::CONTENT_TYPE, kind);
+        request.body(Body::from(body.to_owned())).unwrap()
+    };
+    let json = "application/json";
+    for (body, kind, expected) in [
+        ("{\"token\": \"alpha\"}", "text/plain", 400),
+        ("{\"token\": \"alpha; Domain=x\"}", json, 400),
+        ("alpha", json, 400),
+        ("{\"token\": \"wrong\"}", json, 401),
+        ("{\"token\": \"without-rights\"}", json, 403),
+    ] {
+        let answer = send(&router, sign_in(body, kind)).await;
+        assert_eq!(answer.status, expected, "{body}: {}", answer.text);
+        assert!(!answer.headers.contains_key(header::SET_COOKIE));
+    }
+    let answer = send(&router, sign_in("{\"token\": \"alpha\"}", json)).await;
+    let cookie = answer.headers[header::SET_COOKIE].to_str().unwrap().to_owned();
+    for attribute in ["HttpOnly", "Secure", "SameSite=Strict", "Path=/"] {
+        assert!(cookie.contains(attribute), "{cookie}");
+    }
+    let pair = cookie.split(';').next().unwrap();
+    for (site, expected) in [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)] {
+        let request =
+            Request::get("/api/v1/overview").header(header::COOKIE, pair).header("sec-fetch-site", site);
+        let answer = send(&router, request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, expected, "{site}: {}", answer.text);
+    }
+    let left = send(&router, request(&Method::DELETE, "/api/v1/session", None, "")).await;
+    assert!(left.headers[header::SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+}
+
+#[tokio::test]
+async fn every_answer_forbids_other_origins_and_private_ones_caches() {
+    let (router, _) = page(state());
+    for path in ["/", "/app.js", "/api/v1/overview", "/nothing"] {
+        let answer = send(&router, request(&Method::GET, path, Some("alpha"), "")).await;
+        let policy = answer.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
+        let cache = if path.starts_with("/api") || path == "/nothing" { "no-store" } else { "no-cache" };
+        assert_eq!(answer.headers[header::CACHE_CONTROL], cache, "{path}");
+    }
+    let write = send(&router, request(&Method::PUT, "/api/v1/tenants/alpha", Some("operator"), "{}")).await;
+    assert_eq!(write.status, 405);
+}
+
+#[tokio::test]
+async fn a_manifest_that_is_too_long_or_has_no_workload_is_refused_with_a_reason() {
+    let (router, _) = page(state());
+    let try_it = async |body: String| {
+        send(&router, request(&Method::POST, "/api/v1/what-if", Some("operator"), &body)).await
+    };
+    assert_eq!(try_it("x".repeat(300 << 10)).await.status, 413);
+    let nothing = try_it("{apiVersion: v1, kind: Namespace, metadata: {name: other}}".to_owned()).await;
+    assert_eq!(nothing.status, 422);
+    assert!(nothing.text.contains("no workload"), "{}", nothing.text);
+    let many = try_it(deployment("alpha-ns").replace("replicas: 2", "replicas: 1000000")).await;
+    assert_eq!(many.status, 422);
+    assert!(many.text.contains("at most 2000"), "{}", many.text);
+}
+
+#[tokio::test]
+async fn events_carry_what_the_reader_sees_and_a_stream_too_many_is_refused() {
+    let state = state();
+    let (router, _) = page(state.clone());
+    let opened =
+        router.clone().oneshot(request(&Method::GET, "/api/v1/events", Some("alpha"), "")).await.unwrap();
+    assert_eq!(opened.status(), 200);
+    let refused = send(&router, request(&Method::GET, "/api/v1/events", Some("operator"), "")).await;
+    assert_eq!(refused.status, 429, "one stream is open, and one may be");
+
+    let mut events = opened.into_body().into_data_stream();
+    state.change(|cluster| cluster.put_pod(pod("bravo-ns", "bravo-new", Some("node-bravo"))));
+    build(&state, NOW + 1);
+    state.change(|cluster| cluster.put_pod(pod("alpha-ns", "alpha-new", Some("node-shared"))));
+    build(&state, NOW + 2);
+    let event = tokio::time::timeout(Duration::from_secs(60), events.next()).await.unwrap().unwrap().unwrap();
+    let text = String::from_utf8(event.to_vec()).unwrap();
+    assert!(
+        text.starts_with("event: change\ndata: {\"version\":3,"),
+        "the change before is another tenant's: {text}"
+    );
+    assert!(
+        text.contains("\"name\":\"node-shared\"") && text.contains("\"namespaces\":[\"alpha-ns\"]"),
+        "{text}"
+    );
+    assert!(!text.contains("bravo"), "{text}");
+    drop(events);
+    let opened =
+        router.clone().oneshot(request(&Method::GET, "/api/v1/events", Some("operator"), "")).await.unwrap();
+    assert_eq!(opened.status(), 200, "the first one is closed");
+}

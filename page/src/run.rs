@@ -1,0 +1,134 @@
+//! The process: from arguments to the end of its drain.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use croft_runtime::{
+    certificate::{
+        bundle::{BundleError, Rotation, next_bundle},
+        watcher::CertificateWatcher,
+    },
+    clock::{Clock, SystemClock},
+    connect::{ConnectError, connect},
+    health::Health,
+    observe::{self, ObserveError},
+    serve::{Limits, serve},
+    shutdown::Shutdown,
+    tls::TlsSlot,
+};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+use crate::{
+    access::Reviewer,
+    args::Args,
+    http::{page::Page, router::router},
+    state::{build, store::State, watch},
+};
+
+/// The life of a certificate that the process creates; it is replaced by the next start.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// A stream of events is opened again after this time at the latest.
+const IDLE: Duration = Duration::from_secs(15 * 60);
+
+/// Why the server can't start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No client of the API server can be created.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Health and metrics can't be served.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// No certificate can be created.
+    #[error(transparent)]
+    Certificate(#[from] BundleError),
+    /// The port is in use, or the address isn't local.
+    #[error("failed to listen on {address} for the page: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        source: io::Error,
+    },
+}
+
+/// Serves until `stop` begins and the drain is over.
+///
+/// # Errors
+/// If the server can't start.
+pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
+    let Args {
+        process,
+        listen,
+        forward_listen,
+        tls_cert,
+        tls_key,
+        service,
+        audience,
+        namespace,
+        bounds,
+        drain,
+    } = args;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let client = connect(process.kubeconfig.as_deref()).await?;
+    let health = Health::default();
+
+    let slot = Arc::new(TlsSlot::new(None));
+    let gate = health.gate("certificate");
+    let watcher = CertificateWatcher::new(slot.clone(), gate, clock.clone(), Arc::default());
+    match (tls_cert, tls_key) {
+        (Some(certificate), Some(key)) => {
+            tokio::spawn(watcher.files(certificate, key));
+        }
+        _ => {
+            let names =
+                [service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")];
+            let names: Vec<String> = names.into_iter().chain(["localhost".to_owned()]).collect();
+            let rotation = Rotation {
+                authority_life: CERTIFICATE_LIFE,
+                leaf_life: CERTIFICATE_LIFE,
+                ..Rotation::default()
+            };
+            let bundle = next_bundle(None, &names, &rotation, None, clock.wall())?;
+            watcher.apply("this process", bundle.identity());
+        }
+    }
+
+    let state = Arc::new(State::default());
+    let (listed, built) = (health.gate("lists"), health.gate("model"));
+    watch::start(&client, &namespace, &state, listed.clone());
+    tokio::spawn(build::run(state.clone(), clock.clone(), listed, built.clone(), stop.clone()));
+
+    let reviewer = Reviewer::new(client, audience, clock.clone());
+    let page = Page::new(state, reviewer, clock, bounds, built, stop.clone());
+    let routes = router(page);
+    let end = Shutdown::new();
+    let observed =
+        observe::spawn(process.health_listen, Arc::new(Registry::default()), health, end.clone()).await?;
+    let limits = Limits { connections: bounds.max_connections, idle: IDLE, ..Limits::for_reviews(drain) };
+    let (listener, address) = bind(listen).await?;
+    tracing::info!(%address, health = %observed, "serving the page");
+    let forwarded = match forward_listen {
+        Some(address) => {
+            let (listener, address) = bind(address).await?;
+            tracing::info!(%address, "serving forwarded connections");
+            Some(tokio::spawn(serve(listener, None, routes.clone(), limits, Arc::default(), stop.clone())))
+        }
+        None => None,
+    };
+    serve(listener, Some(slot), routes, limits, Arc::default(), stop).await;
+    if let Some(forwarded) = forwarded {
+        // A server that panicked is logged by the runtime.
+        let _ = forwarded.await;
+    }
+    end.begin();
+    tracing::info!("drained");
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
+    let named = |source| RunError::Bind { address, source };
+    let listener = TcpListener::bind(address).await.map_err(named)?;
+    let bound = listener.local_addr().map_err(named)?;
+    Ok((listener, bound))
+}

@@ -1,0 +1,121 @@
+//! All tenants and pools, pending pods, violations, and the last hour.
+
+use croft_record::entry::Entry;
+use serde::Serialize;
+
+use super::{
+    entries::{self, Selection},
+    pool::{CostView, PoolRow, nodes_of},
+};
+use crate::{
+    access::Scope,
+    cluster::log::Log,
+    model::facts::{Model, PodFacts, ready},
+};
+
+/// Pods that each list names.
+const PODS: usize = 100;
+/// Entries of the last hour.
+const ENTRIES: usize = 60;
+const HOUR_MILLIS: i64 = 3_600_000;
+
+/// A tenant as a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantRow {
+    /// Its name.
+    pub name: String,
+    /// Its pools, the default first.
+    pub pools: Vec<String>,
+    /// The namespaces that the reader may see.
+    pub namespaces: usize,
+    /// The reader's pods.
+    pub pods: usize,
+    /// Of these, the pending ones.
+    pub pending: usize,
+    /// Of these, the ones with a placement violation.
+    pub violations: usize,
+    /// The nodes of its pools.
+    pub nodes: usize,
+    /// The cost of these nodes.
+    pub cost: CostView,
+    /// The condition Ready.
+    pub ready: String,
+}
+
+/// The rows of the tenants that `scope` sees.
+#[must_use]
+pub fn tenant_rows(model: &Model, scope: &Scope) -> Vec<TenantRow> {
+    let mut rows: Vec<TenantRow> = Vec::new();
+    for (name, tenant) in model.tenants.iter().filter(|(name, _)| scope.sees_tenant(model, name)) {
+        let pools = || tenant.pools.iter().filter_map(|pool| model.pools.get(pool));
+        let nodes = || pools().flat_map(|pool| nodes_of(model, pool));
+        rows.push(TenantRow {
+            name: name.clone(),
+            pools: tenant.pools.clone(),
+            namespaces: tenant.namespaces.iter().filter(|one| scope.sees_namespace(one)).count(),
+            pods: 0,
+            pending: 0,
+            violations: 0,
+            nodes: nodes().count(),
+            cost: CostView::of(nodes().map(|node| &node.info)),
+            ready: ready(&tenant.conditions),
+        });
+    }
+    for pod in model.pods.values().filter(|pod| scope.sees_namespace(&pod.namespace)) {
+        let Some(tenant) = &pod.tenant else { continue };
+        let found = rows.binary_search_by(|row| row.name.as_str().cmp(tenant));
+        let Some(row) = found.ok().and_then(|at| rows.get_mut(at)) else { continue };
+        row.pods += 1;
+        row.pending += usize::from(pod.node.is_none());
+        row.violations += usize::from(!pod.violations.is_empty());
+    }
+    rows
+}
+
+/// The first view.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    /// The version of the model.
+    pub version: u64,
+    /// When it was built.
+    pub at: i64,
+    /// Since when there are decisions in the log.
+    pub begins: Option<i64>,
+    /// Tenants.
+    pub tenants: Vec<TenantRow>,
+    /// Pools.
+    pub pools: Vec<PoolRow>,
+    /// The cost of all nodes of these pools.
+    pub cost: CostView,
+    /// Pending pods, at most [`PODS`].
+    pub pending: Vec<PodFacts>,
+    /// Pods with a placement violation, at most [`PODS`].
+    pub violations: Vec<PodFacts>,
+    /// The decisions of the last hour, the newest first.
+    pub changes: Vec<Entry>,
+}
+
+/// The first view for `scope`.
+#[must_use]
+pub fn view(model: &Model, log: &Log, scope: &Scope, now: i64) -> Overview {
+    let seen = || model.pods.values().filter(|pod| scope.sees_namespace(&pod.namespace));
+    let pools = || model.pools.iter().filter(|(name, _)| scope.sees_pool(model, name));
+    let nodes = pools().flat_map(|(_, pool)| nodes_of(model, pool));
+    // Pods that belong to no tenant aren't Croft's unless they break a rule.
+    let pending = seen().filter(|pod| pod.node.is_none() && pod.tenant.is_some());
+    let selection =
+        Selection { from: now.saturating_sub(HOUR_MILLIS), to: now, limit: ENTRIES, ..Selection::default() };
+    Overview {
+        version: model.version,
+        at: model.at,
+        begins: log.begins(),
+        tenants: tenant_rows(model, scope),
+        pools: pools().map(|(name, pool)| PoolRow::new(model, scope, name, pool)).collect(),
+        cost: CostView::of(nodes.map(|node| &node.info)),
+        pending: pending.take(PODS).cloned().collect(),
+        violations: seen().filter(|pod| !pod.violations.is_empty()).take(PODS).cloned().collect(),
+        changes: entries::decisions(log, model, scope, &selection),
+    }
+}

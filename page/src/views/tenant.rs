@@ -1,0 +1,61 @@
+//! One tenant: namespaces, pools, pods, and the bill of the month.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{
+    bill::Bill,
+    overview::{TenantRow, tenant_rows},
+    pool::{PoolRow, conditions},
+};
+use crate::{
+    access::Scope,
+    model::facts::{ConditionView, Model, PodFacts},
+};
+
+/// A tenant with everything about it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantView {
+    /// The version of the model.
+    pub version: u64,
+    /// The tenant.
+    #[serde(flatten)]
+    pub row: TenantRow,
+    /// Names of the namespaces that the reader may see.
+    pub namespace_names: Vec<String>,
+    /// True if the reader may see each of its namespaces.
+    pub is_whole: bool,
+    /// Its limits.
+    pub limits: BTreeMap<String, String>,
+    /// Its conditions.
+    pub conditions: Vec<ConditionView>,
+    /// Its pools.
+    pub pool_rows: Vec<PoolRow>,
+    /// The reader's pods.
+    pub pod_rows: Vec<PodFacts>,
+    /// The bill of the month.
+    pub bill: Bill,
+}
+
+/// A tenant; none if there is no such tenant that `scope` sees.
+#[must_use]
+pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<TenantView> {
+    let tenant = model.tenants.get(name)?;
+    let row = tenant_rows(model, scope).into_iter().find(|row| row.name == name)?;
+    let pools = tenant.pools.iter().filter_map(|pool| Some((pool, model.pools.get(pool)?)));
+    let pods = model.pods.values().filter(|pod| pod.tenant.as_deref() == Some(name));
+    let is_whole = scope.sees_whole_tenant(model, name);
+    Some(TenantView {
+        version: model.version,
+        namespace_names: tenant.namespaces.iter().filter(|one| scope.sees_namespace(one)).cloned().collect(),
+        is_whole,
+        limits: tenant.limits.clone(),
+        conditions: conditions(&tenant.conditions, is_whole),
+        pool_rows: pools.map(|(name, pool)| PoolRow::new(model, scope, name, pool)).collect(),
+        pod_rows: pods.filter(|pod| scope.sees_namespace(&pod.namespace)).cloned().collect(),
+        row,
+        bill,
+    })
+}

@@ -1,0 +1,399 @@
+// The views. Each reads one route of the API.
+
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import {
+  ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail,
+  type PoolRow, type PoolView, type TenantRow, type TenantView, type WhatIf, request,
+} from "./api";
+import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
+import { type Live, useLive } from "./live";
+import { Blocks, type Column, Conditions, Pods, Reasons, State, States, Table, Timeline, Usage } from "./parts";
+import { link, pathOf } from "./route";
+
+/** A view's title, which is also the document's, and its data once it is there. */
+function View<T>({ title, live, children }: { title: string; live: Live<T>; children: (data: T) => ComponentChildren }): JSX.Element {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => { document.title = `${title} - Croft`; heading.current?.focus(); }, [title]);
+  return (
+    <main aria-busy={live.data === undefined && live.error === undefined}>
+      <h1 tabIndex={-1} ref={heading}>{title}</h1>
+      {live.error ? <p role="alert" class="error">{live.error.message}</p> : null}
+      {live.data === undefined ? (live.error ? null : <p>reading</p>) : children(live.data)}
+    </main>
+  );
+}
+
+const TENANT_COLUMNS: Column<TenantRow>[] = [
+  { title: "Tenant", cell: (row) => <a href={link("tenants", row.name)}>{row.name}</a>, key: (row) => row.name },
+  { title: "Pools", cell: (row) => row.pools.map((pool, at) => <>{at > 0 ? ", " : ""}<a href={link("pools", pool)}>{pool}</a></>) },
+  { title: "Pods", cell: (row) => row.pods, key: (row) => row.pods, isNumber: true },
+  { title: "Pending", cell: (row) => row.pending > 0 ? <b class="note">{row.pending}</b> : 0, key: (row) => row.pending, isNumber: true },
+  { title: "Violations", cell: (row) => row.violations > 0 ? <b class="bad">{row.violations}</b> : 0, key: (row) => row.violations, isNumber: true },
+  { title: "Nodes", cell: (row) => row.nodes, key: (row) => row.nodes, isNumber: true },
+  { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
+  { title: "Ready", cell: (row) => row.ready },
+];
+const POOL_COLUMNS: Column<PoolRow>[] = [
+  { title: "Pool", cell: (row) => <a href={link("pools", row.name)}>{row.name}</a>, key: (row) => row.name },
+  { title: "Tenants", cell: (row) => row.tenants.map((tenant, at) => <>{at > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) },
+  { title: "Nodes", cell: (row) => <States states={row.states} /> },
+  { title: "Pods", cell: (row) => row.pods, key: (row) => row.pods, isNumber: true },
+  { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
+  { title: "Ready", cell: (row) => row.ready },
+];
+const byName = (row: { name: string }): string => row.name;
+
+/** A slider over the time that the log covers; at its end the view is live. */
+function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | undefined; onAt: (at: number | undefined) => void }): JSX.Element | null {
+  const [end] = useState(() => Date.now());
+  if (begins === null || end - begins < 60_000) return null;
+  const minutes = Math.floor((end - begins) / 60_000);
+  const value = at === undefined ? minutes : Math.max(0, Math.floor((at - begins) / 60_000));
+  const text = at === undefined ? "now" : moment(at);
+  return (
+    <p class="timebar">
+      <label>Time <input type="range" min={0} max={minutes} value={value} aria-valuetext={text}
+        onInput={(event) => { const chosen = Number(event.currentTarget.value); onAt(chosen >= minutes ? undefined : begins + chosen * 60_000); }} /></label>
+      <output>{text}</output>
+      {at === undefined ? null : <button type="button" onClick={() => onAt(undefined)}>Now</button>}
+    </p>
+  );
+}
+
+/** The cluster at a time, read a moment after the slider stops. */
+function usePast(at: number | undefined): { past: Past | undefined; error: string } {
+  const [state, setState] = useState<{ past: Past | undefined; error: string }>({ past: undefined, error: "" });
+  useEffect(() => {
+    if (at === undefined) { setState({ past: undefined, error: "" }); return; }
+    const abort = new AbortController();
+    const timer = window.setTimeout(() => {
+      request<Past>(`at?at=${at}`, { signal: abort.signal }).then(
+        (past) => setState({ past, error: "" }),
+        (error: unknown) => { if (!abort.signal.aborted) setState({ past: undefined, error: String(error) }); },
+      );
+    }, 150);
+    return () => { window.clearTimeout(timer); abort.abort(); };
+  }, [at]);
+  return state;
+}
+
+const PAST_COLUMNS: Column<PastNode>[] = [
+  { title: "Node", cell: (row) => <a href={link("nodes", row.claim)}>{row.node || row.claim}</a>, key: (row) => row.node || row.claim },
+  { title: "Pool", cell: (row) => row.pool, key: (row) => row.pool },
+  { title: "Tenants", cell: (row) => row.tenants.join(", "), key: (row) => row.tenants.join(", ") },
+  { title: "State", cell: (row) => row.phase, key: (row) => row.phase },
+  { title: "Pods", cell: (row) => row.pods, key: (row) => row.pods, isNumber: true },
+  { title: "$ per hour", cell: (row) => row.price === null ? "unknown" : dollars(row.price), key: (row) => row.price ?? -1, isNumber: true },
+];
+
+function PastView({ past, pool }: { past: Past; pool?: string }): JSX.Element {
+  const nodes = pool === undefined ? past.nodes : past.nodes.filter((node) => node.pool === pool);
+  const micros = nodes.reduce((sum, node) => sum + (node.price ?? 0), 0);
+  const entries = pool === undefined ? past.changes : past.changes.filter((entry) => entry.pool === pool);
+  return (
+    <>
+      <p class="sum">{counted(nodes.length, "node")}, {dollars(micros)}/h at {moment(past.at)}</p>
+      <Table caption="Nodes at that time" rows={nodes} columns={PAST_COLUMNS} id={(row) => row.claim} text={(row) => `${row.node} ${row.claim} ${row.pool} ${row.phase}`} empty="The log names no node at that time." />
+      <h2>The hour before</h2>
+      <Timeline entries={entries} empty="Nothing was decided." />
+    </>
+  );
+}
+
+export function OverviewView({ isOperator }: { isOperator: boolean }): JSX.Element {
+  const live = useLive<Overview>("overview", () => true);
+  const [at, setAt] = useState<number>();
+  const { past, error } = usePast(at);
+  return (
+    <View title="Overview" live={live}>
+      {(data) => (
+        <>
+          <TimeBar begins={data.begins} at={at} onAt={setAt} />
+          {error ? <p role="alert" class="error">{error}</p> : null}
+          {at !== undefined ? (past ? <PastView past={past} /> : <p>reading</p>) : (
+            <>
+              <p class="sum" aria-live="polite">{counted(data.tenants.length, "tenant")}, {counted(data.pools.length, "pool")}, {perHour(data.cost)}/h, {counted(data.pending.length, "pending pod")}{data.pending.length === 100 ? " or more" : ""}</p>
+              <h2>Tenants</h2>
+              <Table caption="Tenants" rows={data.tenants} columns={TENANT_COLUMNS} id={byName} text={byName} empty={isOperator ? "There is no Tenant: croft tenant add makes one." : "You see no tenant."} />
+              <h2>Pools</h2>
+              <Table caption="Pools" rows={data.pools} columns={POOL_COLUMNS} id={byName} text={byName} empty="There is no TenantPool." />
+              <h2>Pending pods</h2>
+              <Pods caption="Pending pods" pods={data.pending} empty="No pod of a tenant is pending." />
+              {data.violations.length > 0 ? <><h2>Placement violations</h2><Pods caption="Placement violations" pods={data.violations} empty="" /></> : null}
+              <h2>The last hour</h2>
+              <Timeline entries={data.changes} empty="Nothing was decided in the last hour." />
+            </>
+          )}
+        </>
+      )}
+    </View>
+  );
+}
+
+function Limits({ limits }: { limits: Record<string, string> }): JSX.Element | null {
+  const named = Object.entries(limits);
+  return named.length > 0 ? <p>Limits: {named.map(([key, value]) => `${key} ${value}`).join(", ")}</p> : null;
+}
+
+function BillView({ data }: { data: TenantView }): JSX.Element {
+  const { bill: it } = data;
+  const idle = (it.purposes["idle"] ?? 0) + (it.purposes["starting"] ?? 0) + (it.purposes["draining"] ?? 0);
+  const parts = Object.entries(it.purposes).filter(([, micros]) => micros > 0);
+  return (
+    <section aria-labelledby="bill">
+      <h2 id="bill">Bill of the month</h2>
+      <p>{bill(it.total)} since {moment(Math.max(it.from, it.begins ?? it.from))}, {percent(idle, it.total)} of it for capacity that no pod requested.
+        {it.begins !== null && it.begins > it.from ? " Earlier costs aren't in the record that the page reads." : ""}
+        {data.isWhole ? "" : " It counts your namespaces alone."}</p>
+      {it.total > 0 ? (
+        <>
+          <p class="stack" aria-hidden="true">{parts.map(([purpose, micros]) => <span class={`purpose ${purpose}`} title={purpose} style={{ width: `${(100 * micros) / it.total}%` }} />)}</p>
+          <ul class="inline">{parts.map(([purpose, micros]) => <li><span class={`purpose ${purpose}`} aria-hidden="true" /> {purpose} {bill(micros)} ({percent(micros, it.total)})</li>)}</ul>
+          <ul class="inline">{Object.entries(it.namespaces).map(([name, micros]) => <li>{name || "no namespace"} {bill(micros)}</li>)}</ul>
+        </>
+      ) : null}
+    </section>
+  );
+}
+
+export function TenantPage({ name }: { name: string }): JSX.Element {
+  const concerns = (change: Change, data: TenantView): boolean =>
+    change.tenants.includes(name) || change.namespaces.some((one) => data.namespaceNames.includes(one))
+    || change.pools.some((one) => data.pools.includes(one)) || change.nodes.some((node) => node.pool !== null && data.pools.includes(node.pool));
+  const live = useLive<TenantView>(pathOf("tenants", name), concerns);
+  return (
+    <View title={`Tenant ${name}`} live={live}>
+      {(data) => (
+        <>
+          <p class="sum">{counted(data.pods, "pod")}, {data.pending} pending, {counted(data.nodes, "node")}, {perHour(data.cost)}/h</p>
+          <p>Namespaces: {data.namespaceNames.join(", ") || "none"}</p>
+          <Limits limits={data.limits} />
+          <BillView data={data} />
+          <h2>Pools</h2>
+          <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
+          <h2>Pods</h2>
+          <Pods caption={`Pods of tenant ${name}`} pods={data.podRows} empty="It has no pod." />
+          <h2>Conditions</h2>
+          <Conditions conditions={data.conditions} />
+          <History tenant={name} />
+        </>
+      )}
+    </View>
+  );
+}
+
+function History({ tenant }: { tenant: string }): JSX.Element {
+  const live = useLive<{ entries: Entry[] }>(`history?tenant=${encodeURIComponent(tenant)}&limit=100`, (change) => change.log);
+  return <><h2>History</h2>{live.error ? <p class="error">{live.error.message}</p> : <Timeline entries={live.data?.entries ?? []} empty="The log names nothing of this tenant." />}</>;
+}
+
+/** Puts the nodes of a change into those of a pool, without a read. */
+function patchPool(change: Change, data: PoolView): PoolView | undefined {
+  if (change.pools.includes(data.name)) return undefined;
+  const changed = new Map<string, NodeView>();
+  for (const node of change.nodes) if (node.pool === data.name) changed.set(node.name, node);
+  const gone = new Set(change.gone);
+  const nodes = data.nodes.filter((node) => !gone.has(node.name)).map((node) => {
+    const next = changed.get(node.name);
+    changed.delete(node.name);
+    return next ?? node;
+  });
+  nodes.push(...changed.values());
+  const states: PoolView["states"] = {};
+  for (const node of nodes) states[node.state] = (states[node.state] ?? 0) + 1;
+  const cost = nodes.reduce((sum, node) => ({
+    micros: sum.micros + (node.price ?? 0), unknown: sum.unknown + (node.price === null ? 1 : 0), estimated: sum.estimated || node.estimated,
+  }), { micros: 0, unknown: 0, estimated: false });
+  return { ...data, version: change.version, nodes, states, cost, pods: nodes.reduce((sum, node) => sum + node.pods, 0) };
+}
+
+const NODE_COLUMNS: Column<NodeView>[] = [
+  { title: "Node", cell: (node) => <a href={link("nodes", node.name)}>{node.name}</a>, key: (node) => node.name },
+  { title: "State", cell: (node) => <State state={node.state} />, key: (node) => node.state },
+  { title: "Type", cell: (node) => node.instanceType, key: (node) => node.instanceType },
+  { title: "Zone", cell: (node) => node.zone, key: (node) => node.zone },
+  { title: "Capacity", cell: (node) => node.capacityType, key: (node) => node.capacityType },
+  { title: "Pods", cell: (node) => node.pods, key: (node) => node.pods, isNumber: true },
+  { title: "CPU", cell: (node) => percent(node.usedCpu, node.cpu), key: (node) => node.cpu > 0 ? node.usedCpu / node.cpu : 0, isNumber: true },
+  { title: "Memory", cell: (node) => percent(node.usedMemory, node.memory), key: (node) => node.memory > 0 ? node.usedMemory / node.memory : 0, isNumber: true },
+  { title: "$ per hour", cell: (node) => price(node.price, node.estimated), key: (node) => node.price ?? -1, isNumber: true },
+];
+
+export function PoolPage({ name }: { name: string }): JSX.Element {
+  const concerns = (change: Change, data: PoolView): boolean =>
+    change.pools.includes(name) || change.nodes.some((node) => node.pool === name) || data.nodes.some((node) => change.gone.includes(node.name));
+  const live = useLive<PoolView>(pathOf("pools", name), concerns, patchPool);
+  const overview = useLive<Overview>("overview", () => false);
+  const [at, setAt] = useState<number>();
+  const { past, error } = usePast(at);
+  return (
+    <View title={`Pool ${name}`} live={live}>
+      {(data) => (
+        <>
+          <TimeBar begins={overview.data?.begins ?? null} at={at} onAt={setAt} />
+          {error ? <p role="alert" class="error">{error}</p> : null}
+          {at !== undefined ? (past ? <PastView past={past} pool={name} /> : <p>reading</p>) : (
+            <>
+              <p class="sum" aria-live="polite">{counted(data.nodes.length, "node")}, {counted(data.pods, "pod")}, {perHour(data.cost)}/h <States states={data.states} /></p>
+              <p>Used by {data.tenants.length > 0 ? data.tenants.map((tenant, index) => <>{index > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) : "no tenant"}</p>
+              <Limits limits={data.limits} />
+              {data.nodes.length > 0 ? <Blocks nodes={data.nodes} label={`Nodes of pool ${name}`} /> : null}
+              <h2>Nodes</h2>
+              <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={NODE_COLUMNS} id={byName} text={(node) => `${node.name} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
+              <h2>Conditions</h2>
+              <Conditions conditions={data.conditions} />
+            </>
+          )}
+        </>
+      )}
+    </View>
+  );
+}
+
+export function NodePage({ name }: { name: string }): JSX.Element {
+  const concerns = (change: Change, data: NodeDetail): boolean =>
+    change.log || change.gone.includes(data.name) || change.nodes.some((node) => node.name === data.name || node.claim === name);
+  const live = useLive<NodeDetail>(pathOf("nodes", name), concerns);
+  return (
+    <View title={`Node ${name}`} live={live}>
+      {(data) => (
+        <>
+          {data.node ? (
+            <>
+              <p class="sum"><State state={data.node.state} /> {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}, for {age(data.node.since, Date.now())}</p>
+              <p>{data.node.pool ? <>Pool <a href={link("pools", data.node.pool)}>{data.node.pool}</a></> : "It has no pool's label."}{data.node.claim ? `, NodeClaim ${data.node.claim}` : ""}</p>
+              <Usage node={data.node} />
+            </>
+          ) : <p class="sum">It is gone.</p>}
+          {data.launchedFor ? <p>Launched for {data.launchedFor}.</p> : null}
+          {data.kept ? <p>{data.kept.status === "True" ? "It may be removed" : "It is kept"} ({data.kept.reason}){data.kept.message ? `: ${data.kept.message}` : "."}</p> : null}
+          <h2>Timeline</h2>
+          <Timeline entries={data.timeline} empty="The log names nothing of this node." />
+          <h2>Pods</h2>
+          <Pods caption={`Pods on node ${name}`} pods={data.pods} empty="None of the pods that you may see runs here." />
+          {data.conditions.length > 0 ? <><h2>Conditions</h2><Conditions conditions={data.conditions} /></> : null}
+        </>
+      )}
+    </View>
+  );
+}
+
+export function PodPage({ namespace, name }: { namespace: string; name: string }): JSX.Element {
+  const live = useLive<PodDetail>(pathOf("pods", namespace, name), (change) => change.log || change.namespaces.includes(namespace));
+  return (
+    <View title={`Pod ${namespace}/${name}`} live={live}>
+      {(data) => (
+        <>
+          {data.pod ? (
+            <>
+              <p class="sum">{data.pod.phase}{data.pod.node ? <> on <a href={link("nodes", data.pod.node)}>{data.pod.node}</a></> : ", without a node"}{data.pod.tenant ? <>, tenant <a href={link("tenants", data.pod.tenant)}>{data.pod.tenant}</a></> : ""}{data.pod.workload ? `, of ${data.pod.workload}` : ""}</p>
+              {data.node ? <p>It runs in pool {data.node.pool ? <a href={link("pools", data.node.pool)}>{data.node.pool}</a> : "none"}, on {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}.</p> : null}
+              {(data.pod.violations ?? []).map((text) => <p class="bad">{text}</p>)}
+              {data.pod.nominated ? <p>It is nominated for node {data.pod.nominated}.</p> : null}
+            </>
+          ) : <p class="sum">It is gone, or finished.</p>}
+          {data.pod && !data.pod.node ? (
+            <section aria-labelledby="pending">
+              <h2 id="pending">Why it is pending</h2>
+              {data.pod.reason ? <p><b class="note">{data.pod.reason}</b>: {data.pod.message}</p> : null}
+              {data.outlook?.instance ? <p class="good">An instance can be launched for it: {data.outlook.instance.instanceType} in {data.outlook.instance.zone}, {data.outlook.instance.capacityType}, in pool {data.outlook.instance.pool}, {price(data.outlook.instance.price, data.outlook.instance.estimated)}.</p> : null}
+              {data.outlook?.node ? <p class="good">The {data.outlook.node.coming ? "coming node" : "node"} {data.outlook.node.node} has room for it; kube-scheduler binds it.</p> : null}
+              {data.outlook && data.outlook.reasons.length > 0 ? <Reasons reasons={data.outlook.reasons} /> : null}
+              {data.outlook === null ? <p>A plan is being computed for others; it is read again after the next change.</p> : null}
+            </section>
+          ) : null}
+          <h2>Timeline</h2>
+          <Timeline entries={data.timeline} empty="The log names nothing of this pod." />
+        </>
+      )}
+    </View>
+  );
+}
+
+const gap = (entry: Entry): number => entry.plan && entry.plan.bound > 0 ? (entry.plan.cost - entry.plan.bound) / entry.plan.bound : 0;
+const PLAN_COLUMNS: Column<Entry>[] = [
+  { title: "Time", cell: (entry) => moment(entry.t), key: (entry) => entry.t },
+  { title: "Instances", cell: (entry) => entry.plan?.instances, key: (entry) => entry.plan?.instances ?? 0, isNumber: true },
+  { title: "Pods for them", cell: (entry) => entry.plan?.pods, key: (entry) => entry.plan?.pods ?? 0, isNumber: true },
+  { title: "On nodes", cell: (entry) => entry.plan?.placed, key: (entry) => entry.plan?.placed ?? 0, isNumber: true },
+  { title: "Pending", cell: (entry) => entry.plan?.unschedulable, key: (entry) => entry.plan?.unschedulable ?? 0, isNumber: true },
+  { title: "$ per hour", cell: (entry) => dollars(entry.plan?.cost ?? 0), key: (entry) => entry.plan?.cost ?? 0, isNumber: true },
+  { title: "Lower bound", cell: (entry) => dollars(entry.plan?.bound ?? 0), key: (entry) => entry.plan?.bound ?? 0, isNumber: true },
+  { title: "Gap", cell: (entry) => `${(100 * gap(entry)).toFixed(1)} %`, key: gap, isNumber: true },
+  { title: "Steps", cell: (entry) => entry.plan?.steps, key: (entry) => entry.plan?.steps ?? 0, isNumber: true },
+  { title: "Inputs", cell: (entry) => <code>{entry.plan?.inputs.slice(0, 12)}</code> },
+];
+
+export function PlanPage(): JSX.Element {
+  const live = useLive<Entry[]>("plans", (change) => change.log);
+  return (
+    <View title="Plans" live={live}>
+      {(entries) => <Table caption="Scheduling runs" rows={entries} columns={PLAN_COLUMNS} id={(entry) => `${entry.n}`} empty="The log has no scheduling run." />}
+    </View>
+  );
+}
+
+const EXAMPLE = `apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: example
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: example}}
+  template:
+    metadata: {labels: {app: example}}
+    spec:
+      containers:
+      - name: app
+        image: app
+        resources: {requests: {cpu: 500m, memory: 1Gi}}
+`;
+
+export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Element {
+  const [text, setText] = useState(EXAMPLE);
+  const [namespace, setNamespace] = useState(namespaces[0] ?? "default");
+  const [state, setState] = useState<{ answer?: WhatIf; error?: string; isReading: boolean }>({ isReading: false });
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    setState({ isReading: true });
+    request<WhatIf>(`what-if?namespace=${encodeURIComponent(namespace)}`, { method: "POST", headers: { "Content-Type": "application/yaml" }, body: text }).then(
+      (answer) => setState({ answer, isReading: false }),
+      (error: unknown) => setState({ error: error instanceof ApiError ? error.message : String(error), isReading: false }),
+    );
+  };
+  const { answer } = state;
+  return (
+    <View title="What if" live={{ data: true, error: undefined }}>
+      {() => (
+        <>
+          <p>Where would a manifest's pods run, and what would it add? Nothing is applied.</p>
+          <form onSubmit={submit} class="what-if">
+            <label>Namespace of objects that name none <input list="namespaces" value={namespace} onInput={(event) => setNamespace(event.currentTarget.value)} /></label>
+            <datalist id="namespaces">{namespaces.map((name) => <option value={name} />)}</datalist>
+            <label>Manifest <textarea rows={16} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
+            <button type="submit" disabled={state.isReading}>{state.isReading ? "Computing" : "Try it"}</button>
+          </form>
+          <div aria-live="polite">
+            {state.error ? <pre role="alert" class="error">{state.error}</pre> : null}
+            {answer ? (
+              <>
+                <h2>It adds {dollars(answer.adds)}/h</h2>
+                <ul>
+                  {answer.workloads.map((one) => (
+                    <li><b class={one.outcome === "denied" ? "bad" : "good"}>{one.outcome}</b> {one.kind} {one.namespace}/{one.name}{one.pool ? <>: pool <a href={link("pools", one.pool)}>{one.pool}</a></> : ""}{one.message ? `: ${one.message}` : ""}
+                      {(one.warnings ?? []).map((warning) => <p class="note">{warning}</p>)}</li>
+                  ))}
+                </ul>
+                {answer.instances.length > 0 ? <><h3>New instances</h3><ul>{answer.instances.map((one) => <li>{one.instanceType} in {one.zone}, {one.capacityType}, pool {one.pool}, {price(one.price, one.estimated)}: {counted(one.pods.length, "pod")}</li>)}</ul></> : null}
+                {answer.existing.length > 0 ? <><h3>Existing nodes</h3><ul>{answer.existing.map((one) => <li>{one.coming ? "coming node " : ""}<a href={link("nodes", one.node)}>{one.node}</a>: {counted(one.pods.length, "pod")}</li>)}</ul></> : null}
+                {answer.pending.length > 0 ? <><h3>Pods that would stay pending</h3>{answer.pending.map((one) => <><p>{counted(one.pods.length, "pod")}: {one.pods.slice(0, 5).join(", ")}</p><Reasons reasons={one.reasons} /></>)}</> : null}
+                {answer.warnings.map((warning) => <p class="note">{warning}</p>)}
+              </>
+            ) : null}
+          </div>
+        </>
+      )}
+    </View>
+  );
+}
