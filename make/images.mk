@@ -6,10 +6,10 @@ COMMIT_DATE = $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%d --format=%c
 # In one call, so that features are those of the workspace and what they share is built once.
 .PHONY: release
 release: needs-rust needs-cc ## the optimised programs, which know their commit
-	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT) CROFT_COMMIT_DATE=$(COMMIT_DATE)) cargo build --release --bin croft --bin croft-webhook --bin croft-controller --bin ec2-sim --bin croft-xtask
+	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT) CROFT_COMMIT_DATE=$(COMMIT_DATE)) cargo build --release --bin croft --bin croft-webhook --bin croft-controller --bin croft-page --bin ec2-sim --bin croft-xtask
 
 .PHONY: images
-images: release ## OCI images of webhook and controller in target/images, without registry or daemon, with symbols and SBOM
+images: release ## OCI images of webhook, controller and page in target/images, without registry or daemon, with symbols and SBOM
 	$(if $(CROFT_COMMIT),,CROFT_COMMIT=$(COMMIT)) $(TARGET)/release/croft-xtask images --binaries $(TARGET)/release --out target/images
 
 # As root: containers take cgroups, mounts and network namespaces. PROFILE=debug tests what `make test` has built, without an

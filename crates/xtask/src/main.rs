@@ -55,7 +55,7 @@ enum Command {
     Circles,
     /// Fail if a link of a Markdown page leads to no file or heading, or the book lacks a page of docs/.
     Links,
-    /// Write the OCI images of the webhook and the controller, with symbols and bill of materials beside.
+    /// Write the OCI images of webhook, controller and page, with symbols and bill of materials beside.
     Images(images::ImagesArgs),
     /// Run the benchmarks, show how their figures changed, and add them to a file.
     Bench(bench::BenchArgs),

@@ -1,4 +1,4 @@
-//! Every flag of both processes is a value of the chart, and what the chart renders, the processes read.
+//! Every flag of each process is a value of the chart, and what the chart renders, the processes read.
 
 use std::{
     collections::BTreeSet,
@@ -22,6 +22,7 @@ fn container(process: &str, arguments: &[&str]) -> Value {
         .args(["template", "some-release"])
         .arg(chart())
         .arg(format!("--show-only=templates/{process}.yaml"))
+        .arg("--set=page.enabled=true")
         .args(arguments)
         .output()
         .unwrap();
@@ -33,9 +34,10 @@ fn container(process: &str, arguments: &[&str]) -> Value {
 }
 
 /// The processes, with the kind of their arguments.
-fn commands() -> [(&'static str, Command); 2] {
+fn commands() -> [(&'static str, Command); 3] {
     [
         ("controller", croft_controller::config::args::Args::command()),
+        ("page", croft_page::args::Args::command()),
         ("webhook", croft_webhook::args::Args::command()),
     ]
 }
@@ -99,7 +101,8 @@ fn every_flag_has_a_variable_and_a_value_or_is_decided_by_the_chart() {
     let mut arguments = Vec::new();
     for mode in ["self", "files"] {
         for (process, _) in commands() {
-            let container = container(process, &["--set", &format!("certificates.mode={mode}")]);
+            let modes = format!("certificates.mode={mode},page.certificate.mode={mode}");
+            let container = container(process, &["--set", &modes]);
             let words = container["args"].as_array().cloned().unwrap();
             arguments.extend(words.iter().map(|word| {
                 let flag = word.as_str().unwrap().trim_start_matches('-');

@@ -1,4 +1,4 @@
-//! The flags of both processes as values of the chart: `settings.<flag in camel case>`, which becomes the flag's
+//! The flags of each process as values of the chart: `settings.<flag in camel case>`, which becomes the flag's
 //! environment variable.
 
 use std::{any::TypeId, collections::BTreeMap, time::Duration};
@@ -16,8 +16,8 @@ pub(crate) struct Process {
     owned: &'static [(&'static str, &'static str)],
 }
 
-/// Both processes.
-pub(crate) const PROCESSES: [Process; 2] = [
+/// The processes.
+pub(crate) const PROCESSES: [Process; 3] = [
     Process {
         values: "controller",
         command: croft_controller::config::args::Args::command,
@@ -26,6 +26,19 @@ pub(crate) const PROCESSES: [Process; 2] = [
             ("health-listen", "listenAddress and controller.ports.health"),
             ("identity", "the pod's name"),
             ("namespace", "the release's namespace"),
+        ],
+    },
+    Process {
+        values: "page",
+        command: croft_page::args::Args::command,
+        owned: &[
+            ("admin-listen", "page.ports.admin"),
+            ("forward-listen", "page.ports.forward"),
+            ("health-listen", "listenAddress and page.ports.health"),
+            ("listen", "listenAddress and page.ports.page"),
+            ("namespace", "the release's namespace"),
+            ("tls-cert", "page.certificate.mode"),
+            ("tls-key", "page.certificate.mode"),
         ],
     },
     Process {

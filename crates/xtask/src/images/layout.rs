@@ -114,7 +114,7 @@ pub(crate) fn names(reference: &str) -> HashMap<String, String> {
 /// in arenas, unless told to return it; the controller has an allocator of its own.
 fn environment(program: &str) -> Vec<String> {
     let tuned: &[&str] = match program {
-        "croft-webhook" => {
+        "croft-webhook" | "croft-page" => {
             &["MALLOC_ARENA_MAX=2", "MALLOC_MMAP_THRESHOLD_=65536", "MALLOC_TRIM_THRESHOLD_=65536"]
         }
         _ => &[],

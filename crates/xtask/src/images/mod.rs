@@ -38,7 +38,7 @@ use crate::images::{dependencies::Metadata, layout::Image, program::Program, sou
 const MAX_BYTES: u64 = 40 << 20;
 
 /// The programs that have an image, without options.
-const PROGRAMS: [&str; 2] = ["croft-webhook", "croft-controller"];
+const PROGRAMS: [&str; 3] = ["croft-webhook", "croft-controller", "croft-page"];
 
 /// Arguments of `croft-xtask images`.
 #[derive(Args)]

@@ -96,9 +96,11 @@ imagePullSecrets:
 {{- if eq (int $webhook.ports.reviews) (int $webhook.ports.health) }}
 {{- fail (printf "webhook.ports.reviews and webhook.ports.health are both %d: choose two ports" (int $webhook.ports.health)) }}
 {{- end }}
-{{- range $name, $values := dict "webhook" $webhook "controller" $controller }}
+{{- range $name, $values := dict "webhook" $webhook "controller" $controller "page" .Values.page }}
 {{- $others := list (int $values.ports.health) }}
 {{- with $values.ports.reviews }}{{ $others = append $others (int .) }}{{ end }}
+{{- with $values.ports.page }}{{ $others = append $others (int .) }}{{ end }}
+{{- with $values.ports.forward }}{{ $others = append $others (int .) }}{{ end }}
 {{- if and (not $values.hostNetwork) (has (int $values.ports.admin) $others) }}
 {{- fail (printf "%s.ports.admin is %d, as another port of the process: choose another one" $name (int $values.ports.admin)) }}
 {{- end }}
@@ -107,6 +109,9 @@ imagePullSecrets:
 {{- if has (int $controller.ports.health) (list (int $webhook.ports.health) (int $webhook.ports.reviews)) }}
 {{- fail (printf "webhook and controller both use port %d of the node's network: set controller.ports.health to another port, such as 8082" (int $controller.ports.health)) }}
 {{- end }}
+{{- end }}
+{{- if and (eq .Values.page.certificate.mode "cert-manager") (not .Values.page.certificate.issuerRef.name) }}
+{{- fail "page.certificate.mode is cert-manager, but page.certificate.issuerRef has no name: write the name of the issuer" }}
 {{- end }}
 {{- if and (ne .Values.certificates.mode "cert-manager") .Values.certificates.certManager.issuerRef }}
 {{- fail (printf "certificates.certManager.issuerRef is set, but certificates.mode is %s: set certificates.mode to cert-manager, or remove issuerRef" .Values.certificates.mode) }}
