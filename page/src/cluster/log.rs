@@ -11,7 +11,8 @@ use croft_record::{
         record::statement,
     },
     record::Record,
-    writer::{LEDGER_PREFIX, SLOTS, slot_name},
+    slots::{LEDGER_PREFIX, SNAPSHOT_PREFIX, slot_name},
+    writer::SLOTS,
 };
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
@@ -71,6 +72,10 @@ impl Log {
     /// Takes in a slot as it is now.
     pub fn observe(&mut self, slot: &ConfigMap) {
         let name = slot.name_any();
+        // Snapshots of the cluster are for simulations of the past: no view reads them.
+        if name.starts_with(SNAPSHOT_PREFIX) {
+            return;
+        }
         let bytes = slot.binary_data.as_ref().and_then(|data| data.get(SEGMENT_KEY));
         let bytes = bytes.map(|bytes| bytes.0.as_slice()).unwrap_or_default();
         if name.starts_with(LEDGER_PREFIX) {
@@ -184,6 +189,13 @@ mod tests {
 
     fn numbers(log: &Log) -> Vec<u64> {
         log.record().entries.iter().map(|entry| entry.sequence).collect()
+    }
+
+    #[test]
+    fn a_snapshots_slot_is_no_part_of_the_log() {
+        let mut log = Log::default();
+        log.observe(&slot("croft-snapshot-00", vec![entry(1, EntryKind::Plan, "")]));
+        assert!(numbers(&log).is_empty());
     }
 
     #[test]
