@@ -58,12 +58,14 @@ impl Identity {
 }
 
 type Digest = [u8; 32];
+/// When the API server was asked about a token, and its answer.
+type Reviewed = (Instant, Option<Arc<Identity>>);
 
 /// Tokens to identities. A token itself is never kept, only its digest.
 pub struct Tokens {
     client: Client,
     audiences: Vec<String>,
-    answers: Mutex<BTreeMap<Digest, (Instant, Option<Arc<Identity>>)>>,
+    answers: Mutex<BTreeMap<Digest, Reviewed>>,
 }
 
 impl Tokens {

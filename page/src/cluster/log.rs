@@ -31,13 +31,16 @@ pub struct LastPending {
     pub message: String,
 }
 
+/// The number and the time of an entry.
+type Key = (u64, i64);
+
 /// The log, kept up to date slot by slot.
 #[derive(Default)]
 pub struct Log {
     record: Record,
     ledger: Ledger,
     /// Numbers and times of the entries of each slot: the first and the last.
-    slots: BTreeMap<String, ((u64, i64), (u64, i64))>,
+    slots: BTreeMap<String, (Key, Key)>,
     ledger_slots: BTreeMap<usize, Vec<u8>>,
     pending: BTreeMap<String, LastPending>,
     blocked: BTreeMap<String, i64>,

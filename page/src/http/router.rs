@@ -28,7 +28,6 @@ const HEADERS: [(&str, &str); 6] = [
 ];
 
 /// The routes. Each of those below `/api/v1` but the sign-in takes a reader.
-#[must_use]
 pub fn router(page: Arc<Page>) -> Router {
     let mut router = Router::new()
         .route("/api/v1/session", get(session::show).post(session::sign_in).delete(session::sign_out))
