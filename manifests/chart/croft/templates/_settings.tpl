@@ -32,6 +32,21 @@ The environment variable of each setting.
 }
 {{- end }}
 
+{{- define "croft.pageVariables" -}}
+{
+  "audience": "CROFT_AUDIENCE",
+  "drain": "CROFT_DRAIN",
+  "kubeconfig": "CROFT_KUBECONFIG",
+  "log": "CROFT_LOG",
+  "logFormat": "CROFT_LOG_FORMAT",
+  "maxConnections": "CROFT_MAX_CONNECTIONS",
+  "maxInflight": "CROFT_MAX_INFLIGHT",
+  "maxStreams": "CROFT_MAX_STREAMS",
+  "service": "CROFT_SERVICE",
+  "threads": "CROFT_THREADS"
+}
+{{- end }}
+
 {{- define "croft.webhookVariables" -}}
 {
   "caPropagationDelay": "CROFT_CA_PROPAGATION_DELAY",
