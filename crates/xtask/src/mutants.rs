@@ -41,7 +41,7 @@ struct Summary {
 impl Summary {
     fn percent(&self) -> usize {
         let all = self.caught + self.missed.len();
-        if all == 0 { 100 } else { self.caught * 100 / all }
+        (self.caught * 100).checked_div(all).unwrap_or(100)
     }
 }
 

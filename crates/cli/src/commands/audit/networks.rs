@@ -67,8 +67,11 @@ impl Networks {
                 own.entry(&tenant.name).or_default().push(namespace.to_owned());
             }
         }
-        // A closed namespace isn't among those that reach each other.
-        own.values_mut().for_each(|names| names.retain(|name| index.surplus(name).is_none()));
+        // A closed namespace isn't among those that reach each other, and the controller names these in order.
+        for names in own.values_mut() {
+            names.retain(|name| index.surplus(name).is_none());
+            names.sort_unstable();
+        }
         let is_deleted = |name: &str| {
             namespaces.iter().any(|n| n.name_any() == name && n.metadata.deletion_timestamp.is_some())
         };
