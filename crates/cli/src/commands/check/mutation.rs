@@ -149,11 +149,12 @@ async fn is_served(client: &Client) -> bool {
         .is_ok_and(|list| list.resources.iter().any(|resource| resource.kind == "MutatingAdmissionPolicy"))
 }
 
-/// True if `live` has all that `wanted` has. The API server adds defaults.
+/// True if `live` has all that `wanted` has. The API server adds defaults, and omits empty lists.
 fn includes(live: &Value, wanted: &Value) -> bool {
+    const EMPTY: &Value = &Value::Array(Vec::new());
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).is_some_and(|live| includes(live, value)))
+            wanted.iter().all(|(key, value)| includes(live.get(key).unwrap_or(EMPTY), value))
         }
         (Value::Array(live), Value::Array(wanted)) => {
             live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| includes(live, wanted))
@@ -178,6 +179,7 @@ mod tests {
         assert!(!includes(&json!({"rules": [{"resources": ["pods"]}], "expression": "b"}), &wanted));
         assert!(!includes(&json!({"rules": [{"resources": ["pods"]}, {}], "expression": "a"}), &wanted));
         assert!(!includes(&json!({"expression": "a"}), &wanted));
+        assert!(includes(&json!({"expression": "a"}), &json!({"expression": "a", "variables": []})));
     }
 
     #[test]
