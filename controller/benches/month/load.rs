@@ -60,7 +60,6 @@ impl Load {
             cpu_millis: deployment.cpu_millis,
             memory_mi: deployment.memory_mi,
             max_unavailable: Some(1),
-            ..Workload::default()
         })
     }
 
