@@ -244,7 +244,9 @@ async fn mutation_line_follows_mode_and_policies(stack: &Stack, client: &Client)
     kubectl(stack, &install).await;
     says_of_mutation(stack, "ok mutation: Policy mode is set, and fits").await;
     in_mode(client, Mutation::Policy).await.unwrap();
-    let patch = r#"[{"op":"replace","path":"/spec/mutations/0/jsonPatch/expression","value":"[]"}]"#;
+    let none = "[JSONPatch{op:'remove',path:'/spec'}].filter(p,false)";
+    let patch =
+        format!(r#"[{{"op":"replace","path":"/spec/mutations/0/jsonPatch/expression","value":"{none}"}}]"#);
     kubectl(stack, &format!("patch mutatingadmissionpolicy {NAME} --type=json -p={patch}")).await;
     says_of_mutation(stack, "croft-pods is missing or of another version").await;
     kubectl(stack, &install).await;
