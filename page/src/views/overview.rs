@@ -89,9 +89,9 @@ pub struct Overview {
     pub pools: Vec<PoolRow>,
     /// The cost of all nodes of these pools.
     pub cost: CostView,
-    /// Pending pods, at most [`PODS`].
+    /// Pending pods, at most 100.
     pub pending: Vec<PodFacts>,
-    /// Pods with a placement violation, at most [`PODS`].
+    /// Pods with a placement violation, at most 100.
     pub violations: Vec<PodFacts>,
     /// The decisions of the last hour, the newest first.
     pub changes: Vec<Entry>,
