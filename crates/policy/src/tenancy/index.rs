@@ -432,7 +432,7 @@ impl Index {
 }
 
 impl Index {
-    /// Takes a namespace out of the count of its tenant, before its record changes. A stale index counts anew.
+    /// Takes a namespace out of the count of its tenant, before its record changes. A stale index is counted again.
     fn forget_created(&mut self, name: &str) {
         let record = self.namespaces.get(name).filter(|_| !self.stale);
         if let Some(tenant) = record.and_then(|record| creating_tenant(&self.declarations, name, record)) {

@@ -266,7 +266,7 @@ fn namespace_without_pools_is_surplus_once_as_many_others_have_them_as_owners_ma
     index.upsert_namespace(&created("shop-1", true));
     index.remove_namespace("shop-2");
     assert_eq!(surplus(&mut index, "shop-3"), None);
-    // A changed declaration counts anew.
+    // A changed declaration is counted again.
     index.upsert_namespace(&created("shop-2", true));
     index.set_config(Config { exempt: vec!["shop-2".to_owned()], ..Config::default() });
     assert_eq!(surplus(&mut index, "shop-3"), None, "an exempt namespace doesn't count");
