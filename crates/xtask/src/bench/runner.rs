@@ -117,8 +117,16 @@ mod tests {
         let error = run(Command::new("sh").args(["-c", script]), &file, Duration::from_secs(1)).unwrap_err();
         assert!(error.to_string().starts_with("ran longer than 1 s and was ended; "), "{error}");
         let child = fs::read_to_string(&file).unwrap();
-        let state = fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-        // Without a parent that waits for it, an ended process may stay as a zombie.
-        assert!(state.is_err() || state.unwrap().contains(") Z "), "process {child} is still there");
+        let is_there = || {
+            // Without a parent that waits for it, an ended process may stay as a zombie.
+            let state = fs::read_to_string(format!("/proc/{}/stat", child.trim()));
+            state.is_ok_and(|state| !state.contains(") Z "))
+        };
+        // A signal is sent before it takes effect.
+        let ends_by = SystemClock.monotonic() + LONG;
+        while is_there() && SystemClock.monotonic() < ends_by {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        assert!(!is_there(), "process {child} is still there");
     }
 }
