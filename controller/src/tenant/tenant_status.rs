@@ -137,7 +137,7 @@ pub(super) fn status_writes(
         let (has_objects, has_creation) = (objects.is_some(), creation.is_some());
         let statements = valid.into_iter().chain(derived).chain(objects).chain(creation);
 
-        let mut new = status_without_conditions(state, view, rule, &counted, own);
+        let mut new = status_without_conditions(state, view, tenant, rule, &counted, own);
         new.conditions.clone_from(&old.conditions);
         new.quota = quota_use(state, tenant, own);
         new.conditions.retain(|condition| has_objects || condition.type_ != reasons::OBJECTS_KEPT);
@@ -169,6 +169,7 @@ pub(super) fn status_writes(
 fn status_without_conditions(
     state: &State,
     view: &Tenants,
+    tenant: &Tenant,
     rule: &DeclaredTenant,
     counted: &Counted,
     own: &[&str],
@@ -181,6 +182,7 @@ fn status_without_conditions(
         conditions: Vec::new(),
         namespaces: own.iter().take(MAX_LISTED_NAMESPACES).map(|n| (*n).to_owned()).collect(),
         namespace_count: Some(count(own.len())),
+        pool_names: Some(tenant.spec.pools.join(",")),
         pods: Some(counted.pods),
         nodes: Some(count(state.nodes.keys().filter(in_pools).count())),
         quota: Vec::new(),

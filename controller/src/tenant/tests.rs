@@ -198,6 +198,17 @@ fn reconciled_state_needs_no_write() {
 }
 
 #[test]
+fn status_counts_what_the_tenant_has_and_names_its_pools_as_text() {
+    let mut state = reconciled_state();
+    state.observe(&tenant("a", "2026-01-01T00:00:00Z", &["tenant-a"], &["pool-a", "pool-b"]));
+    state.observe(&pod("tenant-a", "web", json!({}), None));
+    write(&mut state);
+    let status = state.tenants["a"].status.clone().unwrap();
+    assert_eq!(status.pool_names.as_deref(), Some("pool-a,pool-b"));
+    assert_eq!([status.namespace_count, status.pods, status.nodes], [Some(1), Some(1), Some(2)]);
+}
+
+#[test]
 fn foreign_changes_of_labels_and_parameters_are_reverted() {
     let mut state = reconciled_state();
     state.observe(&namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({})));

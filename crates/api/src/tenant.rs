@@ -26,7 +26,7 @@ use crate::{
     status = "TenantStatus",
     derive = "PartialEq",
     derive = "Default",
-    printcolumn(name = "Pools", json_path = ".spec.pools", type_ = "string"),
+    printcolumn(name = "Pools", json_path = ".status.poolNames", type_ = "string"),
     printcolumn(name = "Namespaces", json_path = ".status.namespaceCount", type_ = "integer"),
     printcolumn(name = "Pods", json_path = ".status.pods", type_ = "integer"),
     printcolumn(name = "Nodes", json_path = ".status.nodes", type_ = "integer"),
@@ -164,6 +164,9 @@ pub struct TenantStatus {
     /// The number of namespaces that belong to the tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_count: Option<i64>,
+    /// The names of `spec.pools` with commas between them, for the column of `kubectl get`, which shows a list as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_names: Option<String>,
     /// The number of the tenant's pods that are not finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<i64>,
