@@ -28,6 +28,7 @@
 //! | [`inspect`] | the same answers as data, for the page |
 //! | `output`, `table`, `monthly`, `reference` | text, tables, prices, the generated reference page |
 
+mod activity;
 mod admission;
 mod advice;
 mod args;

@@ -10,7 +10,7 @@ use clap::Args;
 use croft_manifest::{Input, LoadOptions, load};
 use kube::Client;
 
-use crate::{cluster_reader::read, failure::Failure, output::Output};
+use crate::{activity::Activity, cluster_reader::read, failure::Failure, output::Output};
 
 /// Arguments of a command that reads files.
 #[derive(Args, Clone, Debug)]
@@ -81,11 +81,7 @@ impl SourceArgs {
     /// Reads the files, or the cluster if none is named. `namespace` is that of objects in files that name none.
     pub(crate) fn load(&self, namespace: &str, out: &mut Output) -> Result<Input, Failure> {
         let Self { filenames, cluster } = self;
-        if filenames.is_empty() {
-            Ok(cluster.run(async |client| read(&client).await)?)
-        } else {
-            load_files(filenames, namespace, out)
-        }
+        if filenames.is_empty() { cluster.read() } else { load_files(filenames, namespace, out) }
     }
 
     /// The arguments for the cluster.
@@ -103,6 +99,15 @@ impl ClusterArgs {
     /// The kubeconfig that is named.
     pub(crate) fn kubeconfig(&self) -> Option<&Path> {
         self.kubeconfig.as_deref()
+    }
+
+    /// Reads the cluster.
+    ///
+    /// # Errors
+    /// If it can't be reached, or a kind can't be listed.
+    pub(crate) fn read(&self) -> Result<Input, Failure> {
+        let _activity = Activity::start("reading the cluster");
+        Ok(self.run(async |client| read(&client).await)?)
     }
 
     /// Runs `work` with a client of the cluster, on a runtime of one thread.

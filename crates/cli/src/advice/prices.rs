@@ -75,7 +75,7 @@ struct Binding {
     together: Price,
 }
 
-/// Prices the constraints of `input`.
+/// Prices the constraints of `input`; `on_search` gets the number of counterfactuals so far, before each.
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
@@ -83,6 +83,7 @@ pub(crate) fn advise(
     input: &Input,
     types: &Arc<[InstanceType]>,
     request: &Request,
+    on_search: &mut dyn FnMut(usize),
 ) -> Result<Advice, InputError> {
     let search = Search { types: Arc::clone(types), options: Options::default(), now: request.now };
     let start = search.settle(input.clone(), &BTreeSet::new())?;
@@ -94,8 +95,16 @@ pub(crate) fn advise(
         constraints: found.len(),
         not_tried: 0,
     };
-    let mut pricing =
-        Pricing { search, names: input, parts: Parts::new(input), start, end: None, left: request.most };
+    let mut pricing = Pricing {
+        search,
+        names: input,
+        parts: Parts::new(input),
+        start,
+        end: None,
+        left: request.most,
+        done: 0,
+        on_search,
+    };
     let mut binding = Vec::new();
     for (part, constraints) in by_part(found) {
         match pricing.saving(part.as_deref(), &constraints)? {
@@ -183,6 +192,9 @@ struct Pricing<'a> {
     end: Option<(Option<String>, Settled)>,
     /// Counterfactuals that may still be searched.
     left: usize,
+    /// Counterfactuals that were searched.
+    done: usize,
+    on_search: &'a mut dyn FnMut(usize),
 }
 
 impl Pricing<'_> {
@@ -217,7 +229,8 @@ impl Pricing<'_> {
         if self.left == 0 {
             return Ok(None);
         }
-        self.left -= 1;
+        (self.on_search)(self.done);
+        (self.left, self.done) = (self.left - 1, self.done + 1);
         let pools = self.parts.pools(part);
         let end = match self.end.take() {
             Some((of, end)) if of.as_deref() == part => end,

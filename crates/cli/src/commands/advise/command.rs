@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 
 use super::write;
 use crate::{
+    activity::Activity,
     advice::{Focus, Request, advise},
     catalog_file::instance_types,
     failure::Failure,
@@ -76,7 +77,12 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
         most: *most,
         now: time_of(&input),
     };
-    let advice = advise(&input, &instance_types(catalog.as_deref())?, &request)?;
+    let types = instance_types(catalog.as_deref())?;
+    let activity = Activity::start("planning the cluster as it is");
+    let on_search =
+        |done| activity.say(format!("searching without a constraint, {done} of at most {most} times"));
+    let advice = advise(&input, &types, &request, &mut { on_search })?;
+    drop(activity);
     match output {
         AdviceFormat::Text => write::text(&advice, out)?,
         AdviceFormat::Wide => write::wide(&advice, out)?,

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
 use serde::Serialize;
 
 use crate::{
+    activity::Activity,
     output::{Format, Output},
     table::{BAD, BOLD, DIM, GOOD, NOTE, counted},
 };
@@ -113,7 +114,7 @@ impl<'o> Report<'o> {
                 remedy: String::new(),
             });
         }
-        let finding = check().await;
+        let finding = watched(name, check).await;
         if finding.is_err() {
             self.failed.insert(name);
         }
@@ -130,7 +131,7 @@ impl<'o> Report<'o> {
         if self.missing(needs).is_some() {
             return Ok(());
         }
-        let finding = check().await;
+        let finding = watched(name, check).await;
         self.write(entry(name, finding, Status::Warn))
     }
 
@@ -144,7 +145,7 @@ impl<'o> Report<'o> {
         if self.missing(needs).is_some() {
             return self.step(name, needs, async || Ok(String::new())).await;
         }
-        let finding = match check().await {
+        let finding = match watched(name, check).await {
             Outcome::Ok(detail) => entry(name, Ok(detail), Status::Fail),
             Outcome::Warn(failed) => entry(name, Err(failed), Status::Warn),
             Outcome::Unknown(detail) => {
@@ -222,4 +223,10 @@ fn entry(name: &'static str, finding: Finding, otherwise: Status) -> Entry {
         Ok(detail) => Entry { name, status: Status::Ok, detail, remedy: String::new() },
         Err(Failed { what, remedy }) => Entry { name, status: otherwise, detail: what, remedy },
     }
+}
+
+/// Runs a check, and shows its name meanwhile.
+async fn watched<T>(name: &'static str, check: impl AsyncFnOnce() -> T) -> T {
+    let _activity = Activity::start(format!("checking {name}"));
+    check().await
 }

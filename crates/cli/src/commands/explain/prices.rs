@@ -6,6 +6,7 @@ use croft_manifest::Input;
 use croft_scheduler::Price;
 
 use crate::{
+    activity::Activity,
     advice::{Focus, Request, advise, has_constraints},
     failure::Failure,
     monthly::per_month,
@@ -33,7 +34,10 @@ pub(super) fn write_prices(input: &Input, focus: Focus, out: &mut Output) -> Res
     if !has_constraints(input, &types, &request)? {
         return Ok(());
     }
-    let advice = advise(input, &types, &request)?;
+    let advice = {
+        let _activity = Activity::start("pricing the constraints");
+        advise(input, &types, &request, &mut |_| {})?
+    };
     for price in &advice.prices {
         writeln!(
             out,

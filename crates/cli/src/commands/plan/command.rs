@@ -8,9 +8,9 @@ use croft_manifest::LoadOptions;
 
 use super::{impact, page, planned, text};
 use crate::{
+    activity::Activity,
     admission::Admission,
     catalog_file::instance_types,
-    cluster_reader,
     failure::Failure,
     output::{Format, Output},
     page_client::PageArgs,
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
     }
     let input = files.load(out)?;
     let now = if *live {
-        Some(cluster.run(async |client| cluster_reader::read(&client).await)?)
+        Some(cluster.read()?)
     } else if current.is_empty() {
         None
     } else {
@@ -68,7 +68,10 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
         }
         Some(now) => {
             let types = instance_types(catalog.as_deref())?;
-            let (mut edit, then) = impact::impact(&now, &input, &types)?;
+            let (mut edit, then) = {
+                let _activity = Activity::start("planning the cluster as it is, and with the changes");
+                impact::impact(&now, &input, &types)?
+            };
             let admission = Admission::new(&then)?;
             warnings.append(&mut admission.warnings());
             warnings.append(&mut edit.take_warnings());

@@ -10,6 +10,7 @@ use croft_scheduler::Options;
 
 use super::{comparison, json, text};
 use crate::{
+    activity::Activity,
     catalog_file::instance_types,
     commands::plan::impact::Removal,
     failure::Failure,
@@ -99,7 +100,10 @@ pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Fai
 fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<ExitCode, Failure> {
     let SimulateArgs { catalog, consolidate, fail_on_pending, output, .. } = args;
     let types = instance_types(catalog.as_deref())?;
-    let simulation = simulate_with_consolidation(input, types, &options(args), *consolidate)?;
+    let simulation = {
+        let _activity = Activity::start("planning");
+        simulate_with_consolidation(input, types, &options(args), *consolidate)?
+    };
     out.warn(&simulation.warnings)?;
     match output {
         SimulateFormat::Json => json::write(&simulation, input, out)?,
@@ -122,14 +126,18 @@ fn compare(
 ) -> Result<ExitCode, Failure> {
     let SimulateArgs { without, catalog, catalog_after, fail_on_pending, output, .. } = args;
     let types_after = catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?;
-    let comparison = comparison::compare(&comparison::Question {
+    let question = comparison::Question {
         recorded,
         edit,
         removals: without,
         types: instance_types(catalog.as_deref())?,
         types_after,
         options: options(args),
-    })?;
+    };
+    let comparison = {
+        let _activity = Activity::start("planning the cluster as it was recorded, and with the changes");
+        comparison::compare(&question)?
+    };
     out.warn(&comparison.warnings)?;
     match output {
         SimulateFormat::Json => {
