@@ -46,6 +46,8 @@ documented_enum! {
         ForeignPool,
         /// Refused: the node selector asks for two pools at once.
         TwoPools,
+        /// Refused: the required node affinity keeps the pod off the nodes of its own pool.
+        ExcludesPool,
         /// Refused: the pool does not exist.
         MissingPool,
         /// Refused: the named node does not exist.

@@ -5,7 +5,10 @@
 
 use std::fmt;
 
-use crate::{definitions::Rule, tenancy::created::Surplus};
+use crate::{
+    definitions::{POOL_NAME_LABEL, Rule},
+    tenancy::created::Surplus,
+};
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +129,17 @@ impl Denial {
             format!(
                 "spec.nodeSelector asks for two pools of tenant {tenant:?} at once, {first:?} and {second:?}; no node is \
                  in both: keep one of them"
+            ),
+        )
+    }
+
+    pub(crate) fn excludes_pool(tenant: &str, pool: &str) -> Self {
+        Self::new(
+            Rule::ExcludesPool,
+            format!(
+                "every term of the required node affinity excludes {POOL_NAME_LABEL} of pool {pool:?} of tenant {tenant:?}, so \
+                 the pod could never run; Croft writes that into pods of namespaces without a tenant: create the pod again \
+                 without it"
             ),
         )
     }

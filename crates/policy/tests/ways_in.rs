@@ -7,7 +7,7 @@ mod world;
 use croft_policy::{
     Config, Index, Namespace, Phase, Provisioner, Rule, Tenants,
     definitions::{POOL_NAME_LABEL, POOLS_ANNOTATION},
-    evaluate, node, review, stored,
+    evaluate, node, plan_pod, plan_recreated, review, stored, view,
 };
 use serde_json::{Value, json};
 
@@ -281,4 +281,35 @@ fn pod_of_a_surplus_namespace_is_refused_for_good_and_that_of_an_incomplete_one_
          the namespaces that count are shop-old; use one of these, or ask the cluster's operator to delete one or to raise \
          the maximum"
     );
+}
+
+#[test]
+fn pod_that_was_kept_out_before_its_namespace_got_a_tenant_is_refused_and_recreated() {
+    let tenants = world::world(Config::default());
+    let pod = |terms: Value| {
+        json!({"metadata": {"name": "p"}, "spec": {"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}})
+    };
+    let expression = |operator: &str, values: &[&str]| match values {
+        [] => json!({"key": POOL_NAME_LABEL, "operator": operator}),
+        values => json!({"key": POOL_NAME_LABEL, "operator": operator, "values": values}),
+    };
+    let term =
+        |expression: Value| json!({"matchExpressions": [{"key": "os", "operator": "Exists"}, expression]});
+    let out = expression("DoesNotExist", &[]);
+    for (terms, is_refused) in [
+        (json!([term(out.clone())]), true),
+        (json!([term(out.clone()), term(expression("NotIn", &["pool-b", "pool-a"]))]), true),
+        (json!([term(expression("NotIn", &["pool-b"]))]), false),
+        (json!([term(out.clone()), term(expression("Exists", &[]))]), false),
+        (json!([term(out), {}]), false),
+    ] {
+        let text = pod(terms.clone()).to_string();
+        let pod: view::Pod<'_> = serde_json::from_str(&text).unwrap();
+        let planned = plan_pod(&tenants, "tenant-a", &pod);
+        let rule = planned.denial.map(|denial| denial.rule);
+        assert_eq!(rule, is_refused.then_some(Rule::ExcludesPool), "{terms}");
+        // Its ReplicaSet makes it from a template without the affinity.
+        assert!(plan_recreated(&tenants, "tenant-a", &pod).allowed(), "{terms}");
+    }
 }

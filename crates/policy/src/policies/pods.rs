@@ -93,6 +93,19 @@ fn kept_out() -> (&'static str, String) {
     )
 }
 
+/// CEL: every term of the required node affinity excludes the built-in key of the pod's own pool.
+fn excludes_pool() -> (&'static str, String) {
+    (
+        "excludesPool",
+        format!(
+            "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
+             object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
+             t.?matchExpressions.orValue([]).exists(e, e.key == '{POOL_NAME_LABEL}' && (e.operator == 'DoesNotExist' || \
+             (e.operator == 'NotIn' && variables.mineName in e.values))))"
+        ),
+    )
+}
+
 fn must_be_kept_out() -> String {
     format!(
         "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
@@ -137,6 +150,15 @@ pub(super) fn placement() -> Policy {
         ("selected", selected("object")),
         ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
         ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+        (
+            "mineName",
+            // The value of the built-in key's label, which a pool with that key as its own chooses.
+            format!(
+                "size(variables.mine) == 0 ? '' : variables.mine[0].startsWith('{POOL_NAME_LABEL}=') ? \
+                 variables.mine[0].split(':')[0].split('=')[1] : variables.mine[0].split(':')[?2].orValue('')"
+            ),
+        ),
+        excludes_pool(),
         reaches(),
         reaches_unregistered(),
         kept_out(),
@@ -168,6 +190,17 @@ pub(super) fn placement() -> Policy {
                     wrong_requests(FOREIGN_IS_REFUSED),
                     "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
                      tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'",
+                ),
+            ),
+            (
+                format!(
+                    "variables.pools == '' || size(variables.mine) == 0 || !variables.excludesPool || variables.mirror || \
+                     {break_glass}"
+                ),
+                format!(
+                    "'every term of the required node affinity excludes {POOL_NAME_LABEL} of pool \"' + variables.mineName + \
+                     '\", the pod\\'s own, so the pod could never run; Croft writes that into pods of namespaces without a \
+                     tenant: create the pod again without it'"
                 ),
             ),
             (

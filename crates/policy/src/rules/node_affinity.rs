@@ -69,6 +69,15 @@ fn matching_terms<'s>(terms: &'s [Term<'s>]) -> impl Iterator<Item = (usize, &'s
     terms.iter().enumerate().filter(|(_, term)| !term.is_empty())
 }
 
+/// True if every term of the required node affinity excludes nodes with the label `key` of this value.
+pub(crate) fn excludes_label(spec: &PodSpec<'_>, key: &str, value: &str) -> bool {
+    let values = [value.to_owned()];
+    let is_excluding = |term: &Term<'_>| {
+        term.expressions().iter().any(|expression| *expression.key == *key && excludes(expression, &values))
+    };
+    spec.terms().is_some_and(|terms| !terms.is_empty() && terms.iter().all(is_excluding))
+}
+
 /// The part of `exclusions` that some term of `spec` lacks, in the same order.
 pub(crate) fn missing_in_some_term<'c>(
     spec: &PodSpec<'_>,

@@ -3,7 +3,7 @@
 //! Called by [`evaluate`](crate::evaluate()) for the webhook, by `croft plan`, by the audit and by the controller.
 
 use crate::{
-    definitions::Rule,
+    definitions::{POOL_NAME_LABEL, Rule},
     denial::Denial,
     outcome::Outcome,
     patch::{Patch, Path},
@@ -11,8 +11,15 @@ use crate::{
         review::Request,
         view::{Annotations, Metadata, Pod, PodSpec},
     },
-    rules::{binding, injection, keep_out, node_affinity::MissingExpressions, pool_choice},
-    tenancy::index::{NamespaceTenancy, Tenants},
+    rules::{
+        binding, injection, keep_out,
+        node_affinity::{MissingExpressions, excludes_label},
+        pool_choice,
+    },
+    tenancy::{
+        declarations::DeclaredPool,
+        index::{NamespaceTenancy, Tenants},
+    },
 };
 
 /// Plans a pod that is about to be created in `namespace`, as the mutating webhook does.
@@ -29,12 +36,33 @@ use crate::{
 /// ```
 #[must_use]
 pub fn plan_pod<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Outcome<'t> {
-    plan(tenants, namespace, Some(&pod.metadata), &pod.spec, &Path::new("/spec"))
+    let outcome = plan(tenants, namespace, Some(&pod.metadata), &pod.spec, &Path::new("/spec"));
+    let tenancy = tenants.tenancy(namespace);
+    // Admission asks more than once, and the namespace may get its tenant in between.
+    match (tenancy.tenant(), chosen(tenants, &outcome)) {
+        (Some(tenant), Some(pool)) if excludes(&pod.spec, pool) => Outcome {
+            pool: outcome.pool,
+            source: outcome.source,
+            ..Outcome::deny(Denial::excludes_pool(&tenant.name, &pool.name)).in_namespace(tenancy)
+        },
+        _ => outcome,
+    }
+}
+
+fn chosen<'t>(tenants: &'t Tenants, outcome: &Outcome<'t>) -> Option<&'t DeclaredPool> {
+    let declarations = tenants.declarations();
+    declarations.pool(declarations.pool_id(outcome.pool?)?)
+}
+
+/// True if the required node affinity keeps the pod off the pool's nodes, as Croft writes it into non-tenant pods.
+fn excludes(spec: &PodSpec<'_>, pool: &DeclaredPool) -> bool {
+    excludes_label(spec, POOL_NAME_LABEL, pool.pool_name_label())
 }
 
 /// Plans a pending pod as admission would plan the pod that its controller creates in its place.
 ///
-/// Selector entries for pools that the namespace has lost are left out, since the template hardly has them.
+/// Selector entries for pools that the namespace has lost are left out, and so is an affinity that excludes its own pool,
+/// since the template hardly has them.
 #[must_use]
 pub fn plan_recreated<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Outcome<'t> {
     let mut spec = pod.spec.clone();
@@ -42,6 +70,10 @@ pub fn plan_recreated<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) 
         if let Some(selector) = &mut spec.node_selector {
             selector.remove(&key);
         }
+    }
+    let planned = plan(tenants, namespace, Some(&pod.metadata), &spec, &Path::new("/spec"));
+    if chosen(tenants, &planned).is_some_and(|pool| excludes(&spec, pool)) {
+        spec.affinity = None;
     }
     plan(tenants, namespace, Some(&pod.metadata), &spec, &Path::new("/spec"))
 }
