@@ -31,34 +31,42 @@ fn replaces(claim: &Value) -> impl Iterator<Item = &str> {
 }
 
 impl Outgoing {
-    /// Looks at every claim anew. Returns violations.
-    pub fn follow(&mut self, store: &Store, now_ms: u64) -> Vec<String> {
+    /// Begins with the claims of another era: after a restore, those that were deleted may be there again.
+    pub fn begin(&mut self, store: &Store, now_ms: u64) {
         if store.era != self.era {
             (self.era, self.quiet_until) = (store.era, now_ms + AFTER_RESTORE_MS);
         }
+        self.since.retain(|name, _| store.get(&cluster_id("NodeClaim", name)).is_some_and(is_deleted));
+    }
+
+    /// A claim is gone.
+    pub fn forget(&mut self, name: &str) {
+        self.since.remove(name);
+    }
+
+    /// Looks at a claim that has changed. Returns the violation, if its node goes beyond the budget.
+    pub fn follow(&mut self, store: &Store, name: &str, claim: &Value, now_ms: u64) -> Option<String> {
+        if !is_deleted(claim) || self.since.contains_key(name) {
+            return None;
+        }
+        let broken = (now_ms >= self.quiet_until && is_voluntary(store, claim))
+            .then(|| self.beyond_budget(store, name, &claim["spec"]["pool"], now_ms))
+            .flatten();
+        self.since.insert(name.to_owned(), now_ms);
+        broken
+    }
+
+    fn beyond_budget(&self, store: &Store, name: &str, pool: &Value, now_ms: u64) -> Option<String> {
         let claims: BTreeMap<&str, &Value> =
             store.of_kind("NodeClaim").map(|(id, claim)| (id.2.as_str(), &**claim)).collect();
-        self.since.retain(|name, _| claims.get(name.as_str()).is_some_and(|claim| is_deleted(claim)));
-        let mut broken = Vec::new();
-        for (name, claim) in claims.iter().filter(|(_, claim)| is_deleted(claim)) {
-            if self.since.contains_key(*name) {
-                continue;
-            }
-            let pool = &claim["spec"]["pool"];
-            let known = |other: &str| {
-                self.since.get(other).is_some_and(|since| since + KNOWN_AFTER_MS <= now_ms)
-                    && claims[other]["spec"]["pool"] == *pool
-            };
-            let others = claims.keys().filter(|other| known(other)).count();
-            let allowed = (nodes(store, &claims, pool) * PERCENT).div_ceil(100);
-            if now_ms >= self.quiet_until && is_voluntary(store, claim) && others + 1 > allowed {
-                broken.push(format!(
-                    "node of {name} leaves beside {others} others of {pool}, and {allowed} may"
-                ));
-            }
-            self.since.insert((*name).to_owned(), now_ms);
-        }
-        broken
+        let is_known = |(other, since): &(&String, &u64)| {
+            *since + KNOWN_AFTER_MS <= now_ms
+                && claims.get(other.as_str()).is_some_and(|other| other["spec"]["pool"] == *pool)
+        };
+        let others = self.since.iter().filter(is_known).count();
+        let allowed = (nodes(store, &claims, pool) * PERCENT).div_ceil(100);
+        (others + 1 > allowed)
+            .then(|| format!("node of {name} leaves beside {others} others of {pool}, and {allowed} may"))
     }
 }
 

@@ -8,46 +8,35 @@ use std::{
 use croft_cloud::tags;
 use croft_controller::definitions::keys;
 use croft_ec2_sim::world::World;
-use croft_simkit::{Store, Workload, cluster_id, is_of_daemonset};
+use croft_simkit::{Id, Store, Workload, cluster_id, is_of_daemonset};
 use serde_json::{Value, json};
 
 use crate::{budgets, run::Limits};
 
-/// Violations of invariants that hold at every moment, and whether a limit holds only without the instances that no
-/// controller could count.
-pub fn always(
-    store: &Store,
-    world: &World,
-    limits: &Limits,
-    cpus: &BTreeMap<String, i64>,
-) -> (Vec<String>, bool) {
-    let mut broken = launches(world);
-    let (over, is_excused) = over_limits(store, world, limits, cpus);
-    broken.extend(over);
-    for (id, claim) in store.of_kind("NodeClaim") {
-        let reason = &claim["metadata"]["annotations"][keys::DISRUPTION_REASON];
-        if !store.edited && *reason == json!("Drifted") {
-            broken.push(format!("claim {} replaces nodes that nothing has changed", id.2));
-        }
+/// A claim that replaces nodes as drifted, while nothing can have drifted.
+pub fn drift(store: &Store, name: &str, claim: &Value) -> Option<String> {
+    let is_drift = !store.edited && claim["metadata"]["annotations"][keys::DISRUPTION_REASON] == "Drifted";
+    is_drift.then(|| format!("claim {name} replaces nodes that nothing has changed"))
+}
+
+/// Violations of a pod on a node that isn't its pool's.
+pub fn placement(store: &Store, id: &Id, pod: &Value) -> Vec<String> {
+    let node = pod["spec"]["nodeName"].as_str().filter(|_| !is_of_daemonset(pod));
+    let Some(node) = node.and_then(|node| store.get(&cluster_id("Node", node))) else { return Vec::new() };
+    let mut broken = Vec::new();
+    let pool = &pod["spec"]["nodeSelector"]["node-pool"];
+    if node["metadata"]["labels"]["node-pool"] != *pool {
+        broken.push(format!("pod {} runs outside its pool", id.2));
     }
-    for (id, pod) in store.of_kind("Pod").filter(|(_, pod)| !is_of_daemonset(pod)) {
-        let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
-        let Some(node) = store.get(&cluster_id("Node", node)) else { continue };
-        let pool = &pod["spec"]["nodeSelector"]["node-pool"];
-        if node["metadata"]["labels"]["node-pool"] != *pool {
-            broken.push(format!("pod {} runs outside its pool", id.2));
-        }
-        let is_pools = |taint: &Value| taint["key"] == json!("node-pool") && taint["value"] == *pool;
-        if !node["spec"]["taints"].as_array().is_some_and(|taints| taints.iter().any(is_pools)) {
-            broken.push(format!("pod {} runs on a node without the taint of its pool", id.2));
-        }
+    let is_pools = |taint: &Value| taint["key"] == "node-pool" && taint["value"] == *pool;
+    if !node["spec"]["taints"].as_array().is_some_and(|taints| taints.iter().any(is_pools)) {
+        broken.push(format!("pod {} runs on a node without the taint of its pool", id.2));
     }
-    broken.extend(store.broken.iter().cloned());
-    (broken, is_excused)
+    broken
 }
 
 /// Claims with more than one instance.
-fn launches(world: &World) -> Vec<String> {
+pub fn launched_twice(world: &World) -> Vec<String> {
     let mut per_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (id, instance) in world.instances() {
         if let Some(uid) = instance.tags.get(tags::CLAIM_UID) {
@@ -58,19 +47,15 @@ fn launches(world: &World) -> Vec<String> {
     twice.map(|(uid, instances)| format!("claim {uid} was launched twice: {instances:?}")).collect()
 }
 
-/// Limits that are exceeded.
-fn over_limits(
+/// Limits that are exceeded, and whether one holds only without the instances that no controller could count. `known` are
+/// the uids of claims that count from their creation on.
+pub fn over_limits(
     store: &Store,
     world: &World,
     limits: &Limits,
     cpus: &BTreeMap<String, i64>,
+    known: &BTreeSet<&str>,
 ) -> (Vec<String>, bool) {
-    // A claim that adopts an instance was made when the cloud showed it: what was launched before didn't count it.
-    let known: BTreeSet<&str> = store
-        .of_kind("NodeClaim")
-        .filter(|(_, claim)| claim["metadata"]["annotations"][keys::ADOPTS].is_null())
-        .filter_map(|(_, claim)| claim["metadata"]["uid"].as_str())
-        .collect();
     // CPU of each pool: what counts, and all.
     let mut cpu: BTreeMap<&str, [i64; 2]> = BTreeMap::new();
     for (id, instance) in world.instances().filter(|(_, instance)| instance.state.is_alive()) {
@@ -163,6 +148,8 @@ pub fn at_rest(
         store.of_kind("NodeClaim").map(|(_, c)| text(&c["status"]["providerId"])).collect();
     let nodes: BTreeSet<String> =
         store.of_kind("Node").map(|(_, n)| text(&n["spec"]["providerID"])).collect();
+    let ending = store.of_kind("Pod").filter(|(_, pod)| !pod["metadata"]["deletionTimestamp"].is_null());
+    broken.extend(ending.map(|(id, _)| format!("pod {} doesn't come to its end", id.2)));
     broken.extend(idle(store));
     if instances != claims {
         broken.push(format!("instances {instances:?} and claims {claims:?} differ"));

@@ -18,3 +18,4 @@ mod panics;
 mod run;
 mod runs;
 mod storm;
+mod watched;

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::{budgets::Outgoing, checks, edits};
+use crate::{checks, edits, watched::Watched};
 
 const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
@@ -101,15 +101,6 @@ pub struct Limits {
     pub pools: BTreeMap<String, i64>,
     /// Over all pools.
     pub cluster: Option<i64>,
-}
-
-/// The result of the checks after each change.
-#[derive(Debug, Default)]
-struct Watched {
-    /// The violations of the first moment with any.
-    broken: Vec<String>,
-    is_excused: bool,
-    outgoing: Outgoing,
 }
 
 pub struct Run {
@@ -269,18 +260,7 @@ impl Run {
             loop {
                 let mut changed = std::pin::pin!(environment.changed.notified());
                 changed.as_mut().enable();
-                {
-                    let store = environment.store.lock().unwrap();
-                    let world = environment.world.lock().unwrap();
-                    let (mut broken, is_excused) = checks::always(&store, &world, &limits, &cpus);
-                    let mut watched = watched.lock().unwrap();
-                    broken.extend(watched.outgoing.follow(&store, environment.now_ms()));
-                    watched.is_excused |= is_excused || store.excused > 0;
-                    if !broken.is_empty() {
-                        watched.broken = broken;
-                        return;
-                    }
-                }
+                follow(&environment, &mut watched.lock().unwrap(), &limits, &cpus);
                 changed.await;
             }
         })
@@ -291,12 +271,11 @@ impl Run {
         self.watched.lock().unwrap().is_excused
     }
 
+    /// The violations so far.
     pub fn check(&self) -> Vec<String> {
-        let mut broken = self.watched.lock().unwrap().broken.clone();
-        let store = self.environment.store.lock().unwrap();
-        let world = self.environment.world.lock().unwrap();
-        broken.extend(checks::always(&store, &world, &self.limits, &self.cpus).0);
-        broken
+        let mut watched = self.watched.lock().unwrap();
+        follow(&self.environment, &mut watched, &self.limits, &self.cpus);
+        watched.broken.clone()
     }
 
     /// The instances that are there.
@@ -306,12 +285,29 @@ impl Run {
         alive.map(|(id, _)| id.clone()).collect()
     }
 
+    /// Logs pools, claims, nodes and pods as they are.
+    pub fn log_objects(&self) {
+        let store = self.environment.store.lock().unwrap();
+        let at = self.environment.clock.true_wall();
+        for kind in ["TenantPool", "NodeClaim", "Node", "Pod"] {
+            for (_, object) in store.of_kind(kind) {
+                tracing::debug!(%at, %object, "left {kind}");
+            }
+        }
+    }
+
     pub fn check_at_rest(&self) -> Vec<String> {
+        let mut broken = self.check();
         let store = self.environment.store.lock().unwrap();
         let world = self.environment.world.lock().unwrap();
         let workloads = self.model.lock().unwrap().workloads.clone();
-        let mut broken = checks::always(&store, &world, &self.limits, &self.cpus).0;
         broken.extend(checks::at_rest(&store, &world, &workloads, &self.limits, &self.cpus, self.replicas));
         broken
     }
+}
+
+fn follow(environment: &Environment, watched: &mut Watched, limits: &Limits, cpus: &BTreeMap<String, i64>) {
+    let store = environment.store.lock().unwrap();
+    let world = environment.world.lock().unwrap();
+    watched.follow(&store, &world, limits, cpus, environment.now_ms());
 }
