@@ -278,6 +278,7 @@ impl Run {
             .collect();
         for id in lost {
             let tags = [(tags::CLUSTER.to_owned(), CLUSTER.to_owned())].into();
+            tracing::debug!(id, at = self.environment.now_ms(), "an operator restores its tag");
             world.tag_instance(&id, tags);
             self.is_helped = true;
         }
@@ -305,6 +306,7 @@ impl Run {
             .map(|(id, _)| id.clone())
             .collect();
         for id in lost {
+            tracing::debug!(id, at = self.environment.now_ms(), "an operator terminates it");
             world.end_instance(&id, "Server.ByHand");
             self.is_helped = true;
         }

@@ -49,22 +49,27 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
     if broken.is_empty() { settle(run).await } else { broken }
 }
 
-/// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever.
+/// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever. Between two
+/// looks a search may have emptied a node, which is removed a while later; a node that stays empty is a violation.
 async fn settle(run: &mut Run) -> Vec<String> {
     let mut before = run.instances();
+    let mut broken = Vec::new();
     for _ in 0..SETTLE_WINDOWS {
         sleep(SETTLE_WINDOW).await;
-        let broken = run.check();
-        let now = run.instances();
+        broken = run.check();
         if !broken.is_empty() {
             return broken;
         }
-        if now == before {
-            return run.check_at_rest();
-        }
+        let now = run.instances();
+        let is_same = now == before;
         before = now;
+        broken = run.check_at_rest();
+        if is_same && broken.is_empty() {
+            return broken;
+        }
     }
-    vec![format!("instances still change with nothing else changing: {before:?}")]
+    broken.push(format!("the cluster doesn't settle with nothing else changing: {before:?}"));
+    broken
 }
 
 /// The result of a run.
@@ -80,6 +85,9 @@ pub struct Played {
 async fn play(seed: u64) -> Played {
     let mut run = Run::new(seed);
     let broken = play_with(&mut run).await;
+    if !broken.is_empty() {
+        run.log_objects();
+    }
     Played { broken, is_helped: run.is_helped, is_excused: run.is_excused() }
 }
 
@@ -130,8 +138,12 @@ fn play_alone(seed: u64) -> Played {
 }
 
 /// Seeds that a violation was found at, played again each time. 2000355: the answer to a claim's creation was lost, the next
-/// try was refused, and another claim was made for the pods.
-const KEPT: [u64; 1] = [2_000_355];
+/// try was refused, and another claim was made for the pods. 468: pods took a minute to end, the checks took the cluster
+/// for settled meanwhile, and found the node empty that was about to be removed.
+const KEPT: [u64; 2] = [468, 2_000_355];
+
+/// How many seeds `make test` plays: two minutes of one processor without optimisation.
+const RUNS: u64 = 200;
 
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -139,7 +151,7 @@ fn seeds() -> Vec<u64> {
         Some(seed) => vec![seed],
         None => {
             let from = number("CROFT_SIM_FROM").unwrap_or(1);
-            KEPT.into_iter().chain(from..from + number("CROFT_SIM_RUNS").unwrap_or(500)).collect()
+            KEPT.into_iter().chain(from..from + number("CROFT_SIM_RUNS").unwrap_or(RUNS)).collect()
         }
     }
 }
@@ -171,6 +183,10 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     });
     let count = |is: fn(&Played) -> bool| played.iter().filter(|(_, played)| is(played)).count();
     let (helped, excused) = (count(|played| played.is_helped), count(|played| played.is_excused));
+    for (seed, played) in played.iter().filter(|(_, played)| played.is_helped || played.is_excused) {
+        let kind = if played.is_helped { "helped" } else { "excused" };
+        println!("seed {seed}: {kind}");
+    }
     let broken = played.iter().filter(|(_, played)| !played.broken.is_empty());
     let mut violations: Vec<u64> = broken.map(|(seed, _)| *seed).collect();
     violations.sort_unstable();
