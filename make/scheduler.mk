@@ -9,5 +9,8 @@ bench-scheduler: ## workloads A to D of the scheduler, with one line for program
 
 .PHONY: oracle
 ORACLE_CLUSTERS ?= 2000
-oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them
-	ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) cargo test --workspace --test e2e_oracle -- --nocapture
+# Seeds move with the date; a failing one is printed.
+ORACLE_SEED ?= $(shell expr $$(date +%s) / 86400 '*' 100000)
+oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them from ORACLE_SEED
+	@echo "oracle: seeds from $(ORACLE_SEED)"
+	ORACLE_SEED=$(ORACLE_SEED) ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) cargo test --workspace --test e2e_oracle -- --nocapture

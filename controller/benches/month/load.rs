@@ -60,6 +60,7 @@ impl Load {
             cpu_millis: deployment.cpu_millis,
             memory_mi: deployment.memory_mi,
             max_unavailable: Some(1),
+            ..Workload::default()
         })
     }
 

@@ -8,66 +8,86 @@ use std::{
 use croft_cloud::tags;
 use croft_controller::definitions::keys;
 use croft_ec2_sim::world::World;
-use croft_simkit::{Store, Workload, cluster_id};
+use croft_simkit::{Id, Store, Workload, cluster_id, is_of_daemonset};
 use serde_json::{Value, json};
 
-use crate::run::Limits;
+use crate::{budgets, run::Limits};
 
-/// Violations of invariants that hold at every moment.
-pub fn always(store: &Store, world: &World, limits: &Limits, cpus: &BTreeMap<String, i64>) -> Vec<String> {
+/// A claim that replaces nodes as drifted, while nothing can have drifted.
+pub fn drift(store: &Store, name: &str, claim: &Value) -> Option<String> {
+    let is_drift = !store.edited && claim["metadata"]["annotations"][keys::DISRUPTION_REASON] == "Drifted";
+    is_drift.then(|| format!("claim {name} replaces nodes that nothing has changed"))
+}
+
+/// Violations of a pod on a node that isn't its pool's.
+pub fn placement(store: &Store, id: &Id, pod: &Value) -> Vec<String> {
+    let node = pod["spec"]["nodeName"].as_str().filter(|_| !is_of_daemonset(pod));
+    let Some(node) = node.and_then(|node| store.get(&cluster_id("Node", node))) else { return Vec::new() };
     let mut broken = Vec::new();
-    // A claim that adopts an instance was made when the cloud showed it: what was launched before didn't count it.
-    let known: BTreeSet<&str> = store
-        .of_kind("NodeClaim")
-        .filter(|(_, claim)| claim["metadata"]["annotations"][keys::ADOPTS].is_null())
-        .filter_map(|(_, claim)| claim["metadata"]["uid"].as_str())
-        .collect();
+    let pool = &pod["spec"]["nodeSelector"]["node-pool"];
+    if node["metadata"]["labels"]["node-pool"] != *pool {
+        broken.push(format!("pod {} runs outside its pool", id.2));
+    }
+    let is_pools = |taint: &Value| taint["key"] == "node-pool" && taint["value"] == *pool;
+    if !node["spec"]["taints"].as_array().is_some_and(|taints| taints.iter().any(is_pools)) {
+        broken.push(format!("pod {} runs on a node without the taint of its pool", id.2));
+    }
+    broken
+}
+
+/// Claims with more than one instance.
+pub fn launched_twice(world: &World) -> Vec<String> {
     let mut per_claim: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    let mut cpu: BTreeMap<&str, i64> = BTreeMap::new();
     for (id, instance) in world.instances() {
         if let Some(uid) = instance.tags.get(tags::CLAIM_UID) {
             per_claim.entry(uid).or_default().push(id);
         }
+    }
+    let twice = per_claim.iter().filter(|(_, instances)| instances.len() > 1);
+    twice.map(|(uid, instances)| format!("claim {uid} was launched twice: {instances:?}")).collect()
+}
+
+/// Limits that are exceeded, and whether one holds only without the instances that no controller could count. `known` are
+/// the uids of claims that count from their creation on.
+pub fn over_limits(
+    store: &Store,
+    world: &World,
+    limits: &Limits,
+    cpus: &BTreeMap<String, i64>,
+    known: &BTreeSet<&str>,
+) -> (Vec<String>, bool) {
+    // CPU of each pool: what counts, and all.
+    let mut cpu: BTreeMap<&str, [i64; 2]> = BTreeMap::new();
+    for (id, instance) in world.instances().filter(|(_, instance)| instance.state.is_alive()) {
         // Objects created after the backup are unknown until the cloud is asked. An instance that was hidden counts towards
         // limits once it is found, but what was launched meanwhile may exceed them.
         let unknown = store.hidden.contains(id)
             || (store.restored || store.blind)
                 && instance.tags.get(tags::CLAIM_UID).is_none_or(|uid| !known.contains(uid.as_str()));
-        if instance.state.is_alive()
-            && !unknown
-            && let Some(pool) = instance.tags.get(tags::POOL)
-        {
-            *cpu.entry(pool).or_default() += cpus[&instance.instance_type];
+        if let Some(pool) = instance.tags.get(tags::POOL) {
+            let [counted, all] = cpu.entry(pool).or_default();
+            let own = cpus[&instance.instance_type];
+            *counted += if unknown { 0 } else { own };
+            *all += own;
         }
     }
-    for (uid, instances) in per_claim.iter().filter(|(_, instances)| instances.len() > 1) {
-        broken.push(format!("claim {uid} was launched twice: {instances:?}"));
-    }
+    let mut broken = Vec::new();
+    let mut is_excused = false;
+    let mut hold = |what: String, [counted, all]: [i64; 2], limit: i64| {
+        if counted > limit {
+            broken.push(format!("{what} has {counted}m cpu of at most {limit}m"));
+        } else if all > limit {
+            is_excused = true;
+        }
+    };
     for (pool, limit) in &limits.pools {
-        let used = cpu.get(pool.as_str()).copied().unwrap_or(0);
-        if used > *limit {
-            broken.push(format!("pool {pool} has {used}m cpu of at most {limit}m"));
-        }
+        hold(format!("pool {pool}"), cpu.get(pool.as_str()).copied().unwrap_or_default(), *limit);
     }
-    let used: i64 = cpu.values().sum();
-    if let Some(limit) = limits.cluster.filter(|limit| used > *limit) {
-        broken.push(format!("the cluster has {used}m cpu of at most {limit}m"));
+    if let Some(limit) = limits.cluster {
+        let sum = |n: usize| cpu.values().map(|amounts| amounts[n]).sum();
+        hold("the cluster".to_owned(), [sum(0), sum(1)], limit);
     }
-    // Neither the pools nor the class change in a run.
-    for (id, claim) in store.of_kind("NodeClaim") {
-        if claim["metadata"]["annotations"]["croft.dev/disruption-reason"] == json!("Drifted") {
-            broken.push(format!("claim {} replaces nodes that nothing has changed", id.2));
-        }
-    }
-    for (id, pod) in store.of_kind("Pod") {
-        let Some(node) = pod["spec"]["nodeName"].as_str() else { continue };
-        let Some(node) = store.get(&cluster_id("Node", node)) else { continue };
-        if node["metadata"]["labels"]["node-pool"] != pod["spec"]["nodeSelector"]["node-pool"] {
-            broken.push(format!("pod {} runs outside its pool", id.2));
-        }
-    }
-    broken.extend(store.broken.iter().cloned());
-    broken
+    (broken, is_excused)
 }
 
 /// CPU of the smallest type that takes every pod here: a pool with less left under its limit is full.
@@ -105,7 +125,10 @@ pub fn at_rest(
             })
             .map(|(_, pod)| pod)
             .collect();
-        let running = pods.iter().filter(|p| p["status"]["phase"] == json!("Running")).count() as u64;
+        let runs = |pod: &&&Arc<Value>| {
+            pod["status"]["phase"] == json!("Running") && pod["metadata"]["deletionTimestamp"].is_null()
+        };
+        let running = pods.iter().filter(runs).count() as u64;
         if running != workload.replicas && !full {
             let shown: Vec<String> = pods
                 .iter()
@@ -125,6 +148,9 @@ pub fn at_rest(
         store.of_kind("NodeClaim").map(|(_, c)| text(&c["status"]["providerId"])).collect();
     let nodes: BTreeSet<String> =
         store.of_kind("Node").map(|(_, n)| text(&n["spec"]["providerID"])).collect();
+    let ending = store.of_kind("Pod").filter(|(_, pod)| !pod["metadata"]["deletionTimestamp"].is_null());
+    broken.extend(ending.map(|(id, _)| format!("pod {} doesn't come to its end", id.2)));
+    broken.extend(idle(store));
     if instances != claims {
         broken.push(format!("instances {instances:?} and claims {claims:?} differ"));
     }
@@ -132,4 +158,25 @@ pub fn at_rest(
         broken.push(format!("instances {instances:?} and nodes {nodes:?} differ"));
     }
     broken
+}
+
+/// Nodes without work, beyond those of a fixed size and one for each pod of headroom: nothing will come to them.
+fn idle(store: &Store) -> Vec<String> {
+    let busy = budgets::works(store);
+    let mut empty: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (id, node) in store.of_kind("Node") {
+        if let Some(pool) =
+            node["metadata"]["labels"]["node-pool"].as_str().filter(|_| !busy.contains(id.2.as_str()))
+        {
+            empty.entry(pool).or_default().push(&id.2);
+        }
+    }
+    let spare = |pool: &str| {
+        let spec = store.get(&cluster_id("TenantPool", pool)).map(|pool| &pool["spec"]);
+        let headroom = spec.and_then(|spec| spec["headroom"]["pods"].as_u64()).unwrap_or(0);
+        let is_fixed = spec.is_some_and(|spec| spec["replicas"].is_u64());
+        if is_fixed { usize::MAX } else { usize::try_from(headroom).unwrap() }
+    };
+    let idle = empty.iter().filter(|(pool, nodes)| nodes.len() > spare(pool));
+    idle.map(|(pool, nodes)| format!("nodes of {pool} have no pod: {nodes:?}")).collect()
 }

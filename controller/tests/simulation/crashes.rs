@@ -47,14 +47,24 @@ fn alone(seed: u64, at: u64) -> (Vec<String>, u64) {
     runtime.block_on(play(seed, at))
 }
 
+fn number(name: &str) -> Option<usize> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
 #[test]
 fn a_controller_that_dies_at_any_moment_loses_nothing() {
-    let seed = 3;
+    // All moments of ten seeds by `make soak`.
+    let every = number("CROFT_SIM_POINTS").unwrap_or(7);
+    let seeds = number("CROFT_SIM_CRASH_SEEDS").unwrap_or(1);
+    for seed in (3..).take(seeds) {
+        play_every_moment(seed, every);
+    }
+}
+
+fn play_every_moment(seed: u64, every: usize) {
     let (broken, points) = alone(seed, u64::MAX);
-    assert_eq!(broken, Vec::<String>::new());
-    assert!(points > 100, "only {points} moments");
-    // All of them by `make soak`.
-    let every = std::env::var("CROFT_SIM_POINTS").ok().and_then(|n| n.parse().ok()).unwrap_or(7);
+    assert_eq!(broken, Vec::<String>::new(), "seed {seed}");
+    assert!(points > 100, "seed {seed}: only {points} moments");
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let broken: Vec<(u64, Vec<String>)> = std::thread::scope(|scope| {
         let parts: Vec<_> = (0..threads)
@@ -69,6 +79,6 @@ fn a_controller_that_dies_at_any_moment_loses_nothing() {
             .collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });
-    println!("crashes: points={points} every={every} violations={}", broken.len());
-    assert!(broken.is_empty(), "{broken:#?}");
+    println!("crashes: seed={seed} points={points} every={every} violations={}", broken.len());
+    assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
 }

@@ -16,7 +16,7 @@ use crate::run::Run;
 impl Run {
     /// Draws one fault, or one change by a user.
     pub async fn disturb(&mut self) {
-        let which = self.random.below(31);
+        let which = self.random.below(46);
         tracing::debug!(which, at = %self.environment.clock.true_wall(), "fault");
         match which {
             0..=3 => self.kill().await,
@@ -39,7 +39,18 @@ impl Run {
             26 => self.delete_node(true),
             27 | 28 => self.silence_kubelet(),
             29 => self.keep_scheduler_busy(),
-            _ => self.stall_pods(),
+            30 | 31 => self.stall_watches(),
+            32 | 33 => self.edit_launches(),
+            34 => self.expire_nodes(),
+            35 => self.recreate_tenant(),
+            36 => self.recreate_class(),
+            37 => self.change_prices(),
+            38 => self.step_clock(),
+            39 => self.use_up_quota(),
+            40 => self.fail_launches(),
+            41 => self.break_image(),
+            42 | 43 => self.replace_token(),
+            _ => self.scale(),
         }
     }
 
@@ -83,7 +94,7 @@ impl Run {
         let Some(process) = self.processes.get(n) else { return };
         let links = Arc::clone(&process.links);
         set(&links, true);
-        tokio::spawn(async move {
+        self.begin(async move {
             sleep(Duration::from_millis(ms)).await;
             set(&links, false);
         });
@@ -125,11 +136,18 @@ impl Run {
             2 => News::Rebalance,
             _ => News::ScheduledChange,
         };
+        self.touch(&id);
         self.environment.world.lock().unwrap().interrupt(&id, news);
+    }
+
+    /// The node of an instance may go whatever its pool's budgets are.
+    fn touch(&self, instance: &str) {
+        self.environment.store.lock().unwrap().touched.insert(instance.to_owned());
     }
 
     fn end_instance(&mut self) {
         let Some(id) = self.instance() else { return };
+        self.touch(&id);
         self.environment.world.lock().unwrap().end_instance(&id, "Server.InternalError");
     }
 
@@ -164,6 +182,10 @@ impl Run {
         let nodes: Vec<Id> = store.of_kind("Node").map(|(id, _)| id.clone()).collect();
         let n = self.random.index(nodes.len());
         let Some(id) = nodes.get(n) else { return };
+        let provider_id =
+            store.get(id).and_then(|node| node["spec"]["providerID"].as_str()).unwrap_or_default();
+        let instance = croft_cloud::instance_id(provider_id).to_owned();
+        store.touched.insert(instance);
         if by_force {
             store.remove(id);
         } else {
@@ -176,6 +198,7 @@ impl Run {
         let Some(id) = self.instance() else { return };
         let now = self.environment.now_ms();
         let until = now + self.random.between(5_000, 120_000);
+        self.touch(&id);
         self.model.lock().unwrap().silence(&id, now, until);
     }
 
@@ -185,10 +208,22 @@ impl Run {
         self.model.lock().unwrap().keep_scheduler_busy(until);
     }
 
-    /// A controller's watch of pods shows nothing new for a while.
-    fn stall_pods(&mut self) {
+    /// A controller's watch of pods shows nothing new for a while, or some of its watches: they are on a replica of the API
+    /// server that lags, while lists and single reads are quorum reads.
+    fn stall_watches(&mut self) {
         let ms = self.random.between(5_000, 120_000);
-        self.for_a_while(ms, |links, on| links.pods_stalled.store(on, Ordering::Relaxed));
+        // Pods are the first kind.
+        let kinds = if self.random.permille(500) { 1 } else { self.random.next_u64() };
+        self.for_a_while(ms, move |links, on| links.stall(kinds, on));
+    }
+
+    /// A controller's token has expired, and the new one isn't there for a while.
+    fn replace_token(&mut self) {
+        if self.random.permille(500) {
+            self.double();
+        }
+        let ms = self.random.between(500, 60_000);
+        self.for_a_while(ms, |links, on| links.unauthorized.store(on, Ordering::Relaxed));
     }
 
     /// Some types have no capacity left, or all have again.
@@ -225,7 +260,7 @@ impl Run {
     }
 
     /// Restores the tag of instances that lost both claim and tag, as an operator does: nothing of Croft's names them.
-    pub fn restore_tags(&self) {
+    pub fn restore_tags(&mut self) {
         let store = self.environment.store.lock().unwrap();
         let held = |id: &str| {
             let provider_ids =
@@ -243,12 +278,14 @@ impl Run {
             .collect();
         for id in lost {
             let tags = [(tags::CLUSTER.to_owned(), CLUSTER.to_owned())].into();
+            tracing::debug!(id, at = self.environment.now_ms(), "an operator restores its tag");
             world.tag_instance(&id, tags);
+            self.is_helped = true;
         }
     }
 
     /// Terminates instances whose claims are lost, as the condition asks of an operator.
-    pub fn help_out(&self) {
+    pub fn help_out(&mut self) {
         let store = self.environment.store.lock().unwrap();
         let stopped = store.of_kind("TenantPool").any(|(_, pool)| {
             let conditions = pool["status"]["conditions"].as_array();
@@ -269,7 +306,9 @@ impl Run {
             .map(|(id, _)| id.clone())
             .collect();
         for id in lost {
+            tracing::debug!(id, at = self.environment.now_ms(), "an operator terminates it");
             world.end_instance(&id, "Server.ByHand");
+            self.is_helped = true;
         }
     }
 }

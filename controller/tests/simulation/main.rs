@@ -8,10 +8,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod budgets;
 mod checks;
 mod crashes;
+mod edits;
 mod evidence;
 mod faults;
+mod panics;
 mod run;
 mod runs;
 mod storm;
+mod watched;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicUsize},
     time::Duration,
 };
 
@@ -10,13 +10,14 @@ use croft_controller::{config::settings::Settings, merge_patch};
 use croft_ec2_sim::world::{Settings as Account, World};
 use croft_scheduler::{CapacityType, InstanceType};
 use croft_simkit::{
-    Backup, ClusterModel, Environment, Placement, Process, Random, SimClock, Store, Timing, Workload,
-    cluster_id, objects,
+    Backup, ClusterModel, Environment, Id, Placement, Process, Random, SimClock, Spread, Store, Timing,
+    Workload, cluster_id, objects,
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::checks;
+use crate::{checks, edits, watched::Watched};
 
 const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
@@ -54,6 +55,32 @@ fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
     pool
 }
 
+/// Draws which workloads spread and end slowly, and whether DaemonSets run on every node.
+fn shape(workloads: &mut [Workload], store: &mut Store, seed: u64, now: Timestamp) {
+    let mut random = Random::new(seed ^ 0x05EA_D5E7);
+    for workload in workloads {
+        workload.spread = match random.below(10) {
+            0 | 1 => Spread::HostEach,
+            2 | 3 => Spread::Zones,
+            _ => Spread::Anywhere,
+        };
+        workload.end_ms = random.permille(250).then(|| random.between(2_000, 90_000));
+    }
+    for n in 0..random.below(3) {
+        let name = format!("agent-{n}");
+        let labels = json!({"app": name});
+        let requests = json!({"cpu": "100m", "memory": "128Mi"});
+        let set = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {},
+            "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "c", "resources": {"requests": requests}}],
+            }}},
+        });
+        store.create(("DaemonSet", "kube-system".to_owned(), name), set, now);
+    }
+}
+
 /// Kubelets of a run; pods start and end at the next tick.
 const TIMING: Timing = Timing {
     boot_ms: (500, 3_000),
@@ -80,14 +107,21 @@ pub struct Run {
     pub environment: Arc<Environment>,
     pub model: Arc<Mutex<ClusterModel>>,
     pub processes: Vec<Process>,
-    pub limits: Limits,
+    pub limits: Arc<Limits>,
     pub random: Random,
     pub backup: Option<Backup>,
     /// From when on instances don't boot, and until when.
     pub dead_image: Option<(Duration, Duration)>,
     /// Nodes of the pool of a fixed size.
     pub replicas: u64,
-    cpus: BTreeMap<String, i64>,
+    /// The objects that users have applied.
+    pub declared: Vec<(Id, Value)>,
+    /// Faults and sequences of changes by users that go on.
+    pub ongoing: Arc<AtomicUsize>,
+    /// An operator had to act.
+    pub is_helped: bool,
+    watched: Arc<Mutex<Watched>>,
+    cpus: Arc<BTreeMap<String, i64>>,
     next_process: usize,
 }
 
@@ -141,9 +175,11 @@ impl Run {
                     cpu_millis: i64::try_from(random.between(1, 8) * 250).unwrap(),
                     memory_mi: i64::try_from(random.between(1, 8) * 256).unwrap(),
                     max_unavailable: random.permille(500).then_some(1),
+                    ..Workload::default()
                 });
             }
         }
+        shape(&mut workloads, &mut store, seed, now);
         // Drawn apart, so that a seed without them is the run that it was.
         let mut apart = Random::new(seed ^ 0x5EED_0F11);
         let cluster_limit = apart.permille(250).then(|| i64::try_from(apart.between(16, 72)).unwrap());
@@ -158,7 +194,7 @@ impl Run {
         let from = Duration::from_secs(apart.between(0, 60));
         let dead_image =
             apart.permille(200).then(|| (from, from + Duration::from_secs(apart.between(5, 240))));
-        let limits = Limits { pools: limits, cluster: cluster_limit.map(|cpu| cpu * 1000) };
+        let limits = Arc::new(Limits { pools: limits, cluster: cluster_limit.map(|cpu| cpu * 1000) });
         let replicas = if random.permille(300) { random.between(1, 3) } else { 0 };
         if replicas > 0 {
             let mut more = json!({"replicas": replicas});
@@ -169,9 +205,12 @@ impl Run {
             let fixed = pool(capacity_key, &["on-demand"], &more);
             store.create(cluster_id("TenantPool", "pool-fixed"), fixed, now);
         }
-        let cpus = types.iter().map(|t| (t.name.clone(), t.capacity.get("cpu"))).collect();
+        let cpus = Arc::new(types.iter().map(|t| (t.name.clone(), t.capacity.get("cpu"))).collect());
         let model =
             ClusterModel::new(workloads, Arc::clone(&types), TIMING, Placement::Random, random.fork(), ());
+        let kinds = ["EC2NodeClass", "TenantPool", "Tenant", "CroftConfig", "DaemonSet"];
+        let files = kinds.into_iter().flat_map(|kind| store.of_kind(kind));
+        let declared = files.map(|(id, object)| (id.clone(), edits::declared(object))).collect();
         let environment = Environment::new(store, world, types, clock, random.fork());
         Self {
             environment,
@@ -182,6 +221,10 @@ impl Run {
             backup: None,
             dead_image,
             replicas,
+            declared,
+            ongoing: Arc::default(),
+            is_helped: false,
+            watched: Arc::default(),
             cpus,
             next_process: 0,
         }
@@ -209,10 +252,30 @@ impl Run {
         self.processes.push(process);
     }
 
+    /// Checks after each change of the store or the world, until the task is ended.
+    pub fn start_checks(&self) -> JoinHandle<()> {
+        let (environment, watched) = (Arc::clone(&self.environment), Arc::clone(&self.watched));
+        let (limits, cpus) = (Arc::clone(&self.limits), Arc::clone(&self.cpus));
+        tokio::spawn(async move {
+            loop {
+                let mut changed = std::pin::pin!(environment.changed.notified());
+                changed.as_mut().enable();
+                follow(&environment, &mut watched.lock().unwrap(), &limits, &cpus);
+                changed.await;
+            }
+        })
+    }
+
+    /// True if a check let pass what no controller could have prevented.
+    pub fn is_excused(&self) -> bool {
+        self.watched.lock().unwrap().is_excused
+    }
+
+    /// The violations so far.
     pub fn check(&self) -> Vec<String> {
-        let store = self.environment.store.lock().unwrap();
-        let world = self.environment.world.lock().unwrap();
-        checks::always(&store, &world, &self.limits, &self.cpus)
+        let mut watched = self.watched.lock().unwrap();
+        follow(&self.environment, &mut watched, &self.limits, &self.cpus);
+        watched.broken.clone()
     }
 
     /// The instances that are there.
@@ -222,12 +285,29 @@ impl Run {
         alive.map(|(id, _)| id.clone()).collect()
     }
 
+    /// Logs pools, claims, nodes and pods as they are.
+    pub fn log_objects(&self) {
+        let store = self.environment.store.lock().unwrap();
+        let at = self.environment.clock.true_wall();
+        for kind in ["TenantPool", "NodeClaim", "Node", "Pod"] {
+            for (_, object) in store.of_kind(kind) {
+                tracing::debug!(%at, %object, "left {kind}");
+            }
+        }
+    }
+
     pub fn check_at_rest(&self) -> Vec<String> {
+        let mut broken = self.check();
         let store = self.environment.store.lock().unwrap();
         let world = self.environment.world.lock().unwrap();
         let workloads = self.model.lock().unwrap().workloads.clone();
-        let mut broken = checks::always(&store, &world, &self.limits, &self.cpus);
         broken.extend(checks::at_rest(&store, &world, &workloads, &self.limits, &self.cpus, self.replicas));
         broken
     }
+}
+
+fn follow(environment: &Environment, watched: &mut Watched, limits: &Limits, cpus: &BTreeMap<String, i64>) {
+    let store = environment.store.lock().unwrap();
+    let world = environment.world.lock().unwrap();
+    watched.follow(&store, &world, limits, cpus, environment.now_ms());
 }

@@ -7,7 +7,7 @@ use croft_scheduler::CapacityType;
 use croft_simkit::Faults;
 use tokio::time::sleep;
 
-use crate::run::Run;
+use crate::{panics, run::Run};
 
 /// Longer than a node takes to be replaced by another.
 const SETTLE_WINDOW: Duration = Duration::from_secs(60);
@@ -21,6 +21,7 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
         let mut world = run.environment.world.lock().unwrap();
         world.control(Control::Capacity { rules: Vec::new() }).unwrap();
         world.control(Control::Boots { works: true }).unwrap();
+        world.control(Control::LaunchFailures { rules: Vec::new() }).unwrap();
     }
     if run.processes.is_empty() {
         run.start();
@@ -32,35 +33,68 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
         if !broken.is_empty() {
             return broken;
         }
-        if run.check_at_rest().is_empty() {
+        if !run.is_disturbed() {
+            run.apply();
+        }
+        if !run.is_disturbed() && run.check_at_rest().is_empty() {
             break;
         }
         run.help_out();
         run.restore_tags();
     }
+    if run.is_disturbed() {
+        return vec!["a user's sequence of changes doesn't come to its end".to_owned()];
+    }
     let broken = run.check_at_rest();
     if broken.is_empty() { settle(run).await } else { broken }
 }
 
-/// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever.
+/// While nothing changes, instances must stop changing: what is replaced by its like is replaced for ever. Between two
+/// looks a search may have emptied a node, which is removed a while later; a node that stays empty is a violation.
 async fn settle(run: &mut Run) -> Vec<String> {
     let mut before = run.instances();
+    let mut broken = Vec::new();
     for _ in 0..SETTLE_WINDOWS {
         sleep(SETTLE_WINDOW).await;
-        let broken = run.check();
-        let now = run.instances();
-        if !broken.is_empty() || now == before {
+        broken = run.check();
+        if !broken.is_empty() {
             return broken;
         }
+        let now = run.instances();
+        let is_same = now == before;
         before = now;
+        broken = run.check_at_rest();
+        if is_same && broken.is_empty() {
+            return broken;
+        }
     }
-    vec![format!("instances still change with nothing else changing: {before:?}")]
+    broken.push(format!("the cluster doesn't settle with nothing else changing: {before:?}"));
+    broken
+}
+
+/// The result of a run.
+#[derive(Debug, Default)]
+pub struct Played {
+    pub broken: Vec<String>,
+    /// An operator had to act.
+    pub is_helped: bool,
+    /// A check let pass what no controller could have prevented.
+    pub is_excused: bool,
+}
+
+async fn play(seed: u64) -> Played {
+    let mut run = Run::new(seed);
+    let broken = play_with(&mut run).await;
+    if !broken.is_empty() {
+        run.log_objects();
+    }
+    Played { broken, is_helped: run.is_helped, is_excused: run.is_excused() }
 }
 
 /// Plays one run; what is broken, if anything is.
-async fn play(seed: u64) -> Vec<String> {
-    let mut run = Run::new(seed);
+async fn play_with(run: &mut Run) -> Vec<String> {
     let models = run.start_models();
+    let checks = run.start_checks();
     let image = run.dead_image.map(|(from, until)| {
         let world = Arc::clone(&run.environment.world);
         tokio::spawn(async move {
@@ -86,17 +120,30 @@ async fn play(seed: u64) -> Vec<String> {
     if let Some(image) = image {
         image.abort();
     }
-    let broken = rest(&mut run).await;
+    let broken = rest(run).await;
     models.abort();
+    checks.abort();
     broken
 }
 
-pub fn play_alone(seed: u64) -> Vec<String> {
+/// Plays the run of a seed.
+fn play_alone(seed: u64) -> Played {
+    panics::watch();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
-    played.unwrap_or_else(|panic| vec![format!("panicked: {:?}", panic.downcast_ref::<String>())])
+    let mut played = played.unwrap_or_default();
+    played.broken.extend(panics::take());
+    played
 }
+
+/// Seeds that a violation was found at, played again each time. 2000355: the answer to a claim's creation was lost, the next
+/// try was refused, and another claim was made for the pods. 468: pods took a minute to end, the checks took the cluster
+/// for settled meanwhile, and found the node empty that was about to be removed.
+const KEPT: [u64; 2] = [468, 2_000_355];
+
+/// How many seeds `make test` plays: two minutes of one processor without optimisation.
+const RUNS: u64 = 200;
 
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -104,7 +151,7 @@ fn seeds() -> Vec<u64> {
         Some(seed) => vec![seed],
         None => {
             let from = number("CROFT_SIM_FROM").unwrap_or(1);
-            (from..from + number("CROFT_SIM_RUNS").unwrap_or(500)).collect()
+            KEPT.into_iter().chain(from..from + number("CROFT_SIM_RUNS").unwrap_or(RUNS)).collect()
         }
     }
 }
@@ -116,27 +163,39 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     }
     let seeds = seeds();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut violations: Vec<u64> = std::thread::scope(|scope| {
+    let played: Vec<(u64, Played)> = std::thread::scope(|scope| {
         let parts: Vec<_> = (0..threads)
             .map(|n| {
                 let mine = seeds.iter().skip(n).step_by(threads);
                 scope.spawn(move || {
-                    let mut violations = Vec::new();
-                    for seed in mine {
-                        let broken = play_alone(*seed);
-                        if !broken.is_empty() {
-                            println!("seed {seed}: {broken:#?}");
-                            violations.push(*seed);
+                    let play = |seed: &u64| {
+                        let played = play_alone(*seed);
+                        if !played.broken.is_empty() {
+                            println!("seed {seed}: {:#?}", played.broken);
                         }
-                    }
-                    violations
+                        (*seed, played)
+                    };
+                    mine.map(play).collect::<Vec<_>>()
                 })
             })
             .collect();
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });
+    let count = |is: fn(&Played) -> bool| played.iter().filter(|(_, played)| is(played)).count();
+    let (helped, excused) = (count(|played| played.is_helped), count(|played| played.is_excused));
+    for (seed, played) in played.iter().filter(|(_, played)| played.is_helped || played.is_excused) {
+        let kind = if played.is_helped { "helped" } else { "excused" };
+        println!("seed {seed}: {kind}");
+    }
+    let broken = played.iter().filter(|(_, played)| !played.broken.is_empty());
+    let mut violations: Vec<u64> = broken.map(|(seed, _)| *seed).collect();
     violations.sort_unstable();
-    println!("soak: runs={} violations={} seeds={violations:?}", seeds.len(), violations.len());
+    println!(
+        "soak: runs={} violations={} helped={helped} excused={excused} seeds={violations:?}",
+        seeds.len(),
+        violations.len()
+    );
+    assert_eq!(panics::take_of_pools(), Vec::<String>::new());
     assert!(violations.is_empty(), "CROFT_SIM_SEED={} repeats the first", violations[0]);
 }
 

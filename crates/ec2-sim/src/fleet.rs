@@ -377,6 +377,7 @@ impl World {
             doomed: None,
         };
         self.instances.insert(id.clone(), instance);
+        self.revision += 1;
         Ok(id)
     }
 

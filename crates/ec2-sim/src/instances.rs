@@ -58,6 +58,7 @@ impl World {
                 instance.state = State::Terminated;
                 instance.since += settings.running_after_ms;
                 instance.reason = reason;
+                self.revision += 1;
                 freed.push((instance.subnet.clone(), instance.reservation.clone()));
                 failed.push(id.clone());
             }
@@ -108,6 +109,7 @@ impl World {
         let Some(instance) = self.instances.get_mut(id).filter(|i| i.state.is_alive()) else { return false };
         instance.state = State::ShuttingDown;
         instance.since = now;
+        self.revision += 1;
         reason.clone_into(&mut instance.reason);
         self.happenings.push(Happening::Gone(id.to_owned()));
         self.announce_state(id, "shutting-down");
@@ -118,6 +120,7 @@ impl World {
     pub fn tag_instance(&mut self, id: &str, tags: BTreeMap<String, String>) -> bool {
         let Some(instance) = self.instances.get_mut(id) else { return false };
         instance.tags.extend(tags);
+        self.revision += 1;
         true
     }
 
@@ -264,6 +267,7 @@ impl World {
         for id in &ids {
             if let Some(instance) = self.instances.get_mut(id) {
                 instance.tags.extend(tags.clone());
+                self.revision += 1;
             } else if let Some(template) = self.templates.values_mut().find(|t| t.id == *id) {
                 template.tags.extend(tags.clone());
             }

@@ -136,6 +136,7 @@ pub struct World {
     pub(crate) demands: BTreeSet<(String, String)>,
     pub(crate) denied: BTreeSet<String>,
     counter: u64,
+    pub(crate) revision: u64,
 }
 
 /// A used client token.
@@ -174,6 +175,7 @@ impl World {
             demands: BTreeSet::new(),
             denied: BTreeSet::new(),
             counter: 0,
+            revision: 0,
             settings,
         };
         world.make_network();
@@ -200,6 +202,12 @@ impl World {
     #[must_use]
     pub fn has_happenings(&self) -> bool {
         !self.happenings.is_empty()
+    }
+
+    /// A number that grows when an instance is launched, ends or gets tags.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Number of calls of each action, such as `ec2:CreateFleet`.

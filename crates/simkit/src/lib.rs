@@ -24,7 +24,7 @@
 //! `controller/tests/simulation` draws faults and checks invariants; `controller/benches/month` draws a load and measures
 //! cost. Both run the same models. They differ in [`Timing`] and [`Placement`], and in when the models act:
 //! [`ClusterModel::run_every`] or [`ClusterModel::run_on_change`]. The bench of the scheduler
-//! (`crates/scheduler/benches/disruption`) has no cluster: it binds as the plan says.
+//! (`crates/scheduler/benches/disruption`) has no cluster: it binds evicted pods by the default score of kube-scheduler.
 //!
 //! Tests and benches depend on this crate, and so do `croft-tests` and `croft-fuzz`; no production crate does. Production
 //! code keeps generators of its own, since plans depend on their streams: `croft-scheduler` has them for its searches. So

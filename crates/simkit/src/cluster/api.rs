@@ -1,7 +1,7 @@
 //! The API server, as one controller process reaches it.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::Duration,
 };
 
@@ -33,6 +33,11 @@ impl SimApi {
     }
 }
 
+/// A token that has expired or was replaced.
+fn unauthorized(verb: &'static str, target: Target) -> ApiError {
+    ApiError::Refused { verb, target, code: 401, message: "Unauthorized".to_owned() }
+}
+
 #[async_trait]
 impl KubeApi for SimApi {
     async fn call(&self, call: Call) -> Result<Response, ApiError> {
@@ -55,6 +60,9 @@ impl KubeApi for SimApi {
         };
         let unknown =
             |target: Target| ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() };
+        if self.links.unauthorized.load(Ordering::Relaxed) {
+            return Err(unauthorized(verb, target));
+        }
         if cut || self.environment.is_api_cut(&self.links) {
             sleep(Duration::from_secs(3)).await;
             return Err(unknown(target));
@@ -82,6 +90,9 @@ impl KubeApi for SimApi {
 
     async fn list_claims(&self) -> Result<Vec<NodeClaim>, ApiError> {
         self.wait(1, 10).await;
+        if self.links.unauthorized.load(Ordering::Relaxed) {
+            return Err(unauthorized("list", Target::Claim("*".to_owned())));
+        }
         if self.environment.is_api_cut(&self.links) {
             let (verb, target) = ("list", Target::Claim("*".to_owned()));
             return Err(ApiError::Unknown { verb, target, message: "the answer was lost".to_owned() });

@@ -32,6 +32,8 @@ use crate::random::Random;
 
 /// How long an offering without capacity is left out.
 const UNAVAILABLE_MS: u64 = 30_000;
+/// The account's quotas are used up.
+const QUOTA_CODES: [&str; 2] = ["VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"];
 /// The cluster's uid, as its instances' tags have it.
 pub const CLUSTER: &str = "cluster";
 
@@ -101,6 +103,7 @@ impl SimCloud {
         if matches!(action, "CreateFleet" | "TerminateInstances" | "CreateTags") {
             tracing::debug!(at = self.environment.now_ms(), action, params = ?call.params, "called");
         }
+        self.environment.changed.notify_waiters();
         self.environment.point(&self.links).await;
         tokio::time::sleep(Duration::from_millis(after + more)).await;
         self.links.wait_while_paused().await;
@@ -135,7 +138,8 @@ impl SimCloud {
     }
 
     fn launched(&self, id: &str, instance: &Instance) -> Launched {
-        let kind = self.environment.types.iter().find(|t| t.name == instance.instance_type).unwrap();
+        let types = self.environment.types();
+        let kind = types.iter().find(|t| t.name == instance.instance_type).unwrap();
         let offering = kind
             .offerings
             .iter()
@@ -184,8 +188,12 @@ impl CloudProvider for SimCloud {
             }];
             return ClassFindings { conditions, ..ClassFindings::default() };
         }
-        let zones: BTreeSet<String> =
-            self.environment.types.iter().flat_map(|t| t.offerings.iter().map(|o| o.zone.clone())).collect();
+        let zones: BTreeSet<String> = self
+            .environment
+            .types()
+            .iter()
+            .flat_map(|t| t.offerings.iter().map(|o| o.zone.clone()))
+            .collect();
         ClassFindings {
             subnets: zones.into_iter().map(|zone| SubnetStatus { id: zone.clone(), zone }).collect(),
             security_groups: vec!["sg-1".to_owned(), "sg-2".to_owned()],
@@ -204,9 +212,9 @@ impl CloudProvider for SimCloud {
         let mut unavailable = self.unavailable.lock().unwrap();
         unavailable.retain(|_, until| *until > now);
         if unavailable.is_empty() {
-            return Ok(Arc::clone(&self.environment.types));
+            return Ok(self.environment.types());
         }
-        let mut types = self.environment.types.to_vec();
+        let mut types = self.environment.types().to_vec();
         for kind in &mut types {
             for offering in &mut kind.offerings {
                 let key = OfferingKey {
@@ -313,28 +321,12 @@ impl CloudProvider for SimCloud {
                 None => Err(unknown()),
             };
         }
-        let types: BTreeSet<&String> =
-            params.iter().filter(|(k, _)| k.ends_with(".InstanceType")).map(|(_, v)| v).collect();
-        let subnets: BTreeMap<String, String> = self.subnets().into_iter().collect();
-        let zones: BTreeSet<&String> = params
-            .iter()
-            .filter(|(k, _)| k.ends_with(".SubnetId"))
-            .filter_map(|(_, v)| subnets.get(v))
-            .collect();
-        let mut offerings = Vec::new();
-        for kind in types {
-            for zone in &zones {
-                offerings.push(OfferingKey {
-                    instance_type: kind.clone(),
-                    zone: (*zone).clone(),
-                    capacity_type,
-                });
-            }
-        }
-        let until = self.environment.now_ms() + UNAVAILABLE_MS;
-        self.unavailable.lock().unwrap().extend(offerings.iter().map(|key| (key.clone(), until)));
-        let fault = fault("CreateFleet", "InsufficientInstanceCapacity", FaultClass::NoCapacity);
-        Err(LaunchError::NoCapacity { claim, offerings, fault })
+        let quota = texts(&xml, "errorCode").into_iter().find(|code| QUOTA_CODES.contains(code));
+        let fault = match quota {
+            Some(code) => fault("CreateFleet", code, FaultClass::Quota),
+            None => fault("CreateFleet", "InsufficientInstanceCapacity", FaultClass::NoCapacity),
+        };
+        Err(self.without_capacity(claim, &params, capacity_type, fault))
     }
 
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
@@ -490,6 +482,37 @@ fn read(message: &Value) -> Interruption {
 }
 
 impl SimCloud {
+    /// The error of a launch whose offerings were all refused: they are left out for a while.
+    fn without_capacity(
+        &self,
+        claim: String,
+        params: &[(String, String)],
+        capacity_type: CapacityType,
+        fault: Fault,
+    ) -> LaunchError {
+        let types: BTreeSet<&String> =
+            params.iter().filter(|(k, _)| k.ends_with(".InstanceType")).map(|(_, v)| v).collect();
+        let subnets: BTreeMap<String, String> = self.subnets().into_iter().collect();
+        let zones: BTreeSet<&String> = params
+            .iter()
+            .filter(|(k, _)| k.ends_with(".SubnetId"))
+            .filter_map(|(_, v)| subnets.get(v))
+            .collect();
+        let mut offerings = Vec::new();
+        for kind in types {
+            for zone in &zones {
+                offerings.push(OfferingKey {
+                    instance_type: kind.clone(),
+                    zone: (*zone).clone(),
+                    capacity_type,
+                });
+            }
+        }
+        let until = self.environment.now_ms() + UNAVAILABLE_MS;
+        self.unavailable.lock().unwrap().extend(offerings.iter().map(|key| (key.clone(), until)));
+        LaunchError::NoCapacity { claim, offerings, fault }
+    }
+
     /// True while this process calls another account.
     fn is_elsewhere(&self) -> bool {
         self.links.elsewhere.load(Ordering::Relaxed)

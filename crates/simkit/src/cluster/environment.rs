@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -25,15 +25,15 @@ const START_SECOND: i64 = 1_780_000_000;
 pub struct SimClock {
     /// The start of the simulation.
     pub start: tokio::time::Instant,
-    /// How far the wall clock is ahead, in milliseconds.
-    pub skew_ms: i64,
+    /// How far the wall clock is ahead, in milliseconds. It may be set again at any time, as NTP steps a clock.
+    pub skew_ms: Arc<AtomicI64>,
 }
 
 impl SimClock {
     /// A clock that starts now, without skew.
     #[must_use]
     pub fn start() -> Self {
-        Self { start: tokio::time::Instant::now(), skew_ms: 0 }
+        Self { start: tokio::time::Instant::now(), skew_ms: Arc::default() }
     }
 
     /// Wall time without the skew.
@@ -50,7 +50,8 @@ impl Clock for SimClock {
     }
 
     fn wall(&self) -> Timestamp {
-        self.true_wall().checked_add(SignedDuration::from_millis(self.skew_ms)).unwrap()
+        let skew = SignedDuration::from_millis(self.skew_ms.load(Ordering::Relaxed));
+        self.true_wall().checked_add(skew).unwrap()
     }
 }
 
@@ -86,13 +87,29 @@ pub struct Links {
     pub cloud_cut: AtomicBool,
     /// The process calls another account, which has no instance.
     pub elsewhere: AtomicBool,
-    /// The watch of pods shows nothing new.
-    pub pods_stalled: AtomicBool,
+    /// The API server knows the process's token no more: it answers every call with 401.
+    pub unauthorized: AtomicBool,
+    /// Kinds whose watch shows nothing new, as bits: see [`Links::stall`].
+    stalled: AtomicU64,
     /// The process is dead: nothing of it continues.
     pub(crate) dead: AtomicBool,
 }
 
 impl Links {
+    /// Lets the watches of some kinds show nothing new, or go on: that of pods, or those of `kinds`, a bit for each kind in
+    /// the order of the watches.
+    pub fn stall(&self, kinds: u64, on: bool) {
+        if on {
+            self.stalled.fetch_or(kinds, Ordering::Relaxed);
+        } else {
+            self.stalled.fetch_and(!kinds, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_stalled(&self, kind: u64) -> bool {
+        self.stalled.load(Ordering::Relaxed) & kind != 0
+    }
+
     /// Waits while the process is paused.
     pub(crate) async fn wait_while_paused(&self) {
         while self.paused.load(Ordering::Relaxed) {
@@ -121,8 +138,8 @@ pub struct Environment {
     pub api_down: AtomicBool,
     /// Look-ups of what a class names find nothing.
     pub finds_nothing: AtomicBool,
-    /// The instance types that the cloud offers.
-    pub types: Arc<[InstanceType]>,
+    /// The instance types that the cloud offers, at the present prices.
+    types: Mutex<Arc<[InstanceType]>>,
     /// Something in the store may have changed.
     pub changed: Notify,
     /// Calls to the API server, by verb and kind.
@@ -135,7 +152,19 @@ pub struct Environment {
 impl Environment {
     /// True if a process with these links doesn't reach an API server.
     pub(crate) fn is_api_cut(&self, links: &Links) -> bool {
-        links.api_cut.load(Ordering::Relaxed) || self.api_down.load(Ordering::Relaxed)
+        links.api_cut.load(Ordering::Relaxed)
+            || links.unauthorized.load(Ordering::Relaxed)
+            || self.api_down.load(Ordering::Relaxed)
+    }
+
+    /// The instance types at their present prices.
+    pub fn types(&self) -> Arc<[InstanceType]> {
+        Arc::clone(&self.types.lock().unwrap())
+    }
+
+    /// Sets the instance types and prices that the cloud offers from now on.
+    pub fn set_types(&self, types: Arc<[InstanceType]>) {
+        *self.types.lock().unwrap() = types;
     }
 
     /// An environment without faults.
@@ -157,7 +186,7 @@ impl Environment {
             died: Notify::new(),
             api_down: AtomicBool::new(false),
             finds_nothing: AtomicBool::new(false),
-            types,
+            types: Mutex::new(types),
             changed: Notify::new(),
             calls: Mutex::default(),
             random: Mutex::new(random),

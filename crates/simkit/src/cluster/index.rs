@@ -14,6 +14,9 @@ use super::{
     workload::Workload,
 };
 
+/// The label of a node's zone.
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// CPU in thousandths, memory in bytes, and pods.
 pub type Amounts = [i64; 3];
 
@@ -30,6 +33,10 @@ pub(crate) struct Taint {
 pub(crate) struct PodSpec {
     selector: Vec<(String, String)>,
     tolerations: Vec<Toleration>,
+    /// No other pod of its workload may be on its node.
+    pub(crate) is_alone_on_host: bool,
+    /// It counts the pods of its workload by zone.
+    pub(crate) spreads_over_zones: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,10 +90,22 @@ impl NodeView {
 
     /// True if the node has what the pod's nodeSelector asks for, and no taint but `ignored` that the pod doesn't tolerate.
     pub(crate) fn admits(&self, pod: &PodSpec, ignored: &str) -> bool {
-        pod.selector.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+        self.is_selected_by(pod)
             && self.taints.iter().all(|taint| {
                 taint.key == ignored || pod.tolerations.iter().any(|toleration| toleration.covers(taint))
             })
+    }
+}
+
+impl NodeView {
+    /// True if the node has what the pod's nodeSelector asks for.
+    pub(crate) fn is_selected_by(&self, pod: &PodSpec) -> bool {
+        pod.selector.iter().all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+
+    /// Its zone.
+    pub(crate) fn zone(&self) -> Option<&String> {
+        self.labels.get(ZONE)
     }
 }
 
@@ -325,6 +344,8 @@ fn pod_spec(pod: &Value) -> PodSpec {
                 any_value: t["operator"] == json!("Exists"),
             })
             .collect(),
+        is_alone_on_host: pod["spec"]["affinity"]["podAntiAffinity"].is_object(),
+        spreads_over_zones: pod["spec"]["topologySpreadConstraints"].is_array(),
     }
 }
 

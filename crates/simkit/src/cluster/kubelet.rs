@@ -14,9 +14,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    index::{ClusterIndex, NodeView},
+    daemonset::is_of_daemonset,
+    index::{ClusterIndex, NodeView, ZONE},
     model::Tick,
     store::{Id, Store, cluster_id},
+    workload::Workload,
 };
 
 const REGION: &str = "us-east-1";
@@ -112,14 +114,21 @@ impl Kubelets {
         };
         let killed: Vec<String> = store
             .of_kind("Pod")
-            .filter(|(_, pod)| pod["spec"]["nodeName"] == json!(name) && !is_stuck(pod))
+            .filter(|(_, pod)| {
+                pod["spec"]["nodeName"] == json!(name) && !is_stuck(pod) && !is_of_daemonset(pod)
+            })
             .map(|(id, _)| id.2.clone())
             .collect();
         // A termination by the cloud itself is no controller's fault. Nor are pods that a restoration brought back onto an
         // instance whose termination had been sent before: nothing could call it back.
         store.taken += killed.len() as u64;
         let is_older = store.terminations.get(id).is_some_and(|era| *era < store.era);
-        if !killed.is_empty() && instance.reason.starts_with("Client.") && !is_older {
+        if killed.is_empty() || !instance.reason.starts_with("Client.") {
+            return;
+        }
+        if is_older {
+            store.excused += 1;
+        } else {
             store.broken.push(format!("instance {id} was terminated with pods on it: {}", killed.join(", ")));
         }
     }
@@ -151,6 +160,9 @@ impl Kubelets {
         taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
         let mut labels = told["labels"].clone();
         labels["kubernetes.io/hostname"] = json!(instance.dns_name(REGION));
+        // The cloud controller manager's.
+        labels[ZONE] = json!(instance.zone);
+        labels["node.kubernetes.io/instance-type"] = json!(instance.instance_type);
         json!({
             "apiVersion": "v1", "kind": "Node",
             // The controller manager's, as on every node.
@@ -188,7 +200,7 @@ impl Kubelets {
     }
 
     /// Pods of nodes whose kubelet works start, and end once they are told to.
-    pub(crate) fn run_pods(&mut self, index: &ClusterIndex, tick: &mut Tick<'_>) {
+    pub(crate) fn run_pods(&mut self, workloads: &[Workload], index: &ClusterIndex, tick: &mut Tick<'_>) {
         let (world, now, ms) = (tick.world, tick.now, tick.ms);
         // A kubelet whose Node was deleted goes on with its pods.
         let without_node: BTreeSet<String> = self
@@ -206,7 +218,8 @@ impl Kubelets {
             if !works && !without_node.contains(node) {
                 continue;
             }
-            let takes = if pod.deleting { tick.timing.end_ms } else { tick.timing.start_ms };
+            let end_ms = pod.workload.and_then(|n| workloads[n].end_ms).unwrap_or(tick.timing.end_ms);
+            let takes = if pod.deleting { end_ms } else { tick.timing.start_ms };
             let key = (id.clone(), pod.deleting);
             let at = self.due.get(&key).copied().unwrap_or(ms + takes);
             if at > ms {

@@ -9,6 +9,7 @@
 
 mod api;
 mod cloud;
+mod daemonset;
 mod environment;
 mod index;
 mod kubelet;
@@ -23,11 +24,12 @@ mod workload;
 
 pub use self::{
     cloud::CLUSTER,
+    daemonset::is_of_daemonset,
     environment::{Environment, Faults, Links, SimClock},
     index::{Amounts, ClusterIndex, NodeView, PodView},
     model::{ClusterModel, Observer, PodChange, Timing},
     process::Process,
     scheduler::Placement,
     store::{Backup, Id, Logged, Store, cluster_id},
-    workload::Workload,
+    workload::{Spread, Workload},
 };

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::{
+    daemonset,
     environment::Environment,
     index::{ClusterIndex, PodView},
     kubelet::{self, Kubelets},
@@ -193,7 +194,9 @@ impl<O: Observer> ClusterModel<O> {
         self.read(tick.store, ms);
         self.kubelets.report(&self.index, &mut tick);
         self.read(tick.store, ms);
-        self.kubelets.run_pods(&self.index, &mut tick);
+        self.kubelets.run_pods(&self.workloads, &self.index, &mut tick);
+        self.read(tick.store, ms);
+        daemonset::place(&self.index, &mut tick);
         self.read(tick.store, ms);
         for number in std::mem::take(&mut self.index.stale) {
             let workload = self.workloads[number].clone();

@@ -1,7 +1,12 @@
 //! One controller process: the real engine, executor and loop, connected to an [`Environment`].
 
 use std::{
-    sync::{Arc, Mutex, atomic::Ordering},
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    task::Poll,
     time::Duration,
 };
 
@@ -28,6 +33,8 @@ const RETRY_PERIOD: Duration = Duration::from_millis(1_500);
 pub struct Process {
     /// Its connections.
     pub links: Arc<Links>,
+    /// How far its wall clock is ahead, in milliseconds.
+    pub skew_ms: Arc<AtomicI64>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -46,7 +53,9 @@ impl Process {
     pub fn start(environment: &Arc<Environment>, number: usize, settings: Settings, skew_ms: i64) -> Self {
         let links: Arc<Links> = Arc::default();
         let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
-        let clock: Arc<dyn Clock> = Arc::new(SimClock { skew_ms, ..environment.clock.clone() });
+        let skew_ms = Arc::new(AtomicI64::new(skew_ms));
+        let clock: Arc<dyn Clock> =
+            Arc::new(SimClock { skew_ms: Arc::clone(&skew_ms), ..environment.clock.clone() });
         let mut random = environment.random.lock().unwrap().fork();
         let cloud = SimCloud {
             environment: Arc::clone(environment),
@@ -69,19 +78,36 @@ impl Process {
                 sender.try_send(Change::Synced(kind)).unwrap();
                 continue;
             }
-            let links = Arc::clone(&links);
-            let watch = watch(Arc::clone(environment), links, kind, sender.clone(), random.fork());
-            tasks.push(tokio::spawn(watch));
+            let watch =
+                watch(Arc::clone(environment), Arc::clone(&links), kind, sender.clone(), random.fork());
+            tasks.push(tokio::spawn(stoppable(Arc::clone(&links), watch)));
         }
         let election = elect(Arc::clone(environment), number, Arc::clone(&leads), Arc::clone(&links));
-        tasks.push(tokio::spawn(election));
+        tasks.push(tokio::spawn(stoppable(Arc::clone(&links), election)));
         let is_leader = move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline);
         let mut driver = Driver::new(settings, executor, Metrics::new(&mut Registry::default()), is_leader);
-        tasks.push(tokio::spawn(async move {
+        tasks.push(tokio::spawn(stoppable(Arc::clone(&links), async move {
             driver.drive(changes, std::future::pending(), |_| ()).await;
-        }));
-        Self { links, tasks }
+        })));
+        Self { links, skew_ms, tasks }
     }
+}
+
+/// Runs a task that does nothing while the process is paused: a stopped process neither watches nor decides.
+async fn stoppable<F: Future>(links: Arc<Links>, task: F) -> F::Output {
+    let mut task = pin!(task);
+    let mut nap = None;
+    std::future::poll_fn(move |context| {
+        while links.paused.load(Ordering::Relaxed) {
+            let sleep = nap.get_or_insert_with(|| Box::pin(sleep(Duration::from_millis(100))));
+            match sleep.as_mut().poll(context) {
+                Poll::Ready(()) => nap = None,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        task.as_mut().poll(context)
+    })
+    .await
 }
 
 /// Takes the Lease when it is free and renews it; `leads` is the deadline up to which this process may act.
@@ -92,7 +118,7 @@ async fn elect(
     links: Arc<Links>,
 ) {
     loop {
-        if !links.paused.load(Ordering::Relaxed) && !environment.is_api_cut(&links) {
+        if !environment.is_api_cut(&links) {
             let now = environment.clock.start.elapsed();
             let mut lease = environment.lease.lock().unwrap();
             let is_free = lease.is_none_or(|(holder, at)| holder == number || now >= at + LEASE_DURATION);

@@ -73,10 +73,13 @@ impl Scheduler {
     /// Binds a pod, if it fits a node.
     pub(crate) fn bind(&self, id: &Id, open: &[String], index: &ClusterIndex, tick: &mut Tick<'_>) {
         let pod = &index.pods()[id];
+        let zones = pod.spec.spreads_over_zones.then(|| ZoneCounts::of(index, pod));
         let fits = |name: &&String| {
             // The taint comes and is seen with the cordon.
             index.nodes().get(*name).is_some_and(|node| {
                 node.admits(&pod.spec, DISRUPTED_TAINT)
+                    && zones.as_ref().is_none_or(|zones| zones.allows(node))
+                    && !(pod.spec.is_alone_on_host && has_other_of_workload(index, name, pod))
                     && left(index, name, node, pod).iter().all(|left| *left >= 0)
             })
         };
@@ -105,6 +108,36 @@ impl Scheduler {
             pod["status"].as_object_mut().unwrap().remove("nominatedNodeName");
             set_scheduled(pod, "True", "", "", now);
         });
+    }
+}
+
+fn has_other_of_workload(index: &ClusterIndex, node: &str, pod: &PodView) -> bool {
+    index.pods_on(node).any(|id| index.pods()[id].workload == pod.workload)
+}
+
+/// Pods of one workload by zone, as the plugin PodTopologySpread counts them: in zones with a node that the pods select,
+/// closed nodes and nodes with taints included, pods that end left out.
+struct ZoneCounts<'i>(BTreeMap<&'i String, i64>);
+
+impl<'i> ZoneCounts<'i> {
+    fn of(index: &'i ClusterIndex, pod: &PodView) -> Self {
+        let mut counts: BTreeMap<&String, i64> = BTreeMap::new();
+        for (name, node) in index.nodes().iter().filter(|(_, node)| node.is_selected_by(&pod.spec)) {
+            let Some(zone) = node.zone() else { continue };
+            let of_workload = |id: &&Id| {
+                let other = &index.pods()[*id];
+                other.workload == pod.workload && !other.deleting
+            };
+            *counts.entry(zone).or_default() +=
+                i64::try_from(index.pods_on(name).filter(of_workload).count()).unwrap();
+        }
+        Self(counts)
+    }
+
+    /// `maxSkew` 1 after one more pod on the node.
+    fn allows(&self, node: &NodeView) -> bool {
+        let least = self.0.values().min().copied().unwrap_or(0);
+        node.zone().and_then(|zone| self.0.get(zone)).is_some_and(|count| count + 1 - least <= 1)
     }
 }
 

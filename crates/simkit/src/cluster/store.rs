@@ -48,6 +48,12 @@ pub struct Store {
     pub hidden: BTreeSet<String>,
     /// The era in which the request was sent that terminated each instance.
     pub terminations: BTreeMap<String, u64>,
+    /// How often a check let pass what no controller could have prevented.
+    pub excused: u64,
+    /// Instances that the cloud or a user has touched: their nodes may go beyond the pools' budgets.
+    pub touched: BTreeSet<String>,
+    /// A user has changed a pool or a class, so nodes may differ from what would be launched now.
+    pub edited: bool,
     /// Pods that ended with an instance that the cloud took.
     pub taken: u64,
     /// Set once it was restored from a backup: objects created since then are unknown.
@@ -167,6 +173,18 @@ impl Store {
         let object = Arc::new(object);
         self.objects.insert(id.clone(), Arc::clone(&object));
         self.log.push(Logged { id, deleted: false, object });
+    }
+
+    /// Changes the spec of an object as a user does: its generation grows.
+    pub fn edit(&mut self, id: &Id, change: impl FnOnce(&mut Value)) {
+        self.change(id, |object| {
+            let before = object["spec"].clone();
+            change(object);
+            if object["spec"] != before {
+                let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
+                object["metadata"]["generation"] = json!(generation + 1);
+            }
+        });
     }
 
     /// Changes an object, if that changes anything; removes it when its last finalizer goes.
@@ -302,7 +320,8 @@ impl Store {
             self.remove(id);
             return;
         }
-        let grace = if bound { grace.unwrap_or(30) } else { 0 };
+        let own = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+        let grace = if bound { grace.unwrap_or(own) } else { 0 };
         let due = now.checked_add(SignedDuration::from_secs(grace)).unwrap();
         self.change(id, |object| {
             let known = object["metadata"]["deletionTimestamp"].as_str().map(str::to_owned);

@@ -1,10 +1,6 @@
 //! Watches of a process: lists and logs of the store, late and broken at times.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_controller::{kube_api::Response, state::Change};
 use croft_scheduler::PodKey;
@@ -18,8 +14,9 @@ use super::{
 use crate::random::Random;
 
 /// Kinds that the models have objects of. The lists of the controller's other kinds are empty and complete at once.
-const MODELLED: [&str; 8] = [
+const MODELLED: [&str; 9] = [
     "Pod",
+    "DaemonSet",
     "Node",
     "NodeClaim",
     "TenantPool",
@@ -28,6 +25,11 @@ const MODELLED: [&str; 8] = [
     "CroftConfig",
     "PodDisruptionBudget",
 ];
+
+/// The bit of a kind in the watches that show nothing new.
+pub(crate) fn bit(kind: &str) -> u64 {
+    MODELLED.iter().position(|modelled| *modelled == kind).map_or(0, |at| 1 << at)
+}
 
 /// True if objects of `kind` are listed and watched.
 pub(crate) fn is_modelled(kind: &str) -> bool {
@@ -53,7 +55,8 @@ pub(crate) async fn watch(
                 store.of_kind(kind).map(|(id, o)| (id.clone(), o.clone())).collect();
             (listed, store.end(), store.era)
         };
-        sleep(Duration::from_millis(random.between(1, 50))).await;
+        // A large list takes seconds at times, page after page of one moment.
+        sleep(Duration::from_millis(environment.delay(1, 50))).await;
         let now: BTreeMap<Id, Box<str>> = listed.iter().map(|(id, o)| (id.clone(), uid(o))).collect();
         let mut changes: Vec<Change> =
             listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
@@ -80,7 +83,7 @@ pub(crate) async fn watch(
                 continue;
             }
             sleep(Duration::from_millis(environment.delay(0, 60))).await;
-            while kind == "Pod" && links.pods_stalled.load(Ordering::Relaxed) {
+            while links.is_stalled(bit(kind)) {
                 sleep(Duration::from_millis(200)).await;
             }
             for logged in fresh {
@@ -113,6 +116,7 @@ fn applied(id: &Id, object: &Value) -> Change {
         Response::Pod(o) => Change::Pod(o),
         Response::Config(o) => Change::Config(o),
         Response::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
+        Response::Done if id.0 == "DaemonSet" => Change::DaemonSet(read(object)),
         Response::RecordSlot { .. } | Response::Done => Change::Tenant(read(object)),
     }
 }
@@ -131,6 +135,7 @@ fn gone(id: &Id, uid: &str) -> Change {
         "EC2NodeClass" => Change::ClassGone(name),
         "CroftConfig" => Change::ConfigGone(name),
         "PodDisruptionBudget" => Change::BudgetGone(id.1.clone(), name),
+        "DaemonSet" => Change::DaemonSetGone(id.1.clone(), name),
         _ => Change::TenantGone(name),
     };
     Change::Gone(uid.into(), Box::new(change))

@@ -8,13 +8,25 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    index::{ClusterIndex, PodView},
+    index::{ClusterIndex, PodView, ZONE},
     model::Tick,
     store::Id,
 };
 
+/// Where the pods of a workload may be beside each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// Anywhere.
+    #[default]
+    Anywhere,
+    /// Required anti-affinity: each on a node of its own.
+    HostEach,
+    /// A hard topology spread over zones, `maxSkew` 1.
+    Zones,
+}
+
 /// A Deployment, with a budget.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// Its namespace.
     pub namespace: String,
@@ -30,6 +42,10 @@ pub struct Workload {
     pub memory_mi: i64,
     /// `maxUnavailable` of its budget; without one, its pods may all be evicted.
     pub max_unavailable: Option<u64>,
+    /// Where its pods may be beside each other.
+    pub spread: Spread,
+    /// How long a pod takes to end, in milliseconds; as [`super::Timing`] says without one. Its grace period is longer.
+    pub end_ms: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -100,7 +116,8 @@ pub(crate) fn write_budget(number: usize, workload: &Workload, index: &ClusterIn
 }
 
 fn pod(workload: &Workload) -> Value {
-    json!({
+    let selector = json!({"matchLabels": {"app": workload.app}});
+    let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"labels": {"app": workload.app}, "ownerReferences": [{
             "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": workload.app, "uid": format!("uid-{}", workload.app),
@@ -114,5 +131,21 @@ fn pod(workload: &Workload) -> Value {
             }}}],
         },
         "status": {"phase": "Pending"},
-    })
+    });
+    match workload.spread {
+        Spread::Anywhere => {}
+        Spread::HostEach => {
+            pod["spec"]["affinity"] = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+            ]}});
+        }
+        Spread::Zones => {
+            pod["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": ZONE,
+                "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]);
+        }
+    }
+    if let Some(ms) = workload.end_ms {
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(ms / 1_000 + 10);
+    }
+    pod
 }

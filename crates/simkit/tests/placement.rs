@@ -1,0 +1,125 @@
+//! The model of kube-scheduler with pods that spread, and pods that take their time to end.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeMap;
+
+use croft_ec2_sim::world::{Settings, World};
+use croft_simkit::{
+    ClusterModel, Id, Placement, Random, Spread, Store, Timing, Workload, cluster_id, is_of_daemonset,
+};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+const TIMING: Timing =
+    Timing { boot_ms: (0, 0), ready_ms: (0, 0), start_ms: 0, end_ms: 0, scheduler_lag_ms: 0 };
+
+struct Cluster {
+    store: Store,
+    world: World,
+    model: ClusterModel,
+    now: Timestamp,
+}
+
+impl Cluster {
+    /// A cluster with nodes of these zones and cpus, and one workload of pods of one cpu.
+    fn new(nodes: &[(&str, &str)], workload: Workload) -> Self {
+        let now = Timestamp::from_second(1_780_000_000).unwrap();
+        let mut store = Store::default();
+        for (n, (zone, cpu)) in nodes.iter().enumerate() {
+            let node = json!({
+                "metadata": {"labels": {"node-pool": "p", "topology.kubernetes.io/zone": zone}}, "spec": {},
+                "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "110"},
+                    "conditions": [{"type": "Ready", "status": "True"}]},
+            });
+            store.create(cluster_id("Node", &format!("node-{n}")), node, now);
+        }
+        let world = World::new(Settings::default(), u64::try_from(now.as_millisecond()).unwrap());
+        let model =
+            ClusterModel::new(vec![workload], [].into(), TIMING, Placement::Random, Random::new(1), ());
+        Self { store, world, model, now }
+    }
+
+    fn pass(&mut self, seconds: i64) {
+        self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+        for _ in 0..3 {
+            self.model.tick(&mut self.store, &mut self.world, self.now);
+        }
+    }
+
+    /// How many pods are bound to each node; those of none under the empty name.
+    fn pods(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for (_, pod) in self.store.of_kind("Pod") {
+            *counts.entry(pod["spec"]["nodeName"].as_str().unwrap_or_default()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+fn workload(replicas: u64, spread: Spread) -> Workload {
+    Workload {
+        namespace: "n".to_owned(),
+        app: "app".to_owned(),
+        pool: "p".to_owned(),
+        replicas,
+        cpu_millis: 1_000,
+        memory_mi: 64,
+        spread,
+        ..Workload::default()
+    }
+}
+
+#[test]
+fn pods_with_anti_affinity_have_a_node_each_and_one_without_a_node_waits() {
+    let mut cluster = Cluster::new(&[("a", "8"), ("a", "8")], workload(3, Spread::HostEach));
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("", 1), ("node-0", 1), ("node-1", 1)].into());
+}
+
+#[test]
+fn pods_that_spread_over_zones_go_no_further_than_the_zone_with_the_least() {
+    let mut even = Cluster::new(&[("a", "8"), ("b", "8")], workload(6, Spread::Zones));
+    even.pass(1);
+    assert_eq!(even.pods(), [("node-0", 3), ("node-1", 3)].into());
+    // Zone b has room for one.
+    let mut narrow = Cluster::new(&[("a", "8"), ("b", "1")], workload(6, Spread::Zones));
+    narrow.pass(1);
+    assert_eq!(narrow.pods(), [("", 3), ("node-0", 2), ("node-1", 1)].into());
+}
+
+#[test]
+fn a_pod_that_ends_slowly_stays_on_its_node_until_its_time_is_over() {
+    let slow = Workload { end_ms: Some(40_000), ..workload(1, Spread::Anywhere) };
+    let mut cluster = Cluster::new(&[("a", "8")], slow);
+    cluster.pass(1);
+    cluster.model.workloads[0].replicas = 0;
+    cluster.pass(1);
+    let deleted = cluster.store.of_kind("Pod").map(|(_, pod)| pod.clone()).next().unwrap();
+    assert!(deleted["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(deleted["spec"]["terminationGracePeriodSeconds"], json!(50));
+    cluster.pass(39);
+    assert_eq!(cluster.pods(), [("node-0", 1)].into());
+    cluster.pass(2);
+    assert_eq!(cluster.pods(), BTreeMap::new());
+}
+
+#[test]
+fn a_daemonset_has_a_pod_on_every_node_whatever_its_taints() {
+    let mut cluster = Cluster::new(&[("a", "8"), ("b", "8")], workload(0, Spread::Anywhere));
+    let set = json!({"metadata": {}, "spec": {"template": {"metadata": {"labels": {"app": "agent"}}, "spec": {
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}}});
+    let id: Id = ("DaemonSet", "kube-system".to_owned(), "agent".to_owned());
+    cluster.store.create(id, set, cluster.now);
+    let node = cluster_id("Node", "node-1");
+    cluster.store.edit(&node, |node| node["spec"]["taints"] = json!([{"key": "k", "effect": "NoSchedule"}]));
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("node-0", 1), ("node-1", 1)].into());
+    assert!(cluster.store.of_kind("Pod").all(|(_, pod)| is_of_daemonset(pod)));
+    assert_eq!(cluster.store.get(&node).unwrap()["metadata"]["generation"], json!(2));
+}
