@@ -1,6 +1,6 @@
 //! The process: from arguments to the end of its drain.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use croft_runtime::{
     certificate::{
@@ -11,12 +11,11 @@ use croft_runtime::{
     connect::{ConnectError, connect},
     health::Health,
     observe::{self, ObserveError},
-    serve::{Limits, serve},
+    serve::{BindError, Limits, bind, serve},
     shutdown::Shutdown,
     tls::TlsSlot,
 };
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 
 use crate::{
     access::Reviewer,
@@ -43,13 +42,8 @@ pub enum RunError {
     #[error(transparent)]
     Certificate(#[from] BundleError),
     /// The port is in use, or the address isn't local.
-    #[error("failed to listen on {address} for the page: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
 }
 
 /// Serves until `stop` begins and the drain is over.
@@ -106,11 +100,11 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     let observed =
         observe::spawn(process.health_listen, Arc::new(Registry::default()), health, end.clone()).await?;
     let limits = Limits { connections: bounds.max_connections, idle: IDLE, ..Limits::for_reviews(drain) };
-    let (listener, address) = bind(listen).await?;
+    let (listener, address) = bind(listen, "the page").await?;
     tracing::info!(%address, health = %observed, "serving the page");
     let forwarded = match forward_listen {
         Some(address) => {
-            let (listener, address) = bind(address).await?;
+            let (listener, address) = bind(address, "forwarded connections").await?;
             tracing::info!(%address, "serving forwarded connections");
             Some(tokio::spawn(serve(listener, None, routes.clone(), limits, Arc::default(), stop.clone())))
         }
@@ -124,11 +118,4 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     end.begin();
     tracing::info!("drained");
     Ok(())
-}
-
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
-    let named = |source| RunError::Bind { address, source };
-    let listener = TcpListener::bind(address).await.map_err(named)?;
-    let bound = listener.local_addr().map_err(named)?;
-    Ok((listener, bound))
 }

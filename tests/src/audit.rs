@@ -16,6 +16,9 @@ pub const CONTROLLER_USER: &str = "system:serviceaccount:croft-system:croft-cont
 /// The webhook's user, as the manifests install it.
 pub const WEBHOOK_USER: &str = "system:serviceaccount:croft-system:croft-webhook";
 
+/// The page's user, as the manifests install it.
+pub const PAGE_USER: &str = "system:serviceaccount:croft-system:croft-page";
+
 /// The key of a user's extra fields that has the token's id.
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 

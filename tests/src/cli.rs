@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{self, Write},
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -27,10 +28,18 @@ impl Write for Pipe {
 /// # Errors
 /// If the command panics, or writes what isn't text.
 pub async fn croft(plane: &ControlPlane, arguments: &str) -> anyhow::Result<(u8, String)> {
+    croft_as(&plane.admin_kubeconfig(), arguments).await
+}
+
+/// The same as the user of a kubeconfig.
+///
+/// # Errors
+/// As [`croft`].
+pub async fn croft_as(kubeconfig: &Path, arguments: &str) -> anyhow::Result<(u8, String)> {
     let mut words: Vec<OsString> = vec!["croft".into()];
     words.extend(arguments.split_whitespace().map(OsString::from));
     words.push("--kubeconfig".into());
-    words.push(plane.admin_kubeconfig().into());
+    words.push(kubeconfig.into());
     let pipe = Pipe::default();
     let writer = pipe.clone();
     // The command has a runtime of its own.

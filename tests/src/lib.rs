@@ -16,6 +16,7 @@ pub mod manifests;
 pub mod node;
 pub mod operations;
 pub mod page;
+pub mod page_reader;
 pub mod pods;
 pub mod policy_outage;
 pub mod proxy;

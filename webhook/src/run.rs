@@ -2,7 +2,7 @@
 //!
 //! Puts together the certificate, the cluster's watches, the registration, the replica's Lease and the server.
 
-use std::{io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use croft_runtime::{
     certificate::watcher::CertificateWatcher,
@@ -11,13 +11,13 @@ use croft_runtime::{
     health::{Gate, Health},
     kubernetes::{TooOld, require_supported},
     observe::{self, ObserveError},
-    serve::{Limits, serve},
+    serve::{BindError, Limits, bind, serve},
     shutdown::Shutdown,
     tls::{ClientRule, TlsSlot},
 };
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::{net::TcpListener, sync::watch as channel, task::JoinHandle, time::timeout};
+use tokio::{sync::watch as channel, task::JoinHandle, time::timeout};
 
 use crate::{
     args::{Args, TlsArgs},
@@ -47,13 +47,8 @@ pub enum RunError {
     #[error(transparent)]
     Observe(#[from] ObserveError),
     /// The port is in use, or the address isn't local.
-    #[error("failed to listen on {address} for reviews: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The reason.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// Croft doesn't support the API server's release.
     #[error(transparent)]
     TooOld(#[from] TooOld),
@@ -94,9 +89,7 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     let registered = health.gate("registered");
     let supported = health.gate("kubernetes");
 
-    let bind = |source| RunError::Bind { address: listen, source };
-    let listener = TcpListener::bind(listen).await.map_err(bind)?;
-    let address = listener.local_addr().map_err(bind)?;
+    let (listener, address) = bind(listen, "reviews").await?;
     // Probes are answered until the very end, which is why the process has a stop of its own.
     let end = Shutdown::new();
     let observed =

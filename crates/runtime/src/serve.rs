@@ -111,6 +111,30 @@ impl Limits {
     }
 }
 
+/// The address can't be listened on: the port is in use, or the address isn't local.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to listen on {address} for {purpose}: {source}")]
+pub struct BindError {
+    address: SocketAddr,
+    purpose: &'static str,
+    source: io::Error,
+}
+
+/// Listens on `address`. Returns the address with the port that the system chose, where `address` has port 0. `purpose` says in
+/// the error what the listener is for.
+///
+/// # Errors
+/// If the port is in use, or the address isn't local.
+pub async fn bind(
+    address: SocketAddr,
+    purpose: &'static str,
+) -> Result<(TcpListener, SocketAddr), BindError> {
+    let failed = |source| BindError { address, purpose, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
 /// Serves `router` on `listener` until `stop` begins and the drain is over. `shares` counts what is open.
 pub async fn serve(
     listener: TcpListener,

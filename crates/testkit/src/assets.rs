@@ -66,7 +66,7 @@ pub fn cached(variable: &str, path: &str) -> Result<PathBuf, Error> {
     set(variable).map_or_else(|| Ok(cache()?.join(path)), Ok)
 }
 
-/// The name of the cache folder of what is built from a Go module with these files.
+/// The name of the cache folder of what is built or installed from these files, such as a Go module.
 pub(crate) fn key(module: &[&[u8]]) -> String {
     let mut digest = Sha256::new();
     for part in module {

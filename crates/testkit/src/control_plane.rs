@@ -303,6 +303,16 @@ impl ControlPlane {
         (self.layout.pki("ca.crt"), self.layout.pki("ca.key"))
     }
 
+    /// Files of a server's certificate and key by the cluster's authority, for 127.0.0.1 and the names in `also`.
+    pub fn server_files(&self, name: &str, also: &[&str]) -> Result<(PathBuf, PathBuf), Error> {
+        let identity = self.authority().server(name, also)?;
+        let (certificate, key) =
+            (self.layout.pki(&format!("{name}.crt")), self.layout.pki(&format!("{name}.key")));
+        write_secret(&certificate, &identity.certificate)?;
+        write_secret(&key, &identity.key)?;
+        Ok((certificate, key))
+    }
+
     /// A kubeconfig file for the administrator (group system:masters).
     #[must_use]
     pub fn admin_kubeconfig(&self) -> PathBuf {
@@ -362,9 +372,20 @@ impl ControlPlane {
     }
 
     async fn token(&self, namespace: &str, name: &str) -> Result<String, Error> {
+        self.token_for(namespace, name, None).await
+    }
+
+    /// A token of a ServiceAccount for `audience`; without one, for the API server.
+    pub async fn token_for(
+        &self,
+        namespace: &str,
+        name: &str,
+        audience: Option<&str>,
+    ) -> Result<String, Error> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.admin().await?, namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
+                audiences: audience.map(|audience| vec![audience.to_owned()]),
                 expiration_seconds: Some(TOKEN_SECONDS),
                 ..TokenRequestSpec::default()
             }),

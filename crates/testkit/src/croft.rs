@@ -4,7 +4,8 @@
 //!   manifests/install ──kubectl apply──▶ API server ◀── ServiceAccount token ── croft-webhook
 //!                                            ▲   └──── reviews, over TLS ─────────▶
 //!                                            ├─ ServiceAccount token ── croft-controller ──┐
-//!                                            └─ system:node:<name> ──── ec2-sim ◀── SDK ───┘
+//!                                            ├─ system:node:<name> ──── ec2-sim ◀── SDK ───┘
+//!   manifests/overlays/page ──────────────▶  └─ ServiceAccount token ── croft-page
 //! ```
 
 use std::{
@@ -46,10 +47,12 @@ pub enum Part {
     Webhook,
     /// croft-controller.
     Controller,
+    /// croft-page, if [`CroftOptions::page`] adds it.
+    Page,
 }
 
 impl Part {
-    /// In start order.
+    /// The parts that every installation has, in start order.
     pub const ALL: [Self; 3] = [Self::Cloud, Self::Webhook, Self::Controller];
 
     /// The name of its binary, its log and its process.
@@ -59,6 +62,7 @@ impl Part {
             Self::Cloud => "ec2-sim",
             Self::Webhook => "croft-webhook",
             Self::Controller => "croft-controller",
+            Self::Page => "croft-page",
         }
     }
 }
@@ -73,6 +77,7 @@ pub struct CroftOptions {
     pub manifests: PathBuf,
     flags: Vec<(Part, String)>,
     charts: Option<Charts>,
+    page: bool,
 }
 
 /// An installation by Helm.
@@ -102,7 +107,7 @@ impl CroftOptions {
             .map(|folder| folder.join("manifests"))
             .find(|folder| folder.join("install/kustomization.yaml").is_file())
             .ok_or_else(|| Error::NoManifests { folder: here.clone() })?;
-        Ok(Self { binaries: binaries.to_owned(), manifests, flags: Vec::new(), charts: None })
+        Ok(Self { binaries: binaries.to_owned(), manifests, flags: Vec::new(), charts: None, page: false })
     }
 
     /// Installs the charts in `folder` by Helm into `namespace`, with further `arguments`, instead of manifests/install into
@@ -115,6 +120,18 @@ impl CroftOptions {
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
         });
         self
+    }
+
+    /// Adds the page, with its rights. An installation by Helm needs the value `page.enabled` for them.
+    #[must_use]
+    pub fn page(mut self) -> Self {
+        self.page = true;
+        self
+    }
+
+    /// The parts that are installed, in start order.
+    pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
+        Part::ALL.into_iter().chain(self.page.then_some(Part::Page))
     }
 
     /// The namespace of Croft's own objects.
@@ -145,6 +162,14 @@ impl CroftOptions {
 struct Ports {
     main: u16,
     health: u16,
+    /// The page's port without TLS.
+    forward: u16,
+}
+
+impl Ports {
+    fn draw() -> Result<Self, Error> {
+        Ok(Self { main: ports::free()?, health: ports::free()?, forward: ports::free()? })
+    }
 }
 
 /// Other addresses of the API server and EC2, such as proxies that a test can cut.
@@ -169,7 +194,7 @@ impl Croft {
     /// Installs the manifests and starts everything.
     pub async fn start(plane: &ControlPlane, options: CroftOptions) -> Result<Self, Error> {
         let mut croft = Self::install(plane, options).await?;
-        for part in Part::ALL {
+        for part in croft.options.parts() {
             croft.resume(plane, part).await?;
         }
         Ok(croft)
@@ -204,6 +229,9 @@ impl Croft {
             let served = plane.kubectl(["get", "--raw", "/apis/admissionregistration.k8s.io/v1"]).await?;
             if served.contains("\"mutatingadmissionpolicies\"") {
                 apply("-f", "overlays/policy-mode/mutation.yaml").await?;
+            }
+            if options.page {
+                apply("-f", "overlays/page/rbac.yaml").await?;
             }
             // Objects applied next may be of a kind that the API server has only just learned of.
             plane.kubectl(ESTABLISHED).await?;
@@ -248,7 +276,7 @@ impl Croft {
     /// Starts another replica of the controller, which waits while another leads. The caller owns it; `name` is unique
     /// and names it on the Lease.
     pub async fn replica(&mut self, plane: &ControlPlane, name: &str) -> Result<Process, Error> {
-        let ports = Ports { main: ports::free()?, health: ports::free()? };
+        let ports = Ports::draw()?;
         let recipe = self.recipe(plane, Part::Controller, name, ports).await?;
         plane.spawn(&recipe.arguments([format!("--identity={name}")]))
     }
@@ -260,7 +288,7 @@ impl Croft {
         called: &str,
         ports: Ports,
     ) -> Result<Recipe, Error> {
-        let Ports { main, health } = ports;
+        let Ports { main, health, forward } = ports;
         let name = part.binary();
         let namespace = self.options.namespace().to_owned();
         let Detour { api_server, cloud } = self.detours.get(&part).copied().unwrap_or_default();
@@ -305,6 +333,19 @@ impl Croft {
                     .environment("AWS_SECRET_ACCESS_KEY", "lab")
                     .environment("AWS_EC2_METADATA_DISABLED", "true")
             }
+            Part::Page => {
+                let kubeconfig = plane.kubeconfig_to(&api_server, &namespace, name).await?;
+                let (certificate, key) = plane.server_files(name, &["localhost"])?;
+                recipe.arguments([
+                    flag("kubeconfig", &kubeconfig),
+                    format!("--listen=127.0.0.1:{main}"),
+                    format!("--forward-listen=127.0.0.1:{forward}"),
+                    format!("--health-listen=127.0.0.1:{health}"),
+                    format!("--namespace={namespace}"),
+                    flag("tls-cert", &certificate),
+                    flag("tls-key", &key),
+                ])
+            }
         })
     }
 
@@ -312,7 +353,7 @@ impl Croft {
         if let Some(ports) = self.ports.get(&part) {
             return Ok(*ports);
         }
-        let drawn = Ports { main: ports::free()?, health: ports::free()? };
+        let drawn = Ports::draw()?;
         self.ports.insert(part, drawn);
         Ok(drawn)
     }
@@ -322,14 +363,19 @@ impl Croft {
         let ports = self.ports(part)?;
         let port = match part {
             Part::Cloud => ports.main,
-            Part::Webhook | Part::Controller => ports.health,
+            Part::Webhook | Part::Controller | Part::Page => ports.health,
         };
         Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Address of a process's service: EC2's API, or admission reviews.
+    /// Address of a process's service: EC2's API, admission reviews, or the page over TLS.
     pub fn address(&mut self, part: Part) -> Result<SocketAddr, Error> {
         Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports(part)?.main)))
+    }
+
+    /// Address of the page without TLS, as `kubectl port-forward` would end there.
+    pub fn forward(&mut self) -> Result<SocketAddr, Error> {
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports(Part::Page)?.forward)))
     }
 
     /// Waits until a process is ready.
@@ -337,7 +383,7 @@ impl Croft {
         let health = self.health(part)?;
         let path = match part {
             Part::Cloud => "/_control/state",
-            Part::Webhook | Part::Controller => "/readyz",
+            Part::Webhook | Part::Controller | Part::Page => "/readyz",
         };
         let waiting = async {
             loop {
@@ -391,6 +437,11 @@ impl Croft {
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.options.namespace()
+    }
+
+    /// The parts that are installed, in start order.
+    pub fn parts(&self) -> impl Iterator<Item = Part> + use<> {
+        self.options.parts()
     }
 
     /// State of each process.

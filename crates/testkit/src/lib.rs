@@ -26,6 +26,7 @@
 //! ```
 
 mod assets;
+pub mod browser;
 mod control_plane;
 pub mod croft;
 mod error;
@@ -46,6 +47,7 @@ mod stored;
 pub mod wait;
 
 pub use assets::{Assets, cached};
+pub use browser::Browser;
 pub use control_plane::{Backup, ControlPlane};
 pub use croft::{Croft, CroftOptions, Detour, Part};
 pub use error::Error;

@@ -7,7 +7,7 @@ use axum::{
     extract::{Request, State as Shared},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse as _, Response},
-    routing::{get, post},
+    routing::{delete, get, post},
 };
 use croft_runtime::share::Peer;
 use http::{HeaderMap, HeaderValue, Uri, header};
@@ -27,21 +27,38 @@ const HEADERS: [(&str, &str); 6] = [
     ("permissions-policy", "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// The routes. Each of those below `/api/v1` but the sign-in takes a reader.
+/// Routes of data from a list of methods, paths and handlers, and that list for tests, so that a test of every route can't miss one.
+macro_rules! endpoints {
+    ($($method:ident $path:literal => $handler:path;)*) => {
+        /// Method and path of each route of data. A name in braces stands for a segment.
+        pub const ENDPOINTS: &[(&str, &str)] = &[$((stringify!($method), $path)),*];
+
+        fn endpoints() -> Router<Arc<Page>> {
+            Router::new()$(.route($path, $method($handler)))*
+        }
+    };
+}
+
+endpoints! {
+    get "/api/v1/session" => session::show;
+    post "/api/v1/session" => session::sign_in;
+    delete "/api/v1/session" => session::sign_out;
+    get "/api/v1/overview" => api::overview;
+    get "/api/v1/at" => api::at;
+    get "/api/v1/tenants/{name}" => api::tenant;
+    get "/api/v1/pools/{name}" => api::pool;
+    get "/api/v1/nodes/{name}" => api::node;
+    get "/api/v1/pods/{namespace}/{name}" => api::pod;
+    get "/api/v1/plans" => api::plans;
+    get "/api/v1/history" => api::history;
+    get "/api/v1/cost" => api::cost;
+    post "/api/v1/what-if" => api::what_if;
+    get "/api/v1/events" => events::events;
+}
+
+/// The routes. Each of those below `/api/v1` but the sign-in and the sign-out takes a reader.
 pub fn router(page: Arc<Page>) -> Router {
-    let mut router = Router::new()
-        .route("/api/v1/session", get(session::show).post(session::sign_in).delete(session::sign_out))
-        .route("/api/v1/overview", get(api::overview))
-        .route("/api/v1/at", get(api::at))
-        .route("/api/v1/tenants/{name}", get(api::tenant))
-        .route("/api/v1/pools/{name}", get(api::pool))
-        .route("/api/v1/nodes/{name}", get(api::node))
-        .route("/api/v1/pods/{namespace}/{name}", get(api::pod))
-        .route("/api/v1/plans", get(api::plans))
-        .route("/api/v1/history", get(api::history))
-        .route("/api/v1/cost", get(api::cost))
-        .route("/api/v1/what-if", post(api::what_if))
-        .route("/api/v1/events", get(events::events));
+    let mut router = endpoints();
     for path in assets::paths() {
         router = router.route(path, get(asset));
     }

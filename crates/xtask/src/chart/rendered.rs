@@ -22,7 +22,7 @@ struct Rendering {
     files: &'static [(&'static str, &'static str)],
 }
 
-const RENDERINGS: [Rendering; 2] = [
+const RENDERINGS: [Rendering; 3] = [
     Rendering {
         // In an overlay, the controller is told by a ConfigMap which cluster is its own.
         values: &[
@@ -46,6 +46,13 @@ const RENDERINGS: [Rendering; 2] = [
     Rendering {
         values: &["certificates.mode=cert-manager"],
         files: &[("manifests/overlays/cert-manager/certificate.yaml", "certificate.yaml")],
+    },
+    Rendering {
+        values: &["page.enabled=true"],
+        files: &[
+            ("manifests/overlays/page/page.yaml", "page.yaml"),
+            ("manifests/overlays/page/rbac.yaml", "rbac-page.yaml"),
+        ],
     },
 ];
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use crate::{
     failure::Failure,
     output::Output,
-    page_client::PageArgs,
+    page_client::{Instance, PageArgs, Reason},
     record::{dollars, write_entries},
     source::ClusterArgs,
     table::{BAD, BOLD, GOOD, NAME, NOTE, counted},
@@ -56,28 +56,9 @@ struct Outlook {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Instance {
-    pool: String,
-    instance_type: String,
-    zone: String,
-    capacity_type: String,
-    price: i64,
-    pods: Vec<String>,
-}
-
-#[derive(Deserialize)]
 struct ExistingNode {
     node: String,
     coming: bool,
-}
-
-#[derive(Deserialize)]
-struct Reason {
-    pool: String,
-    reason: String,
-    detail: String,
-    remedy: Option<String>,
 }
 
 /// Explains a pod by the page's answer.

@@ -19,12 +19,13 @@ pub(super) async fn start_plane(
 pub(super) async fn start_croft(plane: &ControlPlane, progress: &mut Progress<'_>) -> anyhow::Result<Croft> {
     let mut croft = Croft::install(plane, CroftOptions::find()?).await?;
     progress.line("installed custom resources, rights and webhook configurations from manifests/install")?;
-    for part in Part::ALL {
+    for part in croft.parts() {
         croft.resume(plane, part).await?;
         let what = match part {
             Part::Cloud => format!("ec2-sim is up: http://{}", croft.address(part)?),
             Part::Webhook => "croft-webhook is up, with a self-managed certificate".to_owned(),
             Part::Controller => "croft-controller is up".to_owned(),
+            Part::Page => "croft-page is up".to_owned(),
         };
         progress.line(&what)?;
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::{
     failure::Failure,
     output::{Format, Output},
-    page_client::PageArgs,
+    page_client::{Instance, PageArgs, Reason},
     record::dollars,
     source::{ClusterArgs, FileArgs},
     table::{BAD, BOLD, GOOD, NAME, NOTE, counted, shortened},
@@ -42,17 +42,6 @@ struct Workload {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Instance {
-    pool: String,
-    instance_type: String,
-    zone: String,
-    capacity_type: String,
-    price: i64,
-    pods: Vec<String>,
-}
-
-#[derive(Deserialize)]
 struct Existing {
     node: String,
     pods: Vec<String>,
@@ -62,13 +51,6 @@ struct Existing {
 struct Pending {
     pods: Vec<String>,
     reasons: Vec<Reason>,
-}
-
-#[derive(Deserialize)]
-struct Reason {
-    pool: String,
-    reason: String,
-    detail: String,
 }
 
 /// Sends the files to the page and writes its answer. True if a pod will be denied.
@@ -119,7 +101,7 @@ fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
     }
     for Pending { pods, reasons } in pending {
         writeln!(out, "  {NOTE}pending{NOTE:#}: {}", shortened(pods, PODS_SHOWN))?;
-        for Reason { pool, reason, detail } in reasons {
+        for Reason { pool, reason, detail, remedy: _ } in reasons {
             let pool = if pool.is_empty() { String::new() } else { format!("pool {pool}: ") };
             writeln!(out, "    {pool}{reason}: {detail}")?;
         }

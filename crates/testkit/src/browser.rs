@@ -1,0 +1,83 @@
+//! Headless Chromium, driven by browser/drive.mjs: a command as a line of JSON, its answer as another.
+
+use std::{env, path::PathBuf, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use crate::{
+    assets::{cache, key, set},
+    croft::CroftOptions,
+};
+
+/// The packages: their lock file is the cache's key, as in browser/build.sh.
+const PACKAGES: [&[u8]; 2] =
+    [include_bytes!("../../../browser/package.json"), include_bytes!("../../../browser/package-lock.json")];
+/// Longer than any command waits by itself.
+const ANSWER_WITHIN: Duration = Duration::from_secs(180);
+
+/// A browser. Dropping it ends it.
+#[derive(Debug)]
+pub struct Browser {
+    commands: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
+    /// Chromium ends with the pipes of this process.
+    _node: Child,
+}
+
+impl Browser {
+    /// Starts Chromium: the program in `CROFT_CHROMIUM`, else the first `chromium` of `PATH`.
+    ///
+    /// # Errors
+    /// If it, Node, or what `make browser` installs is missing.
+    pub fn start() -> anyhow::Result<Self> {
+        let packages = set("CROFT_CACHE").map_or_else(cache, Ok)?.join("browser").join(key(&PACKAGES));
+        ensure!(packages.is_dir(), "{} is not there; run `make browser`", packages.display());
+        let manifests = CroftOptions::find()?.manifests;
+        let mut node = Command::new("node")
+            .arg(manifests.join("../browser/drive.mjs"))
+            .arg(chromium()?)
+            .arg(&packages)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("failed to start node; run `make browser`")?;
+        let (Some(commands), Some(answers)) = (node.stdin.take(), node.stdout.take()) else {
+            bail!("failed to talk to the browser's driver");
+        };
+        Ok(Self { commands, answers: BufReader::new(answers).lines(), _node: node })
+    }
+
+    /// The answer to a command of browser/drive.mjs.
+    ///
+    /// # Errors
+    /// If the browser ends, the command fails, or it takes too long.
+    pub async fn ask(&mut self, command: &Value) -> anyhow::Result<Value> {
+        let line = format!("{command}\n");
+        self.commands.write_all(line.as_bytes()).await.context("failed to write to the browser's driver")?;
+        let answer = timeout(ANSWER_WITHIN, self.answers.next_line()).await;
+        let answer = answer.with_context(|| format!("no answer to {command}"))?;
+        let answer = answer.context("failed to read from the browser's driver")?;
+        let answer = answer.with_context(|| format!("the browser's driver ended at {command}"))?;
+        let answer: Value = serde_json::from_str(&answer).with_context(|| answer.clone())?;
+        match answer.get("error").and_then(Value::as_str) {
+            Some(error) => bail!("{error}"),
+            None => Ok(answer),
+        }
+    }
+}
+
+fn chromium() -> anyhow::Result<PathBuf> {
+    if let Some(program) = set("CROFT_CHROMIUM") {
+        return Ok(program);
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&folders).map(|folder| folder.join("chromium")).find(|path| path.is_file());
+    found.context("chromium is not there; run `make browser`")
+}

@@ -1,0 +1,251 @@
+//! The answers that each reader gets by the API.
+
+use std::time::Duration;
+
+use croft_testkit::{
+    Options, Part,
+    wait::{Seen, until},
+};
+use croft_tests::{
+    audit::{Audit, PAGE_USER},
+    cli::croft_as,
+    page_reader::{Answer, OPERATOR, PageReader},
+    stack::{EVENTUALLY, log_tail},
+};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::{
+    endpoints::{Call, Names, calls, hours_ago, shared},
+    identity::uses_what_is_granted,
+    world::{READER, SHARED, TENANTS, World},
+};
+
+async fn answer(reader: &PageReader, Call { method, path, body }: &Call) -> Answer {
+    // One simulation runs at a time, and others wait for their turn for five seconds.
+    until(path, EVENTUALLY, async || {
+        let answer = reader.ask(method, path, body).await?;
+        anyhow::Ok(Seen::from_option((answer.status != 429).then(|| answer.clone()), answer.text))
+    })
+    .await
+    .unwrap()
+}
+
+/// No request without a token for the page, or of an account without rights, gets anything.
+async fn requests_without_rights_are_refused(world: &World, calls: &[Call]) {
+    let without_rights = world.reader((TENANTS[0], "without-rights")).await;
+    let for_the_api_server = world.stack.plane.token_for(TENANTS[0], READER, None).await.unwrap();
+    let refused = [
+        (401, world.anonymous.clone()),
+        (401, world.anonymous.with_token("no token at all")),
+        (401, world.anonymous.with_token(for_the_api_server)),
+        (403, without_rights),
+    ];
+    let stream = Call { method: "get", path: "/api/v1/events".to_owned(), body: String::new() };
+    for (status, reader) in refused {
+        for call in calls.iter().chain([&stream]) {
+            let answer = answer(&reader, call).await;
+            assert_eq!(answer.status, status, "{call:?}: {}", answer.text);
+            for tenant in TENANTS {
+                assert!(!answer.text.contains(&format!("pool-{tenant}")), "{call:?}: {}", answer.text);
+            }
+        }
+    }
+    let wrong = world.anonymous.ask("post", "/api/v1/session", r#"{"token": "wrong"}"#).await.unwrap();
+    assert_eq!(wrong.status, 401, "{}", wrong.text);
+}
+
+/// A tenant's reader gets its own tenant, nothing that has another's names, and of another's names the answer for names that
+/// there are none of.
+async fn a_tenants_reader_sees_its_own(world: &World, mine: &str, other: &str) {
+    let reader = world.reader((mine, READER)).await;
+    let secret = world.names_of(other).await;
+    assert!(secret.len() >= 4, "tenant, node, instance and claim: {secret:?}");
+    let check = |call: &Call, answer: &Answer| {
+        let found: Vec<&String> = secret.iter().filter(|name| answer.text.contains(*name)).collect();
+        assert!(found.is_empty(), "{mine} gets {found:?} by {call:?}: {}", answer.text);
+    };
+    let (own, foreign, none) =
+        (Names::of(world, mine).await, Names::of(world, other).await, Names::nothing());
+    let shared = shared(&world.node(SHARED).await);
+    for call in calls(&own).iter().chain(&shared) {
+        let answer = answer(&reader, call).await;
+        let expected = if call.path == "/api/v1/plans" { 403 } else { 200 };
+        assert_eq!(answer.status, expected, "{call:?}: {}", answer.text);
+        check(call, &answer);
+    }
+    let mut compared = 0;
+    for (call, nothing) in calls(&foreign).iter().zip(calls(&none)) {
+        let (theirs, nothing) = (answer(&reader, call).await, answer(&reader, &nothing).await);
+        if theirs.status == 200 {
+            // It names nothing.
+            check(call, &theirs);
+            continue;
+        }
+        let mut told = theirs.text.clone();
+        for name in foreign.all() {
+            told = told.replace(name, "no-such-name");
+        }
+        assert_eq!((theirs.status, told), (nothing.status, nothing.text), "{call:?}");
+        compared += 1;
+    }
+    assert!(compared >= 7, "tenant, pool, node, claim, two pods, history and what-if: {compared}");
+
+    let overview = reader.get("/api/v1/overview").await.unwrap().json();
+    let names = |list: &str| -> Vec<Value> {
+        overview[list].as_array().unwrap().iter().map(|row| row["name"].clone()).collect()
+    };
+    assert_eq!(names("tenants"), [json!(mine)], "{overview}");
+    assert_eq!(names("pools"), [json!(own.pool), json!(SHARED)], "{overview}");
+    let row = &overview["tenants"][0];
+    assert_eq!(
+        (&row["pods"], &row["pending"], &row["violations"]),
+        (&json!(3), &json!(1), &json!(0)),
+        "{row}"
+    );
+    let of_shared = reader.get(&format!("/api/v1/pools/{SHARED}")).await.unwrap().json();
+    assert_eq!((&of_shared["pods"], &of_shared["tenants"]), (&json!(1), &json!([mine])), "{of_shared}");
+    let pending = reader.get(&format!("/api/v1/pods/{mine}/{}", own.pods[1])).await.unwrap().json();
+    assert_eq!(pending["pod"]["reason"], json!("InsufficientResources"), "{pending}");
+    assert!(!pending["outlook"]["reasons"].as_array().unwrap().is_empty(), "{pending}");
+    let running = reader.get(&format!("/api/v1/pods/{mine}/{}", own.pods[0])).await.unwrap().json();
+    assert_eq!(running["node"]["name"], json!(own.node.0), "{running}");
+    assert!(!running["timeline"].as_array().unwrap().is_empty(), "its life in the log: {running}");
+    let node = reader.get(&format!("/api/v1/nodes/{}", own.node.1)).await.unwrap().json();
+    assert_eq!((&node["name"], &node["node"]["state"]), (&json!(own.node.0), &json!("ready")), "{node}");
+    assert!(node["node"]["price"].as_i64() > Some(0) && node["launchedFor"].is_string(), "{node}");
+    let cost = reader.get(&format!("/api/v1/cost?from={}", hours_ago(3))).await.unwrap().json();
+    assert!(!cost["lines"].as_array().unwrap().is_empty(), "{cost}");
+}
+
+async fn an_operator_sees_everything(world: &World) {
+    let operator = world.reader(OPERATOR).await;
+    for tenant in TENANTS {
+        for call in calls(&Names::of(world, tenant).await) {
+            let answer = answer(&operator, &call).await;
+            assert_eq!(answer.status, 200, "{call:?}: {}", answer.text);
+        }
+    }
+    let overview = operator.get("/api/v1/overview").await.unwrap().json();
+    assert_eq!(overview["tenants"].as_array().unwrap().len(), 2, "{overview}");
+    let plans = operator.get("/api/v1/plans").await.unwrap().json();
+    assert!(plans[0]["plan"]["steps"].as_u64() > Some(0), "{plans}");
+}
+
+/// Reads a stream of events until one has `last`. Returns everything that it carried.
+async fn read_events(reader: &PageReader, last: &'static str) -> JoinHandle<String> {
+    let mut events = reader.events().await.unwrap();
+    tokio::spawn(async move {
+        let mut text = String::new();
+        while let Some(part) = events.next().await {
+            text.push_str(&part.unwrap());
+            if text.contains(last) {
+                return text;
+            }
+        }
+        panic!("the stream ended: {text}");
+    })
+}
+
+/// A launch for one tenant is an event for operators and that tenant. The other tenant's stream has nothing of it, though it
+/// goes on.
+async fn events_reach_their_readers_alone(world: &World) {
+    let [mine, other] = TENANTS;
+    let secret_before = world.names_of(other).await;
+    let operator = read_events(&world.reader(OPERATOR).await, "\"pools\":[\"pool-alpha\"").await;
+    let theirs = read_events(&world.reader((other, READER)).await, "\"state\":\"launching\"").await;
+    let own = read_events(&world.reader((mine, READER)).await, "\"state\":\"launching\"").await;
+    let scale = async |tenant: &str, replicas: &str| {
+        let deployment = format!("deployment/{tenant}-web");
+        world
+            .stack
+            .plane
+            .kubectl(["scale", &deployment, "-n", tenant, "--replicas", replicas])
+            .await
+            .unwrap();
+    };
+    scale(other, "3").await;
+    let theirs = tokio::time::timeout(EVENTUALLY, theirs).await.expect("an event of a launch").unwrap();
+    assert!(theirs.contains("pool-bravo"), "{theirs}");
+    let mut secret = world.names_of(other).await;
+    secret.extend(secret_before);
+    assert!(!own.is_finished(), "nothing was launched for {mine}");
+    scale(mine, "3").await;
+    let own = tokio::time::timeout(EVENTUALLY, own).await.expect("an event of a launch").unwrap();
+    let found: Vec<&String> = secret.iter().filter(|name| own.contains(*name)).collect();
+    assert!(found.is_empty(), "{mine} gets {found:?}: {own}");
+    let all = tokio::time::timeout(EVENTUALLY, operator).await.expect("an event of the pool").unwrap();
+    assert!(all.contains("pool-bravo"), "{all}");
+}
+
+/// The commands of tenants' people, who have rights in their own namespace alone.
+async fn commands_ask_the_page(world: &mut World, mine: &str, other: &str) {
+    let page = world.stack.croft.address(Part::Page).unwrap();
+    let plane = &world.stack.plane;
+    let kubeconfig = plane.kubeconfig_for("alpha-user", &["alpha-people"]).unwrap();
+    let edit = ["create", "rolebinding", "people", "-n", mine, "--clusterrole=edit", "--group=alpha-people"];
+    plane.kubectl(edit).await.unwrap();
+    let ask = async |what: &str| {
+        let ca = plane.authority_files().0;
+        let words =
+            format!("{what} --page https://{page} --page-ca {} --as-account {mine}/{READER}", ca.display());
+        croft_as(&kubeconfig, &words).await.unwrap()
+    };
+    let [own, foreign] = [Names::of(world, mine).await, Names::of(world, other).await];
+    let secret = world.names_of(other).await;
+    let manifest = plane.folder().join("new.yaml");
+    std::fs::write(&manifest, calls(&own).iter().map(|call| call.body.as_str()).collect::<String>()).unwrap();
+    for (command, expected) in [
+        (format!("explain pod {} -n {mine}", own.pods[0]), own.node.0.clone()),
+        (format!("explain pod {} -n {mine}", own.pods[1]), "InsufficientResources".to_owned()),
+        (format!("cost --by tenant --from {}", utc(hours_ago(3))), mine.to_owned()),
+        (format!("plan -f {} -n {mine}", manifest.display()), own.pool.clone()),
+    ] {
+        let (code, text) = ask(&command).await;
+        assert!(code == 0 && text.contains(&expected), "{command}: {code} {text}");
+        assert!(!secret.iter().any(|name| text.contains(name)), "{command}: {text}");
+    }
+    let (code, text) = ask(&format!("explain pod {} -n {other}", foreign.pods[0])).await;
+    assert!(code != 0 && text.contains("404"), "{code} {text}");
+}
+
+fn utc(millis: i64) -> String {
+    k8s_openapi::jiff::Timestamp::from_millisecond(millis).unwrap().to_string()
+}
+
+/// A right that is taken away counts no longer than the page says.
+async fn a_revoked_right_ends_reading(world: &World, mine: &str) {
+    let reader = world.reader((mine, READER)).await;
+    let mut events = reader.events().await.unwrap();
+    world.stack.plane.kubectl(["delete", "rolebinding", READER, "-n", mine]).await.unwrap();
+    until("the end of a right", EVENTUALLY, async || {
+        let answer = reader.get("/api/v1/overview").await?;
+        anyhow::Ok(Seen::from_option((answer.status == 403).then_some(()), answer.text))
+    })
+    .await
+    .unwrap();
+    let end = async { while events.next().await.is_some_and(|part| part.is_ok()) {} };
+    tokio::time::timeout(EVENTUALLY, end).await.expect("the stream ends with the right");
+}
+
+#[tokio::test]
+async fn each_reader_gets_its_own_part_by_every_route() {
+    let (mut audit, options) = Audit::new(Options::default(), &[PAGE_USER]).unwrap();
+    let mut world = World::start(options).await;
+    let [alpha, bravo] = TENANTS;
+    requests_without_rights_are_refused(&world, &calls(&Names::of(&world, alpha).await)).await;
+    a_tenants_reader_sees_its_own(&world, alpha, bravo).await;
+    a_tenants_reader_sees_its_own(&world, bravo, alpha).await;
+    an_operator_sees_everything(&world).await;
+    commands_ask_the_page(&mut world, alpha, bravo).await;
+    events_reach_their_readers_alone(&world).await;
+    a_revoked_right_ends_reading(&world, alpha).await;
+    uses_what_is_granted(&world.admin, &audit.take().unwrap()).await;
+    let log = log_tail(&world.stack.plane, "croft-page");
+    assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");
+    // It ends when it is asked to, and not before.
+    let status = world.stack.croft.stop(Part::Page, Duration::from_secs(30)).await.unwrap();
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
+    world.stack.check().unwrap();
+}
