@@ -1,4 +1,4 @@
-//! What a command works on, on standard error while that is a terminal.
+//! The line on standard error that shows the work of a long command, while that is a terminal.
 
 use std::{borrow::Cow, time::Duration};
 
