@@ -109,7 +109,7 @@ class Block extends Component<{ node: NodeView; isActive: boolean }> {
   }
 
   render({ node, isActive }: { node: NodeView; isActive: boolean }): JSX.Element {
-    const side = Math.round(Math.min(72, Math.max(16, 11 * Math.sqrt(node.cpu / 1000))));
+    const side = Math.round(Math.min(84, Math.max(24, 16 * Math.sqrt(node.cpu / 1000))));
     const share = Math.max(node.cpu > 0 ? node.usedCpu / node.cpu : 0, node.memory > 0 ? node.usedMemory / node.memory : 0);
     const label = `${node.name}: ${STATE_TEXT[node.state]}${node.reason ? `, ${node.reason}` : ""}, ${node.instanceType} in ${node.zone}, ${counted(node.pods, "pod")}, CPU ${percent(node.usedCpu, node.cpu)}, memory ${percent(node.usedMemory, node.memory)}`;
     return (
