@@ -1,7 +1,7 @@
 //! Sizes of ledger and log, and the log of the measured cluster.
 //!
-//! - The ledger of 200 tenants with six workloads each over 13 months: the closed hours of 28 days whose amounts differ by the hour,
-//!   as an object store keeps each day, times 396 by 28.
+//! - The ledger of 200 tenants with six workloads each over 13 months: the closed hours of 28 days as an object store keeps each
+//!   day, times 396 by 28. Three of the workloads have other requests each hour, the others the same all the time.
 //! - The log of a day of the measured cluster: each node's state every hour, and 500 nodes that are launched and removed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -42,6 +42,11 @@ fn now() -> i64 {
     i64::try_from(now.as_millis()).unwrap_or_default()
 }
 
+/// True for workloads whose requests stay.
+const fn is_steady(workload: usize) -> bool {
+    workload.is_multiple_of(2)
+}
+
 /// The state of a node whose pods belong to `workloads` of a tenant.
 fn state(at: i64, node: usize, tenant: usize, workloads: usize, random: &mut Random) -> Entry {
     let tenant = format!("tenant-{tenant:02}");
@@ -52,8 +57,8 @@ fn state(at: i64, node: usize, tenant: usize, workloads: usize, random: &mut Ran
             workload: format!("Deployment/web-{workload}"),
         },
         purpose: Purpose::Used,
-        cpu_millis: 100 + random.below(900),
-        memory_bytes: (1 + random.below(8)) << 28,
+        cpu_millis: if is_steady(workload) { 500 } else { 100 + random.below(900) },
+        memory_bytes: if is_steady(workload) { 1 << 30 } else { (1 + random.below(8)) << 28 },
     };
     let shares = (0..workloads).map(|workload| share(workload, random)).collect();
     Entry {
