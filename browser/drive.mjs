@@ -81,6 +81,7 @@ const commands = {
   },
   async text({ page }, { selector }) { return { text: await page.innerText(selector, { timeout: WITHIN_MILLIS }) }; },
   async fill({ page }, { selector, text }) { await page.fill(selector, text); return {}; },
+  async focus({ page }, { selector }) { await page.focus(selector); return {}; },
   async click({ page }, { selector }) { await page.click(selector); return {}; },
   async press({ page }, { keys }) {
     for (const key of keys) await page.keyboard.press(key);

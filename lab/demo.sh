@@ -49,5 +49,5 @@ run() {
 say "1 of 2, the control plane (some minutes, once)"
 run "control plane" '^lab: [a-z]' lab/build.sh
 say "2 of 2, Croft and the simulated EC2 (some minutes, once)"
-run "Croft" '^ *Compiling' cargo build --bin croft --bin croft-webhook --bin croft-controller --bin ec2-sim
+run "Croft" '^ *Compiling' cargo build --bin croft --bin croft-webhook --bin croft-controller --bin croft-page --bin ec2-sim
 exec "$target/debug/croft" lab demo

@@ -7,3 +7,13 @@ page-web: ## build page/dist from page/web, by its lock file
 page-web-check: page-web ## fail if page/dist isn't what page/web builds
 	@test -z "$$(git status --porcelain -- page/dist)" || \
 		{ git status --short -- page/dist; echo 'page/dist differs from what page/web builds: commit the result of make page-web'; exit 1; }
+
+.PHONY: page-screenshots
+page-screenshots: lab browser ## write the pictures of docs/page anew: the page as a test shows it in Chromium
+	cargo build --quiet --workspace --bins
+	CROFT_PAGE_SCREENSHOTS=$(CURDIR)/docs/page cargo test --quiet --package croft-tests --test page operators_and_tenants
+
+.PHONY: bench-page
+bench-page: lab browser ## the page with 50 tenants, 1,000 nodes and 10,000 pods in headless Chromium; sizes of ledger and log
+	cargo build --quiet --release --bin croft-page
+	cargo run --quiet --release --package croft-tests --bin bench-page

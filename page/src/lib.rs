@@ -14,6 +14,7 @@
 //! | [`model`] | what is shown of them, and what differs between two models; pure |
 //! | [`state`] | the watches, and when the model is built again |
 //! | [`views`] | each view of the model for a scope; pure |
+//! | [`metrics`], [`definitions`] | the counters of `/metrics`, and their names |
 //! | [`http`] | routes, sessions, headers, bounds, events, static files |
 //!
 //! No route writes anything. A view takes a scope, and there is no view without one. designs/page.md says why.
@@ -21,7 +22,9 @@
 pub mod access;
 pub mod args;
 pub mod cluster;
+pub mod definitions;
 pub mod http;
+pub mod metrics;
 pub mod model;
 pub mod run;
 pub mod state;

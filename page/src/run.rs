@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use croft_runtime::{
     certificate::{
-        bundle::{BundleError, Rotation, next_bundle},
+        bundle::{BundleError, CertificateBundle, Rotation, next_bundle},
         watcher::CertificateWatcher,
     },
     clock::{Clock, SystemClock},
@@ -15,6 +15,7 @@ use croft_runtime::{
     shutdown::Shutdown,
     tls::TlsSlot,
 };
+use jiff::Timestamp;
 use prometheus_client::registry::Registry;
 
 use crate::{
@@ -69,36 +70,28 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
 
     let slot = Arc::new(TlsSlot::new(None));
     let gate = health.gate("certificate");
-    let watcher = CertificateWatcher::new(slot.clone(), gate, clock.clone(), Arc::default());
+    let state = Arc::new(State::default());
+    let metrics = state.metrics().clone();
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let expiry = metrics.certificate_expiry.clone();
+    let watcher = CertificateWatcher::new(slot.clone(), gate, clock.clone(), expiry);
     match (tls_cert, tls_key) {
         (Some(certificate), Some(key)) => {
             tokio::spawn(watcher.files(certificate, key));
         }
-        _ => {
-            let names =
-                [service.clone(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")];
-            let names: Vec<String> = names.into_iter().chain(["localhost".to_owned()]).collect();
-            let rotation = Rotation {
-                authority_life: CERTIFICATE_LIFE,
-                leaf_life: CERTIFICATE_LIFE,
-                ..Rotation::default()
-            };
-            let bundle = next_bundle(None, &names, &rotation, None, clock.wall())?;
-            watcher.apply("this process", bundle.identity());
-        }
+        _ => watcher.apply("this process", own_certificate(&service, &namespace, clock.wall())?.identity()),
     }
 
-    let state = Arc::new(State::default());
     let (listed, built) = (health.gate("lists"), health.gate("model"));
     watch::start(&client, &namespace, &state, listed.clone());
     tokio::spawn(build::run(state.clone(), clock.clone(), listed, built.clone(), stop.clone()));
 
-    let reviewer = Reviewer::new(client, audience, clock.clone());
+    let reviewer = Reviewer::new(client, audience, clock.clone(), metrics.clone());
     let page = Page::new(state, reviewer, clock, bounds, built, stop.clone());
     let routes = router(page);
     let end = Shutdown::new();
-    let observed =
-        observe::spawn(process.health_listen, Arc::new(Registry::default()), health, end.clone()).await?;
+    let observed = observe::spawn(process.health_listen, Arc::new(registry), health, end.clone()).await?;
     let limits = Limits { connections: bounds.max_connections, idle: IDLE, ..Limits::for_reviews(drain) };
     let (listener, address) = bind(listen, "the page").await?;
     tracing::info!(%address, health = %observed, "serving the page");
@@ -106,11 +99,12 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         Some(address) => {
             let (listener, address) = bind(address, "forwarded connections").await?;
             tracing::info!(%address, "serving forwarded connections");
-            Some(tokio::spawn(serve(listener, None, routes.clone(), limits, Arc::default(), stop.clone())))
+            let shares = metrics.shares.clone();
+            Some(tokio::spawn(serve(listener, None, routes.clone(), limits, shares, stop.clone())))
         }
         None => None,
     };
-    serve(listener, Some(slot), routes, limits, Arc::default(), stop).await;
+    serve(listener, Some(slot), routes, limits, metrics.shares.clone(), stop).await;
     if let Some(forwarded) = forwarded {
         // A server that panicked is logged by the runtime.
         let _ = forwarded.await;
@@ -118,4 +112,13 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
     end.begin();
     tracing::info!("drained");
     Ok(())
+}
+
+/// A certificate that this process alone has, for the names of its Service.
+fn own_certificate(service: &str, namespace: &str, now: Timestamp) -> Result<CertificateBundle, BundleError> {
+    let names = [service.to_owned(), format!("{service}.{namespace}"), format!("{service}.{namespace}.svc")];
+    let names: Vec<String> = names.into_iter().chain(["localhost".to_owned()]).collect();
+    let rotation =
+        Rotation { authority_life: CERTIFICATE_LIFE, leaf_life: CERTIFICATE_LIFE, ..Rotation::default() };
+    next_bundle(None, &names, &rotation, None, now)
 }

@@ -37,7 +37,11 @@ fn metrics() -> anyhow::Result<String> {
     for level in controller::metrics::Stability::ALL {
         writeln!(out, "| {} | {} |", level.as_str(), level.description())?;
     }
-    for (title, metrics) in [("Webhook", webhook::METRICS), ("Controller", controller::metrics::METRICS)] {
+    for (title, metrics) in [
+        ("Webhook", webhook::METRICS),
+        ("Controller", controller::metrics::METRICS),
+        ("Page", croft_page::definitions::METRICS),
+    ] {
         writeln!(
             out,
             "\n## {title}\n\n| metric | type | labels | stability | meaning |\n|---|---|---|---|---|"

@@ -14,6 +14,7 @@ use kube::{Api, Client, api::PostParams};
 use sha2::{Digest as _, Sha256};
 
 use super::error::AccessError;
+use crate::metrics::{Metrics, Review};
 
 /// The longest token that is sent to the API server.
 const TOKEN_BYTES: usize = 16 << 10;
@@ -66,13 +67,14 @@ pub struct Tokens {
     client: Client,
     audiences: Vec<String>,
     answers: Mutex<BTreeMap<Digest, Reviewed>>,
+    metrics: Arc<Metrics>,
 }
 
 impl Tokens {
-    /// Reviews tokens for one of `audiences`.
+    /// Reviews tokens for one of `audiences`, and counts the reviews in `metrics`.
     #[must_use]
-    pub fn new(client: Client, audiences: Vec<String>) -> Self {
-        Self { client, audiences, answers: Mutex::default() }
+    pub fn new(client: Client, audiences: Vec<String>, metrics: Arc<Metrics>) -> Self {
+        Self { client, audiences, answers: Mutex::default(), metrics }
     }
 
     /// The identity of a token at `now`.
@@ -112,6 +114,7 @@ impl Tokens {
             spec: TokenReviewSpec { audiences: Some(self.audiences.clone()), token: token.to_owned() },
             ..TokenReview::default()
         };
+        self.metrics.count_review(Review::Token);
         let answer = api.create(&PostParams::default(), &asked).await.map_err(AccessError::unavailable)?;
         let status = answer.status.unwrap_or_default();
         // An authenticator that knows no audiences names none: its tokens are for the API server.

@@ -17,7 +17,10 @@ use super::{
     identity::{Identity, Tokens},
     scope::Scope,
 };
-use crate::model::facts::Model;
+use crate::{
+    metrics::{Metrics, Review},
+    model::facts::Model,
+};
 
 /// The time for which a granted right counts.
 const GRANTED: Duration = Duration::from_secs(10);
@@ -52,14 +55,15 @@ pub struct Reviewer {
     clock: Arc<dyn Clock>,
     readers: Mutex<BTreeMap<Arc<Identity>, Reader>>,
     reviews: Semaphore,
+    metrics: Arc<Metrics>,
 }
 
 impl Reviewer {
-    /// Asks the API server of `client`. Tokens are for one of `audiences`.
+    /// Asks the API server of `client`. Tokens are for one of `audiences`. Reviews are counted in `metrics`.
     #[must_use]
-    pub fn new(client: Client, audiences: Vec<String>, clock: Arc<dyn Clock>) -> Self {
-        let tokens = Tokens::new(client.clone(), audiences);
-        Self { client, tokens, clock, readers: Mutex::default(), reviews: Semaphore::new(REVIEWS) }
+    pub fn new(client: Client, audiences: Vec<String>, clock: Arc<dyn Clock>, metrics: Arc<Metrics>) -> Self {
+        let tokens = Tokens::new(client.clone(), audiences, metrics.clone());
+        Self { client, tokens, clock, readers: Mutex::default(), reviews: Semaphore::new(REVIEWS), metrics }
     }
 
     /// The identity and the scope of a token.
@@ -111,6 +115,7 @@ impl Reviewer {
             ..ResourceAttributes::default()
         });
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        self.metrics.count_review(Review::SubjectAccess);
         let asked = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let answer = api.create(&PostParams::default(), &asked).await.map_err(AccessError::unavailable)?;
         let may = answer.status.is_some_and(|status| status.allowed && status.denied != Some(true));

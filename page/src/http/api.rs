@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, Query, Request, State as Shared},
 };
-use croft_cli::inspect::{self, WhatIf};
+use croft_cli::inspect::{self, TenantAdvice, WhatIf};
 use croft_record::{
     entry::Entry,
     ledger::book::{HOUR_MILLIS, hour_of},
@@ -40,6 +40,8 @@ const MANIFEST_BYTES: usize = 256 << 10;
 const PLANS: usize = 50;
 /// Entries of an answer.
 const ENTRIES: usize = 1_000;
+/// Clusters that advice searches without a constraint.
+const COUNTERFACTUALS: usize = 20;
 /// The longest time of a statement: a year and a month.
 const STATEMENT_MILLIS: i64 = 400 * 24 * HOUR_MILLIS;
 
@@ -87,6 +89,33 @@ pub async fn tenant(
     }
     let bill = bill_of(&page, &reader, &name).await?;
     tenant::view(&reader.model, &reader.scope, &name, bill).map(Json).ok_or_else(missing)
+}
+
+/// The prices of a tenant's constraints, ranked.
+///
+/// # Errors
+/// If there is no such tenant that the reader may see, or too much is computed already.
+pub async fn advice(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<TenantAdvice> {
+    let Reader { scope, model, .. } = reader;
+    if !scope.sees_tenant(&model, &name) || !model.tenants.contains_key(&name) {
+        return Err(ApiError::Missing(format!("Tenant {name}")));
+    }
+    let state = page.state.clone();
+    let computed = page.compute(move || {
+        let part = part_of(&state.cluster().input, &model, &scope);
+        let mut advice = inspect::advice(&part, &name, COUNTERFACTUALS)?;
+        // An object of a namespace that the reader doesn't see has a name of its own.
+        advice.rows.retain(|row| row.namespace.as_ref().is_none_or(|one| scope.sees_namespace(one)));
+        Ok::<_, croft_manifest::InputError>(advice)
+    });
+    computed.await?.map(Json).map_err(|error| {
+        tracing::warn!(%error, "the advice for a tenant can't be computed");
+        ApiError::Failed
+    })
 }
 
 async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill, ApiError> {

@@ -1,18 +1,15 @@
 //! The parts that the handlers share.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use croft_runtime::{clock::Clock, health::Gate, share::Share, shutdown::Shutdown};
+use croft_runtime::{clock::Clock, health::Gate, shutdown::Shutdown};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::error::ApiError;
-use crate::{access::Reviewer, args::BoundArgs, model::facts::Model, state::store::State};
+use crate::{access::Reviewer, args::BoundArgs, metrics::Metrics, model::facts::Model, state::store::State};
 
 /// How long a computation may wait for its turn.
 const TURN: Duration = Duration::from_secs(5);
@@ -31,9 +28,8 @@ pub struct Page {
     pub built: Gate,
     /// Begins when the process is asked to stop: streams end.
     pub stop: Shutdown,
-    /// Requests in flight.
-    pub inflight: Share,
-    streams: AtomicUsize,
+    /// Counters, of requests in flight and open streams among them.
+    pub metrics: Arc<Metrics>,
     /// One simulation or long sum at a time.
     computing: Semaphore,
 }
@@ -49,8 +45,8 @@ impl Page {
         built: Gate,
         stop: Shutdown,
     ) -> Arc<Self> {
-        let (inflight, streams, computing) = (Share::default(), AtomicUsize::new(0), Semaphore::new(1));
-        Arc::new(Self { state, reviewer, clock, bounds, built, stop, inflight, streams, computing })
+        let (metrics, computing) = (state.metrics().clone(), Semaphore::new(1));
+        Arc::new(Self { state, reviewer, clock, bounds, built, stop, metrics, computing })
     }
 
     /// The newest model.
@@ -89,7 +85,7 @@ impl Page {
     /// [`ApiError::Busy`] if there are too many.
     pub fn open_stream(self: &Arc<Self>) -> Result<OpenStream, ApiError> {
         let open = OpenStream(self.clone());
-        if self.streams.fetch_add(1, Ordering::AcqRel) < self.bounds.max_streams {
+        if self.metrics.streams.fetch_add(1, Ordering::AcqRel) < self.bounds.max_streams {
             Ok(open)
         } else {
             Err(ApiError::Busy)
@@ -102,6 +98,6 @@ pub struct OpenStream(Arc<Page>);
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.streams.fetch_sub(1, Ordering::AcqRel);
+        self.0.metrics.streams.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::{Request, State as Shared},
+    extract::{MatchedPath, Request, State as Shared},
     middleware::{Next, from_fn, from_fn_with_state},
     response::{IntoResponse as _, Response},
     routing::{delete, get, post},
@@ -46,6 +46,7 @@ endpoints! {
     get "/api/v1/overview" => api::overview;
     get "/api/v1/at" => api::at;
     get "/api/v1/tenants/{name}" => api::tenant;
+    get "/api/v1/tenants/{name}/advice" => api::advice;
     get "/api/v1/pools/{name}" => api::pool;
     get "/api/v1/nodes/{name}" => api::node;
     get "/api/v1/pods/{namespace}/{name}" => api::pod;
@@ -65,6 +66,7 @@ pub fn router(page: Arc<Page>) -> Router {
     router
         .fallback(missing)
         .layer(from_fn_with_state(page.clone(), bounded))
+        .layer(from_fn_with_state(page.clone(), counted))
         .layer(from_fn(with_headers))
         .with_state(page)
 }
@@ -80,11 +82,22 @@ async fn missing() -> Response {
 /// Refuses a client's requests beyond its share.
 async fn bounded(Shared(page): Shared<Arc<Page>>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Arc<Peer>>().cloned().unwrap_or_default();
-    let permit = page.inflight.take(&peer.requests, 1, page.bounds.max_inflight);
+    let permit = page.metrics.inflight.take(&peer.requests, 1, page.bounds.max_inflight);
     if permit.is_none() {
         return ApiError::Busy.into_response();
     }
     next.run(request).await
+}
+
+/// Counts an answer by the route as the router has it: paths have names of objects.
+async fn counted(Shared(page): Shared<Arc<Page>>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let begun = page.clock.monotonic();
+    let response = next.run(request).await;
+    let took = page.clock.monotonic().saturating_duration_since(begun);
+    let route = route.as_ref().map(MatchedPath::as_str);
+    page.metrics.count_request(route, response.status().as_u16(), took);
+    response
 }
 
 async fn with_headers(request: Request, next: Next) -> Response {

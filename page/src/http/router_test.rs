@@ -230,7 +230,8 @@ fn page(state: Arc<State>) -> (Router, Arc<AtomicUsize>) {
     let built = Health::default().gate("model");
     built.set(true);
     let bounds = BoundArgs { max_connections: 8, max_inflight: 8, max_streams: 1 };
-    let reviewer = Reviewer::new(client, vec![AUDIENCE.to_owned()], clock.clone());
+    let metrics = state.metrics().clone();
+    let reviewer = Reviewer::new(client, vec![AUDIENCE.to_owned()], clock.clone(), metrics);
     (router(Page::new(state, reviewer, clock, bounds, built, Shutdown::new())), reviews)
 }
 
@@ -280,6 +281,9 @@ fn cases() -> Vec<Case> {
         get("tenants/alpha", 200, 200),
         get("tenants/bravo", 200, 404),
         get("tenants/none", 404, 404),
+        get("tenants/alpha/advice", 200, 200),
+        get("tenants/bravo/advice", 200, 404),
+        get("tenants/none/advice", 404, 404),
         get("pools/pool-alpha", 200, 200),
         get("pools/pool-bravo", 200, 404),
         get("pools/pool-shared", 200, 200),

@@ -25,7 +25,12 @@ pub async fn run(state: Arc<State>, clock: Arc<dyn Clock>, listed: Gate, built: 
         }
         let begun = clock.monotonic();
         let (shared, now) = (state.clone(), clock.wall());
-        let building = tokio::task::spawn_blocking(move || build(&shared, now.as_millisecond()));
+        let timed = clock.clone();
+        let building = tokio::task::spawn_blocking(move || {
+            build(&shared, now.as_millisecond());
+            let took = timed.monotonic().saturating_duration_since(begun);
+            shared.metrics().observe_build(&shared.model(), took);
+        });
         if let Err(error) = building.await {
             tracing::error!(%error, "failed to build the model; the last one stays");
         }

@@ -7,6 +7,7 @@ use tokio::sync::{Notify, broadcast};
 
 use crate::{
     cluster::{log::Log, objects::Cluster},
+    metrics::Metrics,
     model::{change::Change, facts::Model},
 };
 
@@ -20,6 +21,7 @@ pub struct State {
     model: ArcSwap<Model>,
     changes: broadcast::Sender<Arc<Change>>,
     dirty: Notify,
+    metrics: Arc<Metrics>,
 }
 
 impl Default for State {
@@ -30,6 +32,7 @@ impl Default for State {
             model: ArcSwap::default(),
             changes: broadcast::Sender::new(CHANGES_KEPT),
             dirty: Notify::new(),
+            metrics: Arc::default(),
         }
     }
 }
@@ -70,6 +73,12 @@ impl State {
         self.model.store(Arc::new(model));
         // Without a stream there is no receiver.
         let _ = self.changes.send(Arc::new(change));
+    }
+
+    /// The counters of the process.
+    #[must_use]
+    pub const fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The changes from now on.

@@ -169,6 +169,7 @@ fn follow<K>(
                             }
                         }
                         Err(error) => {
+                            lists.state.metrics().watch_errors.fetch_add(1, Ordering::Relaxed);
                             tracing::warn!(kind = %K::kind(&()), %error, "a watch failed; the state stays as it is, and the watch is retried");
                         }
                     }

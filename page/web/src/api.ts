@@ -65,6 +65,8 @@ export interface Planned {
   kind: string; namespace: string; name: string; pods?: number; tenant: string | null; pool: string | null; outcome: string;
   message?: string; warnings?: string[];
 }
+export interface AdviceRow { saving: number; namespace: string | null; kind: string; object: string; constraint: string; change: string }
+export interface Advice { rows: AdviceRow[]; together: number; constraints: number; notTried: number }
 export interface WhatIf {
   workloads: Planned[]; instances: NewInstance[]; existing: ExistingNode[]; pending: { pods: string[]; reasons: Reason[] }[];
   adds: number; warnings: string[];

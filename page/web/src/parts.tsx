@@ -8,6 +8,8 @@ import { age, clock, cores, counted, dollars, gib, moment, percent } from "./for
 import { link } from "./route";
 
 const ROW = 30;
+/** Rows that a table shows at once. */
+const IN_VIEW = 15;
 
 export interface Column<T> {
   title: string;
@@ -18,6 +20,25 @@ export interface Column<T> {
   isNumber?: boolean;
 }
 
+/** Rows by which the rendered part moves: between, scrolling renders nothing. */
+const STRIDE = 8;
+
+/** A row, rendered again only if its object or its place differs. */
+class Row<T> extends Component<{ row: T; columns: Column<T>[]; index: number }> {
+  override shouldComponentUpdate(next: { row: T; columns: Column<T>[]; index: number }): boolean {
+    const { row, columns, index } = this.props;
+    return next.row !== row || next.columns !== columns || next.index !== index;
+  }
+
+  render({ row, columns, index }: { row: T; columns: Column<T>[]; index: number }): JSX.Element {
+    return (
+      <tr aria-rowindex={index}>
+        {columns.map((column) => <td class={column.isNumber ? "number" : undefined}>{column.cell(row)}</td>)}
+      </tr>
+    );
+  }
+}
+
 /** A table that renders the rows in view, sorts and filters. Printing renders every row. */
 export function Table<T>(props: {
   caption: string; rows: T[]; columns: Column<T>[]; id: (row: T) => string; text?: (row: T) => string; empty: string;
@@ -25,7 +46,7 @@ export function Table<T>(props: {
   const { caption, rows, columns, id, text, empty } = props;
   const [sort, setSort] = useState<{ at: number; down: boolean }>({ at: -1, down: false });
   const [filter, setFilter] = useState("");
-  const [top, setTop] = useState(0);
+  const [first, setFirst] = useState(0);
   const [all, setAll] = useState(false);
   const scroller = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -45,18 +66,21 @@ export function Table<T>(props: {
       const [x, y] = [key(a), key(b)];
       return x < y ? -sign : x > y ? sign : 0;
     });
-  }, [rows, columns, sort, filter, text]);
+  }, [rows, columns, sort, filter]);
   if (rows.length === 0) return <p class="empty">{empty}</p>;
-  const height = 15 * ROW;
-  const first = all ? 0 : Math.max(0, Math.min(shown.length, Math.floor(top / ROW) - 8));
-  const last = all ? Math.min(shown.length, 5_000) : Math.min(shown.length, first + height / ROW + 16);
+  const from = all ? 0 : Math.min(first, Math.max(0, shown.length - IN_VIEW));
+  const last = all ? Math.min(shown.length, 5_000) : Math.min(shown.length, from + IN_VIEW + 3 * STRIDE);
+  const follow = (event: JSX.TargetedEvent<HTMLDivElement>): void => {
+    const top = Math.floor(event.currentTarget.scrollTop / ROW);
+    setFirst(Math.max(0, (Math.floor(top / STRIDE) - 1) * STRIDE));
+  };
   return (
     <div class="table">
       {text && rows.length > 15 ? (
         <label class="filter">Filter <input type="search" value={filter} onInput={(event) => setFilter(event.currentTarget.value)} /> <span>{shown.length} of {rows.length}</span></label>
       ) : null}
       <div class="scroll" ref={scroller} tabIndex={shown.length > 15 ? 0 : undefined} role={shown.length > 15 ? "region" : undefined}
-        aria-label={shown.length > 15 ? caption : undefined} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+        aria-label={shown.length > 15 ? caption : undefined} onScroll={follow}>
         <table aria-rowcount={shown.length + 1}>
           <caption class="hidden">{caption}</caption>
           <thead><tr>
@@ -72,12 +96,8 @@ export function Table<T>(props: {
             ))}
           </tr></thead>
           <tbody>
-            {first > 0 ? <tr aria-hidden="true" style={{ height: first * ROW }} /> : null}
-            {shown.slice(first, last).map((row, at) => (
-              <tr key={id(row)} aria-rowindex={first + at + 2}>
-                {columns.map((column) => <td class={column.isNumber ? "number" : undefined}>{column.cell(row)}</td>)}
-              </tr>
-            ))}
+            {from > 0 ? <tr aria-hidden="true" style={{ height: from * ROW }} /> : null}
+            {shown.slice(from, last).map((row, at) => <Row key={id(row)} row={row} columns={columns} index={from + at + 2} />)}
             {last < shown.length ? <tr aria-hidden="true" style={{ height: (shown.length - last) * ROW }} /> : null}
           </tbody>
         </table>
@@ -109,7 +129,7 @@ class Block extends Component<{ node: NodeView; isActive: boolean }> {
   }
 
   render({ node, isActive }: { node: NodeView; isActive: boolean }): JSX.Element {
-    const side = Math.round(Math.min(72, Math.max(16, 11 * Math.sqrt(node.cpu / 1000))));
+    const side = Math.round(Math.min(84, Math.max(24, 16 * Math.sqrt(node.cpu / 1000))));
     const share = Math.max(node.cpu > 0 ? node.usedCpu / node.cpu : 0, node.memory > 0 ? node.usedMemory / node.memory : 0);
     const label = `${node.name}: ${STATE_TEXT[node.state]}${node.reason ? `, ${node.reason}` : ""}, ${node.instanceType} in ${node.zone}, ${counted(node.pods, "pod")}, CPU ${percent(node.usedCpu, node.cpu)}, memory ${percent(node.usedMemory, node.memory)}`;
     return (

@@ -3,7 +3,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
-  ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail,
+  type Advice, type AdviceRow, ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail,
   type PoolRow, type PoolView, type TenantRow, type TenantView, type WhatIf, request,
 } from "./api";
 import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
@@ -44,17 +44,20 @@ const POOL_COLUMNS: Column<PoolRow>[] = [
 ];
 const byName = (row: { name: string }): string => row.name;
 
-/** A slider over the time that the log covers; at its end the view is live. */
+const MINUTE = 60_000;
+
+/** A slider over the time that the log covers, by minutes, or by seconds in its first hour; at its end the view is live. */
 function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | undefined; onAt: (at: number | undefined) => void }): JSX.Element | null {
   const [end] = useState(() => Date.now());
-  if (begins === null || end - begins < 60_000) return null;
-  const minutes = Math.floor((end - begins) / 60_000);
-  const value = at === undefined ? minutes : Math.max(0, Math.floor((at - begins) / 60_000));
+  const step = begins !== null && end - begins < 60 * MINUTE ? 1_000 : MINUTE;
+  if (begins === null || end - begins < 5 * step) return null;
+  const last = Math.floor((end - begins) / step);
+  const value = at === undefined ? last : Math.max(0, Math.floor((at - begins) / step));
   const text = at === undefined ? "now" : moment(at);
   return (
     <p class="timebar">
-      <label>Time <input type="range" min={0} max={minutes} value={value} aria-valuetext={text}
-        onInput={(event) => { const chosen = Number(event.currentTarget.value); onAt(chosen >= minutes ? undefined : begins + chosen * 60_000); }} /></label>
+      <label>Time <input type="range" min={0} max={last} value={value} aria-valuetext={text}
+        onInput={(event) => { const chosen = Number(event.currentTarget.value); onAt(chosen >= last ? undefined : begins + chosen * step); }} /></label>
       <output>{text}</output>
       {at === undefined ? null : <button type="button" onClick={() => onAt(undefined)}>Now</button>}
     </p>
@@ -157,6 +160,42 @@ function BillView({ data }: { data: TenantView }): JSX.Element {
   );
 }
 
+const ADVICE_COLUMNS: Column<AdviceRow>[] = [
+  { title: "Saves per hour", cell: (row) => dollars(row.saving), key: (row) => row.saving, isNumber: true },
+  { title: "Constraint", cell: (row) => row.constraint, key: (row) => row.constraint },
+  { title: "Of", cell: (row) => `${row.object}${row.namespace ? ` in ${row.namespace}` : ""}`, key: (row) => row.object },
+  { title: "Change", cell: (row) => <span title={row.change}>{row.change}</span> },
+];
+
+/** The prices of the tenant's constraints, which are computed when they are asked for: that takes plans of many clusters. */
+function AdviceView({ tenant }: { tenant: string }): JSX.Element {
+  const [state, setState] = useState<{ advice?: Advice; error?: string; isReading: boolean }>({ isReading: false });
+  const ask = (): void => {
+    setState({ isReading: true });
+    request<Advice>(pathOf("tenants", tenant, "advice")).then(
+      (advice) => setState({ advice, isReading: false }),
+      (error: unknown) => setState({ error: error instanceof ApiError ? error.message : String(error), isReading: false }),
+    );
+  };
+  const { advice, error, isReading } = state;
+  return (
+    <section aria-labelledby="advice">
+      <h2 id="advice">Advice</h2>
+      <p>What PodDisruptionBudgets, spreads, requirements and limits of this tenant cost: the cluster with each, and without it. <button type="button" disabled={isReading} onClick={ask}>{isReading ? "Computing" : advice ? "Compute again" : "Compute"}</button></p>
+      <div aria-live="polite">
+        {error ? <p role="alert" class="error">{error}</p> : null}
+        {advice ? (
+          <>
+            <p class="sum">{advice.rows.length > 0 ? `Without all of them: ${dollars(advice.together)}/h less.` : `None of ${counted(advice.constraints, "constraint")} costs a cent per hour.`}
+              {advice.notTried > 0 ? ` ${counted(advice.notTried, "constraint")} not tried: croft advise tries more.` : ""}</p>
+            {advice.rows.length > 0 ? <Table caption="Advice" rows={advice.rows} columns={ADVICE_COLUMNS} id={(row) => `${row.object} ${row.constraint}`} empty="" /> : null}
+          </>
+        ) : null}
+      </div>
+    </section>
+  );
+}
+
 export function TenantPage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: TenantView): boolean =>
     change.tenants.includes(name) || change.namespaces.some((one) => data.namespaceNames.includes(one))
@@ -170,6 +209,7 @@ export function TenantPage({ name }: { name: string }): JSX.Element {
           <p>Namespaces: {data.namespaceNames.join(", ") || "none"}</p>
           <Limits limits={data.limits} />
           <BillView data={data} />
+          <AdviceView tenant={name} />
           <h2>Pools</h2>
           <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
           <h2>Pods</h2>

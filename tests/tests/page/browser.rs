@@ -186,6 +186,18 @@ async fn node_by_keyboard(window: &mut Window<'_>, world: &World, pool: &str) {
     panic!("{node} can't be reached: {stops:#?}");
 }
 
+/// The cluster before its first node and now again, by the keys of the slider over the record.
+async fn past_by_slider(window: &mut Window<'_>) {
+    window.goto("", "Overview").await;
+    window.appears(".timebar output", "now").await;
+    window.ask(json!({"do": "focus", "selector": ".timebar input"})).await;
+    window.ask(json!({"do": "press", "keys": ["Home"]})).await;
+    window.appears(".sum", "0 nodes").await;
+    window.is_accessible("the past").await;
+    window.ask(json!({"do": "press", "keys": ["End"]})).await;
+    window.appears(".sum", "2 tenants").await;
+}
+
 #[tokio::test]
 async fn operators_and_tenants_use_the_page_in_chromium() {
     let mut world = World::start(Options::default()).await;
@@ -204,7 +216,7 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     println!("first_view_ms={first_view:.0} event_ms={event}");
     node_by_keyboard(&mut window, &world, "pool-bravo").await;
     window.is_accessible("node").await;
-    window.shot("node").await;
+    past_by_slider(&mut window).await;
     window.goto("plans", "Plans").await;
     window.appears("table", "Lower bound").await;
     window.is_accessible("plans").await;
@@ -228,6 +240,9 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     window.goto(&format!("tenants/{alpha}"), alpha).await;
     window.appears("#bill", "Bill of the month").await;
     window.is_accessible("tenant").await;
+    window.ask(json!({"do": "click", "selector": "section[aria-labelledby=advice] button"})).await;
+    window.appears("section[aria-labelledby=advice] .sum", "").await;
+    window.is_accessible("a tenant's advice").await;
     window.shot("tenant-dark").await;
     window.has_no_errors().await;
     window.goto(&format!("tenants/{bravo}"), bravo).await;

@@ -83,6 +83,9 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
             }
             ("get", "/api/v1/at") => call(format!("{route}?at={}", i64::MAX / 2), none()),
             ("get", "/api/v1/tenants/{name}") => call(format!("/api/v1/tenants/{tenant}"), none()),
+            ("get", "/api/v1/tenants/{name}/advice") => {
+                call(format!("/api/v1/tenants/{tenant}/advice"), none())
+            }
             ("get", "/api/v1/pools/{name}") => call(format!("/api/v1/pools/{pool}"), none()),
             ("get", "/api/v1/nodes/{name}") => {
                 call(format!("/api/v1/nodes/{node}"), none());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use croft_testkit::{
-    Options, Part,
+    Options, Part, http,
     wait::{Seen, until},
 };
 use croft_tests::{
@@ -200,6 +200,7 @@ async fn commands_ask_the_page(world: &mut World, mine: &str, other: &str) {
         (format!("explain pod {} -n {mine}", own.pods[0]), own.node.0.clone()),
         (format!("explain pod {} -n {mine}", own.pods[1]), "InsufficientResources".to_owned()),
         (format!("cost --by tenant --from {}", utc(hours_ago(3))), mine.to_owned()),
+        (format!("history tenant {mine}"), own.node.1.clone()),
         (format!("plan -f {} -n {mine}", manifest.display()), own.pool.clone()),
     ] {
         let (code, text) = ask(&command).await;
@@ -241,6 +242,16 @@ async fn each_reader_gets_its_own_part_by_every_route() {
     commands_ask_the_page(&mut world, alpha, bravo).await;
     events_reach_their_readers_alone(&world).await;
     a_revoked_right_ends_reading(&world, alpha).await;
+    let health = world.stack.croft.health(Part::Page).unwrap();
+    let metrics = http::get(health, "/metrics").await.unwrap().body;
+    for line in [
+        r#"croft_page_requests_total{route="/api/v1/tenants/{name}",code="404"} "#,
+        r#"croft_page_model_objects{kind="tenants"} 2"#,
+        r#"croft_page_reviews_total{kind="SubjectAccessReview"} "#,
+    ] {
+        assert!(metrics.contains(line), "{line} isn't in {metrics}");
+    }
+    assert!(!TENANTS.iter().any(|tenant| metrics.contains(tenant)), "no name of an object: {metrics}");
     uses_what_is_granted(&world.admin, &audit.take().unwrap()).await;
     let log = log_tail(&world.stack.plane, "croft-page");
     assert!(!log.contains("ERROR") && !log.contains("WARN"), "{log}");

@@ -30,9 +30,12 @@ fn regex(text: &str) -> Regex {
 pub(super) struct Known(BTreeMap<String, BTreeSet<String>>);
 
 impl Known {
-    /// The metrics of webhook and controller.
+    /// The metrics of webhook, controller and page.
     pub(super) fn of_both_processes() -> Self {
-        let metrics = webhook::METRICS.iter().chain(controller::metrics::METRICS);
+        let metrics = webhook::METRICS
+            .iter()
+            .chain(controller::metrics::METRICS)
+            .chain(croft_page::definitions::METRICS);
         Self::of(metrics.map(|metric| (metric.full_name(), metric.kind.as_str(), metric.labels)))
     }
 

@@ -6,14 +6,19 @@ use clap::{Args, Subcommand};
 use croft_manifest::closest;
 use croft_record::{entry::Entry, query};
 use croft_runtime::clock::{Clock as _, SystemClock};
+use serde::Deserialize;
 
 use crate::{
     failure::Failure,
     output::{Format, Output},
+    page_client::PageArgs,
     record::{Period, RecordArgs, text, write_entries},
     source::ClusterArgs,
     table::{BOLD, counted},
 };
+
+/// Entries of an answer of the page, at most.
+const PAGE_ENTRIES: usize = 1_000;
 
 /// Arguments of `croft history`.
 #[derive(Args, Clone, Debug)]
@@ -44,13 +49,28 @@ struct TenantArgs {
     #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
+    page: PageArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let HistoryArgs { what: What::Tenant(TenantArgs { name, from, to, output, record, cluster }) } = args;
+    let HistoryArgs { what: What::Tenant(TenantArgs { name, from, to, output, record, page, cluster }) } =
+        args;
     let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
+    let route = format!("history?tenant={name}&from={}&to={}", period.from, period.to);
+    if let Some(History { begins, mut entries }) = page.get(&route, cluster)? {
+        // The page has the newest first.
+        entries.reverse();
+        if entries.len() >= PAGE_ENTRIES {
+            out.warn(&[format!(
+                "the page shows the last {PAGE_ENTRIES} entries: earlier ones need an earlier --to"
+            )])?;
+        }
+        write(name, period, begins, &entries.iter().collect::<Vec<_>>(), *output, out)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let log = record.load(cluster, period, out)?;
     let Period { from, to } = period;
     let entries: Vec<&Entry> = query::tenant(&log, name, from, to).collect();
@@ -61,15 +81,34 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
             return Err(RecordArgs::missing(&log, &format!("tenant {name}{hint}")));
         }
     }
+    write(name, period, log.begins(), &entries, *output, out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page's answer: the entries that the user may see.
+#[derive(Deserialize)]
+struct History {
+    begins: Option<i64>,
+    entries: Vec<Entry>,
+}
+
+fn write(
+    name: &str,
+    Period { from, to }: Period,
+    begins: Option<i64>,
+    entries: &[&Entry],
+    output: Format,
+    out: &mut Output,
+) -> Result<(), Failure> {
     match output {
         Format::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&entries).map_err(anyhow::Error::from)?)?
+            writeln!(out, "{}", serde_json::to_string_pretty(entries).map_err(anyhow::Error::from)?)?
         }
         Format::Text => {
             let count =
                 if entries.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", entries.len()) };
             writeln!(out, "{BOLD}Tenant {name}{BOLD:#}, {} to {}: {count}", text(from), text(to))?;
-            if let Some(begin) = log.begins().filter(|begin| *begin > from) {
+            if let Some(begin) = begins.filter(|begin| *begin > from) {
                 writeln!(out, "  the decision log begins at {}", text(begin))?;
             }
             let pods: BTreeSet<&String> = entries.iter().flat_map(|entry| &entry.pods).collect();
@@ -77,9 +116,9 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
                 writeln!(out, "  about {}", counted(pods.len(), "pod"))?;
             }
             if !entries.is_empty() {
-                write_entries(entries, out)?;
+                write_entries(entries.iter().copied(), out)?;
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

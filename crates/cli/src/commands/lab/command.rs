@@ -9,6 +9,7 @@ use super::{
     demo,
     folder::LabFolder,
     keeper::{self, Contents},
+    load::Load,
     real_nodes::{self, InsideArgs},
     status,
 };
@@ -41,6 +42,9 @@ struct UpArgs {
     /// Only the control plane, without Croft and the EC2 simulator
     #[arg(long)]
     bare: bool,
+    /// Play a load: `city` is a day of 20 tenants at 60 times speed, over and over
+    #[arg(long, value_enum, conflicts_with_all = ["bare", "real_node"])]
+    load: Option<Load>,
     /// Run Croft from its images on two real nodes (kubelet, containerd), as root; `make node-images` builds them
     #[arg(long, conflicts_with = "bare")]
     real_node: bool,
@@ -53,10 +57,11 @@ struct UpArgs {
 
 impl UpArgs {
     fn contents(&self) -> Contents {
-        match (self.bare, self.real_node) {
-            (true, _) => Contents::Bare,
-            (false, true) => Contents::RealNodes,
-            (false, false) => Contents::Croft,
+        match (self.bare, self.real_node, self.load) {
+            (true, ..) => Contents::Bare,
+            (false, true, _) => Contents::RealNodes,
+            (false, false, Some(load)) => Contents::Load(load),
+            (false, false, None) => Contents::Croft,
         }
     }
 }

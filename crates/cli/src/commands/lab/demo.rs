@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, io::Write as _, path::Path, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
-use croft_testkit::{ControlPlane, Croft, Options};
+use croft_testkit::{ControlPlane, Croft, CroftOptions, Options};
 use kube::Client;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -66,9 +66,9 @@ pub(super) async fn run(out: &mut Output) -> anyhow::Result<ExitCode> {
 
 async fn show(out: &mut Output) -> anyhow::Result<()> {
     let mut progress = Progress::new(out);
-    progress.heading("A real control plane, an EC2 simulator, and Croft")?;
+    progress.heading("A real control plane, an EC2 simulator, and Croft with its page")?;
     let mut plane = start_plane(Options::default(), &mut progress).await?;
-    let mut croft = start_croft(&plane, &mut progress).await?;
+    let mut croft = start_croft(&plane, CroftOptions::find()?, &mut progress).await?;
     let client = plane.admin().await?;
 
     progress.heading(

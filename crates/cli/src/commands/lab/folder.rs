@@ -3,7 +3,8 @@
 use std::{
     env,
     fs::{self, File, OpenOptions, TryLockError},
-    io,
+    io::{self, Write as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -30,6 +31,9 @@ pub(super) struct State {
     /// ec2-sim's address, unless the lab is bare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) cloud: Option<String>,
+    /// The page's address, which signs in as an operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) page: Option<String>,
     pub(super) processes: Vec<ProcessState>,
 }
 
@@ -99,12 +103,19 @@ impl LabFolder {
         serde_json::from_str(&text).map(Some).with_context(|| format!("failed to read {}", path.display()))
     }
 
-    /// Writes the state atomically, so that a reader never sees half a file.
+    /// Writes the state atomically, so that a reader never sees half a file. It has a token: no other user may read it.
     pub(super) fn write_state(&self, state: &State) -> anyhow::Result<()> {
         let path = self.state_file();
         let draft = path.with_extension("draft");
         let text = serde_json::to_string_pretty(state).context("failed to write the lab's state")?;
-        fs::write(&draft, text)
+        // An older draft may be readable by others.
+        let _ = fs::remove_file(&draft);
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&draft)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&draft, &path))
             .with_context(|| format!("failed to write {}", path.display()))
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
-use croft_testkit::{Assets, ControlPlane, Croft, Options, Part};
+use croft_testkit::{Assets, ControlPlane, Croft, CroftOptions, Options, Part};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
@@ -18,9 +18,10 @@ use tokio::{
 
 use super::{
     folder::{LabFolder, ProcessState, State},
+    load::Load,
     progress::Progress,
     real_nodes,
-    start::{start_croft, start_plane},
+    start::{page, start_croft, start_plane},
     status::{POLL, UP, process_states, show_up, status},
 };
 use crate::output::Output;
@@ -37,16 +38,19 @@ pub(super) enum Contents {
     Bare,
     /// The control plane with simulated nodes, and Croft as processes.
     Croft,
+    /// The same with a load.
+    Load(Load),
     /// The control plane with real nodes, and Croft from its images.
     RealNodes,
 }
 
 impl Contents {
-    fn flag(self) -> Option<&'static str> {
+    fn flags(self) -> &'static [&'static str] {
         match self {
-            Self::Bare => Some("--bare"),
-            Self::Croft => None,
-            Self::RealNodes => Some("--real-node"),
+            Self::Bare => &["--bare"],
+            Self::Croft => &[],
+            Self::Load(Load::City) => &["--load", "city"],
+            Self::RealNodes => &["--real-node"],
         }
     }
 }
@@ -67,7 +71,7 @@ pub(super) async fn up(contents: Contents, out: &mut Output) -> anyhow::Result<E
     let this = std::env::current_exe().context("failed to find out where this program is")?;
     let mut command = std::process::Command::new(this);
     command.args(["lab", "up", "--foreground", "--leashed"]);
-    command.args(contents.flag());
+    command.args(contents.flags());
     // A process group of its own: Ctrl-C ends only this process, and the keeper notices that.
     command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
     let mut keeper =
@@ -139,7 +143,10 @@ async fn start_and_watch(
     let plane_folder = folder.fresh_plane()?;
     let mut plane = start_plane(Options::default().folder(plane_folder), &mut progress).await?;
     let mut croft = match contents {
-        Contents::Croft => Some(start_croft(&plane, &mut progress).await?),
+        Contents::Croft => Some(start_croft(&plane, CroftOptions::find()?, &mut progress).await?),
+        Contents::Load(load) => {
+            Some(start_croft(&plane, load.options(CroftOptions::find()?), &mut progress).await?)
+        }
         Contents::Bare | Contents::RealNodes => None,
     };
     let mut state = State {
@@ -152,9 +159,17 @@ async fn start_and_watch(
             Some(croft) => Some(format!("http://{}", croft.address(Part::Cloud)?)),
             None => None,
         },
+        page: match croft.as_mut() {
+            Some(croft) => Some(page(&plane, croft).await?),
+            None => None,
+        },
         processes: processes(&mut plane, croft.as_mut())?,
     };
     folder.write_state(&state)?;
+    let _load = match (contents, croft.as_mut()) {
+        (Contents::Load(load), Some(croft)) => Some(load.start(&plane, croft.address(Part::Cloud)?).await?),
+        _ => None,
+    };
     show_up(&state, leashed, progress.out())?;
     loop {
         tokio::time::sleep(POLL).await;

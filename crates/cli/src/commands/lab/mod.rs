@@ -18,6 +18,7 @@ mod command;
 mod demo;
 mod folder;
 mod keeper;
+mod load;
 mod progress;
 mod real_nodes;
 mod start;

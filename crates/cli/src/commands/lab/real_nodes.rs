@@ -140,6 +140,7 @@ pub(super) async fn inside(folder: &LabFolder, given: &Given, out: &mut Output) 
         kubectl: Assets::from_env()?.binary("kubectl")?,
         api_server: server,
         cloud: Some(format!("http://127.0.0.1:{}", given.cloud_port)),
+        page: None,
         processes: process_states(cluster.status()?),
     };
     let address = cluster.plane.url();

@@ -3,6 +3,10 @@
 use croft_testkit::{ControlPlane, Croft, CroftOptions, Options, Part};
 
 use super::progress::Progress;
+use crate::page_client::AUDIENCE;
+
+/// The account that sees the whole page.
+const OPERATOR: &str = "croft-page-operator";
 
 /// Starts the control plane.
 pub(super) async fn start_plane(
@@ -15,9 +19,13 @@ pub(super) async fn start_plane(
     Ok(plane)
 }
 
-/// Installs Croft and starts its processes.
-pub(super) async fn start_croft(plane: &ControlPlane, progress: &mut Progress<'_>) -> anyhow::Result<Croft> {
-    let mut croft = Croft::install(plane, CroftOptions::find()?).await?;
+/// Installs Croft and starts its processes, the page among them.
+pub(super) async fn start_croft(
+    plane: &ControlPlane,
+    options: CroftOptions,
+    progress: &mut Progress<'_>,
+) -> anyhow::Result<Croft> {
+    let mut croft = Croft::install(plane, options.page()).await?;
     progress.line("installed custom resources, rights and webhook configurations from manifests/install")?;
     for part in croft.parts() {
         croft.resume(plane, part).await?;
@@ -25,9 +33,20 @@ pub(super) async fn start_croft(plane: &ControlPlane, progress: &mut Progress<'_
             Part::Cloud => format!("ec2-sim is up: http://{}", croft.address(part)?),
             Part::Webhook => "croft-webhook is up, with a self-managed certificate".to_owned(),
             Part::Controller => "croft-controller is up".to_owned(),
-            Part::Page => "croft-page is up".to_owned(),
+            Part::Page => {
+                format!(
+                    "croft-page is up, and open for operators at:\n         {}",
+                    page(plane, &mut croft).await?
+                )
+            }
         };
         progress.line(&what)?;
     }
     Ok(croft)
+}
+
+/// The page's address, which signs in as an operator while the lab runs.
+pub(super) async fn page(plane: &ControlPlane, croft: &mut Croft) -> anyhow::Result<String> {
+    let token = plane.token_for(croft.namespace(), OPERATOR, Some(AUDIENCE)).await?;
+    Ok(format!("http://{}/#token={token}", croft.forward()?))
 }

@@ -75,6 +75,9 @@ fn show(state: &State, out: &mut Output) -> io::Result<()> {
         writeln!(out, "Two tenants:  kubectl apply -f manifests/examples/two-tenants")?;
         writeln!(out, "Look around:  kubectl get tenants,tenantpools,nodeclaims,nodes")?;
     }
+    if let Some(page) = &state.page {
+        writeln!(out, "The page:     {page}")?;
+    }
     writeln!(out, "Stop it:      croft lab down")?;
     out.flush()
 }

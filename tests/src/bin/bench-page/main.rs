@@ -1,0 +1,64 @@
+//! The page with 50 tenants, 1,000 nodes and 10,000 pods, in headless Chromium: `make bench-page`. The API server is real; nodes and
+//! pods are written to it without controllers, of which a quarter belong to one tenant. The last line is a list of `key=value`.
+//!
+//! - `first_view_ms`: from the start of the navigation to the frame with the overview, signing in included; the median of five.
+//! - `event_ms`: from before a node's status is written to the page's change of that node; the longest of ten.
+//! - `longest_task_ms`: the longest task of the browser's main thread while views are scrolled and nodes change; 0 below 50.
+//! - `kb`: the page's files, compressed.
+//! - `ledger_mb`, `log_mb_day`: as `record` says.
+
+mod fill;
+mod record;
+mod view;
+
+use std::process::ExitCode;
+
+use croft_testkit::{Browser, Component, ControlPlane, Croft, CroftOptions, Options, Part};
+use croft_tests::page_reader::{AUDIENCE, OPERATOR};
+
+fn main() -> ExitCode {
+    croft_runtime::process::install_crypto();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("failed to start the runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(bench()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn bench() -> anyhow::Result<()> {
+    let (ledger, log) = (record::ledger_megabytes(), record::log_megabytes_a_day());
+    let options = Options::default()
+        .without(Component::ControllerManager)
+        .without(Component::Scheduler)
+        .without(Component::Kubelets);
+    let plane = ControlPlane::start(options).await?;
+    let mut croft = Croft::install(&plane, CroftOptions::find()?.page()).await?;
+    // Nothing keeps what they read up to date here.
+    for kind in ["validatingadmissionpolicybindings", "mutatingadmissionpolicybindings"] {
+        plane.kubectl(["delete", kind, "--all"]).await?;
+    }
+    let client = plane.admin().await?;
+    fill::fill(&client, croft.namespace()).await?;
+    croft.resume(&plane, Part::Page).await?;
+    let token = plane.token_for(OPERATOR.0, OPERATOR.1, Some(AUDIENCE)).await?;
+    let origin = format!("https://{}", croft.address(Part::Page)?);
+    let mut browser = Browser::start()?;
+    let first_view = view::first_view(&mut browser, &origin, &token).await?;
+    let event = view::event(&mut browser, &origin, &token, &client).await?;
+    let longest = view::longest_task(&mut browser, &origin, &token, &client).await?;
+    let kb = view::kilobytes().await?;
+    println!(
+        "bench-page: first_view_ms={first_view:.0} event_ms={event} longest_task_ms={longest:.0} kb={kb:.1} ledger_mb={ledger:.1} \
+         log_mb_day={log:.1}"
+    );
+    Ok(())
+}
