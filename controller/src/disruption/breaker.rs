@@ -146,12 +146,21 @@ impl Breaker {
     pub fn new(snapshot: &Snapshot, grace: Duration) -> Self {
         let mut breaker = Self::default();
         let commands = Commands::read(snapshot);
-        for (name, claim) in snapshot.claims().iter().filter(|(_, claim)| has_condition(claim, INITIALIZED)) {
+        for (name, claim) in snapshot.claims() {
+            let listed = listed(snapshot, name, claim, grace);
+            if !has_condition(claim, INITIALIZED) {
+                // A node that isn't initialized is out only if no list shows its instance: with the credentials of another
+                // account, all of them would go one pass after the other.
+                if listed == Listed::No {
+                    breaker.count(&claim.spec.pool, name, true);
+                }
+                continue;
+            }
             let replaced = has_condition(claim, INTERRUPTED) && commands.is_replaced(name);
             let out = claim.metadata.deletion_timestamp.is_some()
                 || replaced
                 || snapshot.node_of(claim).is_none_or(|(_, node)| !node.ready || node.deleting)
-                || is_unlisted(snapshot, name, claim, grace);
+                || listed != Listed::Alive;
             breaker.count(&claim.spec.pool, name, out);
         }
         breaker
@@ -209,13 +218,28 @@ fn stop_message(cause: Cause, scope: &str, counted: &Counted, cap: Cap, member: 
     )
 }
 
-/// True if the last list of instances should show the claim's instance, and doesn't show it alive.
-fn is_unlisted(snapshot: &Snapshot, name: &str, claim: &NodeClaim, grace: Duration) -> bool {
-    let Some(list) = snapshot.instances() else { return false };
-    let Some(id) = instance_of(claim) else { return false };
+/// A claim's instance in the last list of instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    /// It is alive, or the list may be too old to show it.
+    Alive,
+    /// It is going, or gone.
+    Ended,
+    /// The list lacks it.
+    No,
+}
+
+fn listed(snapshot: &Snapshot, name: &str, claim: &NodeClaim, grace: Duration) -> Listed {
+    let Some((list, id)) = snapshot.instances().zip(instance_of(claim)) else { return Listed::Alive };
     let seen = snapshot.milestones(name).launched;
-    seen.is_some_and(|seen| list.asked.mono >= seen.saturating_add(grace))
-        && list.instances.get(id).is_none_or(|instance| !instance.state.is_alive())
+    if seen.is_none_or(|seen| list.asked.mono < seen.saturating_add(grace)) {
+        return Listed::Alive;
+    }
+    match list.instances.get(id) {
+        Some(instance) if instance.state.is_alive() => Listed::Alive,
+        Some(_) => Listed::Ended,
+        None => Listed::No,
+    }
 }
 
 #[cfg(test)]

@@ -134,6 +134,27 @@ fn an_account_without_the_instance_ends_nothing_while_its_node_is_ready() {
 }
 
 #[test]
+fn an_account_without_the_instances_that_boot_ends_no_more_of_them_than_the_breaker_lets() {
+    let mut bench = Bench::new();
+    for n in 1..=4 {
+        let Change::Claim(mut one) = claim(10, launched(&[]), false) else { panic!() };
+        one.metadata.name = Some(format!("pool-a-{n}"));
+        one.metadata.uid = Some(format!("uid-{n}"));
+        let status = one.status.as_mut().unwrap();
+        status.provider_id = Some(format!("aws:///us-east-1a/i-{n}"));
+        status.node_name = Some(format!("node-{n}"));
+        bench.see(1, Change::Claim(one));
+    }
+    for minute in 3..8 {
+        list(&mut bench, minute * 60, Vec::new());
+        let actions = described(&mut bench, minute * 60 + 1, &[]);
+        assert!(!deletes_claim(&actions), "minute {minute}: {actions:?}");
+        actions.iter().for_each(|action| bench.done(minute * 60 + 1, action, vec![]));
+    }
+    assert!(bench.told.iter().any(|(reason, _)| reason == "TooManyMissingInstances"), "{:?}", bench.told);
+}
+
+#[test]
 fn one_answer_that_an_id_is_unknown_is_no_proof() {
     let mut bench = working(false);
     list(&mut bench, 200, Vec::new());

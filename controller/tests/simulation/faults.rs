@@ -280,7 +280,7 @@ impl Run {
             let tags = [(tags::CLUSTER.to_owned(), CLUSTER.to_owned())].into();
             tracing::debug!(id, at = self.environment.now_ms(), "an operator restores its tag");
             world.tag_instance(&id, tags);
-            self.is_helped = true;
+            self.helped = Some("tagged");
         }
     }
 
@@ -308,7 +308,7 @@ impl Run {
         for id in lost {
             tracing::debug!(id, at = self.environment.now_ms(), "an operator terminates it");
             world.end_instance(&id, "Server.ByHand");
-            self.is_helped = true;
+            self.helped = Some("terminated");
         }
     }
 }

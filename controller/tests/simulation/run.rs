@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, atomic::AtomicUsize},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -91,6 +94,8 @@ const TIMING: Timing = Timing {
     scheduler_lag_ms: 500,
 };
 const TICK: Duration = Duration::from_millis(250);
+/// Runs of a thousand in which the real election and leader gate take part.
+const ELECTS: u64 = 200;
 
 /// Longer than the longest time that a controller is stopped or cut off.
 pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(300);
@@ -118,8 +123,8 @@ pub struct Run {
     pub declared: Vec<(Id, Value)>,
     /// Faults and sequences of changes by users that go on.
     pub ongoing: Arc<AtomicUsize>,
-    /// An operator had to act.
-    pub is_helped: bool,
+    /// The last act of an operator without which the cluster wouldn't come to rest.
+    pub helped: Option<&'static str>,
     watched: Arc<Mutex<Watched>>,
     cpus: Arc<BTreeMap<String, i64>>,
     next_process: usize,
@@ -212,6 +217,7 @@ impl Run {
         let files = kinds.into_iter().flat_map(|kind| store.of_kind(kind));
         let declared = files.map(|(id, object)| (id.clone(), edits::declared(object))).collect();
         let environment = Environment::new(store, world, types, clock, random.fork());
+        environment.elects.store(Random::new(seed ^ 0x1EA5E).permille(ELECTS), Ordering::Relaxed);
         Self {
             environment,
             model: Arc::new(Mutex::new(model)),
@@ -223,7 +229,7 @@ impl Run {
             replicas,
             declared,
             ongoing: Arc::default(),
-            is_helped: false,
+            helped: None,
             watched: Arc::default(),
             cpus,
             next_process: 0,

@@ -76,8 +76,8 @@ async fn settle(run: &mut Run) -> Vec<String> {
 #[derive(Debug, Default)]
 pub struct Played {
     pub broken: Vec<String>,
-    /// An operator had to act.
-    pub is_helped: bool,
+    /// The last act of an operator, if one had to act.
+    pub helped: Option<&'static str>,
     /// A check let pass what no controller could have prevented.
     pub is_excused: bool,
 }
@@ -88,7 +88,7 @@ async fn play(seed: u64) -> Played {
     if !broken.is_empty() {
         run.log_objects();
     }
-    Played { broken, is_helped: run.is_helped, is_excused: run.is_excused() }
+    Played { broken, helped: run.helped, is_excused: run.is_excused() }
 }
 
 /// Plays one run; what is broken, if anything is.
@@ -182,10 +182,14 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });
     let count = |is: fn(&Played) -> bool| played.iter().filter(|(_, played)| is(played)).count();
-    let (helped, excused) = (count(|played| played.is_helped), count(|played| played.is_excused));
-    for (seed, played) in played.iter().filter(|(_, played)| played.is_helped || played.is_excused) {
-        let kind = if played.is_helped { "helped" } else { "excused" };
-        println!("seed {seed}: {kind}");
+    let (helped, excused) = (count(|played| played.helped.is_some()), count(|played| played.is_excused));
+    for (seed, played) in &played {
+        if let Some(act) = played.helped {
+            println!("seed {seed}: an operator {act} instances");
+        }
+        if played.is_excused {
+            println!("seed {seed}: excused");
+        }
     }
     let broken = played.iter().filter(|(_, played)| !played.broken.is_empty());
     let mut violations: Vec<u64> = broken.map(|(seed, _)| *seed).collect();

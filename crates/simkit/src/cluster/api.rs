@@ -19,8 +19,8 @@ use super::{
 /// One controller's connection to the API server.
 pub(crate) struct SimApi {
     pub(crate) environment: Arc<Environment>,
-    /// Up to when this process leads.
-    pub(crate) leads: Arc<Mutex<Option<Duration>>>,
+    /// Up to when this process leads; `None` behind a gate of its own.
+    pub(crate) leads: Option<Arc<Mutex<Option<Duration>>>>,
     pub(crate) links: Arc<Links>,
 }
 
@@ -44,7 +44,10 @@ impl KubeApi for SimApi {
         self.wait(0, 2).await;
         let (verb, target) = (call.verb.name(), call.target.clone());
         let mono = self.environment.clock.start.elapsed();
-        if self.leads.lock().unwrap().is_none_or(|deadline| mono >= deadline) {
+        let is_over = |leads: &Arc<Mutex<Option<Duration>>>| {
+            leads.lock().unwrap().is_none_or(|deadline| mono >= deadline)
+        };
+        if self.leads.as_ref().is_some_and(is_over) {
             return Err(ApiError::Refused { verb, target, code: 0, message: "not leading".to_owned() });
         }
         let era = self.environment.store.lock().unwrap().era;

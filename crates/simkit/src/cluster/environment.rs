@@ -138,6 +138,8 @@ pub struct Environment {
     pub api_down: AtomicBool,
     /// Look-ups of what a class names find nothing.
     pub finds_nothing: AtomicBool,
+    /// Processes that start from now on run the real election, and pass calls through the real leader gate.
+    pub elects: AtomicBool,
     /// The instance types that the cloud offers, at the present prices.
     types: Mutex<Arc<[InstanceType]>>,
     /// Something in the store may have changed.
@@ -186,6 +188,7 @@ impl Environment {
             died: Notify::new(),
             api_down: AtomicBool::new(false),
             finds_nothing: AtomicBool::new(false),
+            elects: AtomicBool::new(false),
             types: Mutex::new(types),
             changed: Notify::new(),
             calls: Mutex::default(),

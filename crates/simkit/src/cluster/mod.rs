@@ -13,6 +13,7 @@ mod daemonset;
 mod environment;
 mod index;
 mod kubelet;
+mod lease;
 mod model;
 pub mod objects;
 mod pod_gc;

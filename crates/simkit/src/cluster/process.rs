@@ -10,11 +10,17 @@ use std::{
     time::Duration,
 };
 
+use croft_cloud::CloudProvider;
 use croft_controller::{
-    config::settings::Settings, drive::Driver, engine::KINDS, executor::Executor, metrics::Metrics,
+    config::settings::Settings,
+    drive::Driver,
+    engine::KINDS,
+    executor::Executor,
+    kube_api::{KubeApi, leader_gate::LeaderGate},
+    metrics::Metrics,
     state::Change,
 };
-use croft_runtime::clock::Clock;
+use croft_runtime::{clock::Clock, lease::LeaseConfig, shutdown::Shutdown};
 use prometheus_client::registry::Registry;
 use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 
@@ -22,6 +28,7 @@ use super::{
     api::SimApi,
     cloud::SimCloud,
     environment::{Environment, Links, SimClock},
+    lease,
     watch::{is_modelled, watch},
 };
 
@@ -52,7 +59,6 @@ impl Process {
     #[must_use]
     pub fn start(environment: &Arc<Environment>, number: usize, settings: Settings, skew_ms: i64) -> Self {
         let links: Arc<Links> = Arc::default();
-        let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
         let skew_ms = Arc::new(AtomicI64::new(skew_ms));
         let clock: Arc<dyn Clock> =
             Arc::new(SimClock { skew_ms: Arc::clone(&skew_ms), ..environment.clock.clone() });
@@ -64,15 +70,17 @@ impl Process {
             latency_ms: (5, 400),
             unavailable: Mutex::default(),
         };
-        let api = SimApi {
-            environment: Arc::clone(environment),
-            leads: Arc::clone(&leads),
-            links: Arc::clone(&links),
+        let api = SimApi { environment: Arc::clone(environment), leads: None, links: Arc::clone(&links) };
+        let office = if environment.elects.load(Ordering::Relaxed) {
+            elect_really(environment, number, api, cloud, &clock)
+        } else {
+            elect_by_model(environment, number, api, cloud)
         };
+        let Office { api, cloud, is_leader, election } = office;
         let start = environment.clock.start;
-        let executor = Executor::new(Arc::new(api), Arc::new(cloud), clock, start.into_std(), "sim");
+        let executor = Executor::new(api, cloud, clock, start.into_std(), "sim");
         let (sender, changes) = mpsc::channel(4_096);
-        let mut tasks = Vec::new();
+        let mut tasks = vec![election];
         for kind in KINDS {
             if !is_modelled(kind) {
                 sender.try_send(Change::Synced(kind)).unwrap();
@@ -82,9 +90,6 @@ impl Process {
                 watch(Arc::clone(environment), Arc::clone(&links), kind, sender.clone(), random.fork());
             tasks.push(tokio::spawn(stoppable(Arc::clone(&links), watch)));
         }
-        let election = elect(Arc::clone(environment), number, Arc::clone(&leads), Arc::clone(&links));
-        tasks.push(tokio::spawn(stoppable(Arc::clone(&links), election)));
-        let is_leader = move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline);
         let mut driver = Driver::new(settings, executor, Metrics::new(&mut Registry::default()), is_leader);
         tasks.push(tokio::spawn(stoppable(Arc::clone(&links), async move {
             driver.drive(changes, std::future::pending(), |_| ()).await;
@@ -108,6 +113,48 @@ async fn stoppable<F: Future>(links: Arc<Links>, task: F) -> F::Output {
         task.as_mut().poll(context)
     })
     .await
+}
+
+/// The connections of a process, as far as it leads.
+struct Office {
+    api: Arc<dyn KubeApi>,
+    cloud: Arc<dyn CloudProvider>,
+    is_leader: Box<dyn Fn() -> bool + Send>,
+    election: JoinHandle<()>,
+}
+
+/// The election of croft-runtime on the Lease, and the gate that refuses effects once the process no longer leads.
+fn elect_really(
+    environment: &Arc<Environment>,
+    number: usize,
+    api: SimApi,
+    cloud: SimCloud,
+    clock: &Arc<dyn Clock>,
+) -> Office {
+    let client = lease::client(environment, &api.links);
+    let config = LeaseConfig::new(lease::NAMESPACE, lease::NAME, format!("controller-{number}"));
+    let (leader, election) = croft_runtime::lease::elect(client, config, Arc::clone(clock), Shutdown::new());
+    let gated = (leader.clone(), Arc::clone(clock));
+    Office {
+        api: Arc::new(LeaderGate::new(Arc::new(api), leader.clone(), Arc::clone(clock))),
+        cloud: Arc::new(LeaderGate::new(Arc::new(cloud), leader, Arc::clone(clock))),
+        is_leader: Box::new(move || gated.0.is_valid(gated.1.monotonic())),
+        election,
+    }
+}
+
+/// A model of the election: less to do for each run.
+fn elect_by_model(environment: &Arc<Environment>, number: usize, api: SimApi, cloud: SimCloud) -> Office {
+    let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
+    let links = Arc::clone(&api.links);
+    let election = elect(Arc::clone(environment), number, Arc::clone(&leads), Arc::clone(&links));
+    let start = environment.clock.start;
+    Office {
+        api: Arc::new(SimApi { leads: Some(Arc::clone(&leads)), ..api }),
+        cloud: Arc::new(cloud),
+        is_leader: Box::new(move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline)),
+        election: tokio::spawn(stoppable(links, election)),
+    }
 }
 
 /// Takes the Lease when it is free and renews it; `leads` is the deadline up to which this process may act.
