@@ -1,7 +1,7 @@
 //! Sizes of ledger and log, and the log of the measured cluster.
 //!
-//! - The ledger of 200 tenants with six workloads each over 13 months: the closed hours of 28 days as an object store keeps each
-//!   day, times 396 by 28. Three of the workloads have other requests each hour, the others the same all the time.
+//! - The ledger of 200 tenants with six workloads each over 13 months: the closed hours of 7 days as an object store keeps each
+//!   day, times 396 by 7. Three of the workloads have other requests each hour, the others the same all the time.
 //! - The log of a day of the measured cluster: each node's state every hour, and 500 nodes that are launched and removed.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,7 +30,7 @@ use crate::fill::{NODES, TENANTS, node_name};
 
 const LEDGER_TENANTS: usize = 200;
 const WORKLOADS: usize = 6;
-const MEASURED_DAYS: i64 = 28;
+const MEASURED_DAYS: i64 = 7;
 const KEPT_DAYS: i64 = 396;
 const LAUNCHES_A_DAY: usize = 500;
 /// Entries of one write.
