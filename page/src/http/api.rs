@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     access::Scope,
-    model::facts::Model,
+    model::facts::{Model, PodFacts},
     views::{
         bill::{self, Bill, Statement},
         entries::{self, Selection},
@@ -89,6 +89,15 @@ pub async fn tenant(
     }
     let bill = bill_of(&page, &reader, &name).await?;
     tenant::view(&reader.model, &reader.scope, &name, bill).map(Json).ok_or_else(missing)
+}
+
+/// The pods of one tenant.
+///
+/// # Errors
+/// If there is no such tenant that the reader may see.
+pub async fn tenant_pods(reader: Reader, Path(name): Path<String>) -> Answer<Vec<PodFacts>> {
+    let found = tenant::pods(&reader.model, &reader.scope, &name);
+    found.map(Json).ok_or_else(|| ApiError::Missing(format!("Tenant {name}")))
 }
 
 /// The prices of a tenant's constraints, ranked.

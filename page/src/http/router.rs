@@ -46,6 +46,7 @@ endpoints! {
     get "/api/v1/overview" => api::overview;
     get "/api/v1/at" => api::at;
     get "/api/v1/tenants/{name}" => api::tenant;
+    get "/api/v1/tenants/{name}/pods" => api::tenant_pods;
     get "/api/v1/tenants/{name}/advice" => api::advice;
     get "/api/v1/pools/{name}" => api::pool;
     get "/api/v1/nodes/{name}" => api::node;

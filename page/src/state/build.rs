@@ -10,8 +10,10 @@ use crate::model::{change::Change, facts::Model};
 
 /// The least time between two builds.
 const PAUSE: Duration = Duration::from_millis(250);
-/// A build is followed by a pause of this many times its duration.
+/// A build is followed by a pause of this many times its duration, so that building takes at most a tenth of a processor.
 const PAUSE_FACTOR: u32 = 9;
+/// Unless an event would wait for longer than this: it is to be on the page within a second.
+const MOST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Builds for ever, or until `stop` begins. `listed` is open once every kind has been listed: before that nothing is built.
 pub async fn run(state: Arc<State>, clock: Arc<dyn Clock>, listed: Gate, built: Gate, stop: Shutdown) {
@@ -36,7 +38,7 @@ pub async fn run(state: Arc<State>, clock: Arc<dyn Clock>, listed: Gate, built: 
         }
         built.set(true);
         let took = clock.monotonic().saturating_duration_since(begun);
-        sleep(PAUSE.max(took.saturating_mul(PAUSE_FACTOR))).await;
+        sleep(took.saturating_mul(PAUSE_FACTOR).clamp(PAUSE, MOST_PAUSE)).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! One tenant: namespaces, pools, pods, and the bill of the month.
+//! One tenant: namespaces, pools, and the bill of the month; its pods apart, since they are many.
 
 use std::collections::BTreeMap;
 
@@ -33,8 +33,6 @@ pub struct TenantView {
     pub conditions: Vec<ConditionView>,
     /// Its pools.
     pub pool_rows: Vec<PoolRow>,
-    /// The reader's pods.
-    pub pod_rows: Vec<PodFacts>,
     /// The bill of the month.
     pub bill: Bill,
 }
@@ -45,7 +43,6 @@ pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<Tena
     let tenant = model.tenants.get(name)?;
     let row = tenant_rows(model, scope).into_iter().find(|row| row.name == name)?;
     let pools = tenant.pools.iter().filter_map(|pool| Some((pool, model.pools.get(pool)?)));
-    let pods = model.pods.values().filter(|pod| pod.tenant.as_deref() == Some(name));
     let is_whole = scope.sees_whole_tenant(model, name);
     Some(TenantView {
         version: model.version,
@@ -54,8 +51,17 @@ pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<Tena
         limits: tenant.limits.clone(),
         conditions: conditions(&tenant.conditions, is_whole),
         pool_rows: pools.map(|(name, pool)| PoolRow::new(model, scope, name, pool)).collect(),
-        pod_rows: pods.filter(|pod| scope.sees_namespace(&pod.namespace)).cloned().collect(),
         row,
         bill,
     })
+}
+
+/// The reader's pods of a tenant; none if there is no such tenant that `scope` sees.
+#[must_use]
+pub fn pods(model: &Model, scope: &Scope, name: &str) -> Option<Vec<PodFacts>> {
+    if !model.tenants.contains_key(name) || !scope.sees_tenant(model, name) {
+        return None;
+    }
+    let pods = model.pods.values().filter(|pod| pod.tenant.as_deref() == Some(name));
+    Some(pods.filter(|pod| scope.sees_namespace(&pod.namespace)).cloned().collect())
 }

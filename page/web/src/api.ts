@@ -45,7 +45,7 @@ export interface Bill {
 }
 export interface TenantView extends TenantRow {
   version: number; namespaceNames: string[]; isWhole: boolean; limits: Record<string, string>; conditions: Condition[];
-  poolRows: PoolRow[]; podRows: PodFacts[]; bill: Bill;
+  poolRows: PoolRow[]; bill: Bill;
 }
 export interface NodeDetail {
   version: number; name: string; node: NodeView | null; conditions: Condition[]; launchedFor: string | null;

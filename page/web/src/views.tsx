@@ -3,7 +3,7 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
-  type Advice, type AdviceRow, ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail,
+  type Advice, type AdviceRow, ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
   type PoolRow, type PoolView, type TenantRow, type TenantView, type WhatIf, request,
 } from "./api";
 import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
@@ -196,6 +196,13 @@ function AdviceView({ tenant }: { tenant: string }): JSX.Element {
   );
 }
 
+/** The pods of a tenant, which are read again only if a pod differs: there may be thousands. */
+function TenantPods({ name, namespaces }: { name: string; namespaces: string[] }): JSX.Element {
+  const live = useLive<PodFacts[]>(pathOf("tenants", name, "pods"), (change) => change.namespaces.some((one) => namespaces.includes(one)));
+  if (live.error) return <p role="alert" class="error">{live.error.message}</p>;
+  return live.data ? <Pods caption={`Pods of tenant ${name}`} pods={live.data} empty="It has no pod." /> : <p>reading</p>;
+}
+
 export function TenantPage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: TenantView): boolean =>
     change.tenants.includes(name) || change.namespaces.some((one) => data.namespaceNames.includes(one))
@@ -213,7 +220,7 @@ export function TenantPage({ name }: { name: string }): JSX.Element {
           <h2>Pools</h2>
           <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
           <h2>Pods</h2>
-          <Pods caption={`Pods of tenant ${name}`} pods={data.podRows} empty="It has no pod." />
+          <TenantPods name={name} namespaces={data.namespaceNames} />
           <h2>Conditions</h2>
           <Conditions conditions={data.conditions} />
           <History tenant={name} />

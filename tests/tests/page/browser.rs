@@ -1,16 +1,13 @@
 //! The page in headless Chromium: first view, launch and drain, keyboard, axe-core, no error on the console.
 
-use std::{
-    env, fs,
-    path::PathBuf,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 use croft_testkit::{Browser, Options, Part};
 use croft_tests::{
     page_reader::{AUDIENCE, OPERATOR},
     stack::claims,
 };
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt as _, api::DeleteParams};
 use serde_json::{Value, json};
 
@@ -92,7 +89,7 @@ impl<'a> Window<'a> {
 }
 
 fn now() -> i64 {
-    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+    Timestamp::now().as_millisecond()
 }
 
 /// The time at which the pool's next NodeClaim is there.

@@ -1,6 +1,7 @@
 //! Requests of every route of data, from the router's own list.
 
 use croft_page::http::router::ENDPOINTS;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use crate::world::{SHARED, World};
@@ -83,6 +84,7 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
             }
             ("get", "/api/v1/at") => call(format!("{route}?at={}", i64::MAX / 2), none()),
             ("get", "/api/v1/tenants/{name}") => call(format!("/api/v1/tenants/{tenant}"), none()),
+            ("get", "/api/v1/tenants/{name}/pods") => call(format!("/api/v1/tenants/{tenant}/pods"), none()),
             ("get", "/api/v1/tenants/{name}/advice") => {
                 call(format!("/api/v1/tenants/{tenant}/advice"), none())
             }
@@ -120,6 +122,5 @@ pub(crate) fn shared((node, claim): &(String, String)) -> Vec<Call> {
 }
 
 pub(crate) fn hours_ago(hours: i64) -> i64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    i64::try_from(now.as_millis()).unwrap() - hours * 3_600_000
+    Timestamp::now().as_millisecond() - hours * 3_600_000
 }

@@ -95,6 +95,16 @@ impl World {
                     && pending.iter().all(|pod| pod["reason"] == json!("InsufficientResources"))
             })
             .await;
+        // The log is written in order: launches, and with them costs, come before.
+        for name in TENANTS {
+            let path = format!("/api/v1/history?tenant={name}");
+            world
+                .shown("the binding of both pods", &path, |history| {
+                    let entries = history["entries"].as_array().unwrap();
+                    entries.iter().filter(|entry| entry["k"] == json!("bound")).count() == 2
+                })
+                .await;
+        }
         world
     }
 

@@ -27,15 +27,18 @@ pub(crate) fn node_name(at: usize) -> String {
 
 fn node(at: usize) -> Value {
     let pool = format!("pool-{:02}", tenant_of(at));
-    let (kind, cpu, memory) =
-        [("m5.xlarge", "4", "15Gi"), ("m5.2xlarge", "8", "31Gi"), ("c5.4xlarge", "16", "29Gi")][at % 3];
+    let (kind, cpu, memory, zone) = match at % 3 {
+        0 => ("m5.xlarge", "4", "15Gi", "us-east-1a"),
+        1 => ("m5.2xlarge", "8", "31Gi", "us-east-1b"),
+        _ => ("c5.4xlarge", "16", "29Gi", "us-east-1c"),
+    };
     let resources = json!({"cpu": cpu, "memory": memory, "pods": "58"});
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": node_name(at), "labels": {
             POOL_NAME_LABEL: pool, "kubernetes.io/hostname": node_name(at), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
             "node.kubernetes.io/instance-type": kind, "karpenter.sh/capacity-type": "on-demand",
-            "topology.kubernetes.io/zone": format!("us-east-1{}", ["a", "b", "c"][at % 3]),
+            "topology.kubernetes.io/zone": zone,
         }},
         "status": {"capacity": resources, "allocatable": resources, "conditions": [{"type": "Ready", "status": "True"}]},
     })

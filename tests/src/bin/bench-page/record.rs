@@ -4,8 +4,6 @@
 //!   day, times 396 by 7. Three of the workloads have other requests each hour, the others the same all the time.
 //! - The log of a day of the measured cluster: each node's state every hour, and 500 nodes that are launched and removed.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use croft_record::{
     SEGMENT_KEY,
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
@@ -19,7 +17,7 @@ use croft_record::{
     writer::{Bounds, SegmentWrite, Writer},
 };
 use croft_simkit::Random;
-use k8s_openapi::{ByteString, api::core::v1::ConfigMap};
+use k8s_openapi::{ByteString, api::core::v1::ConfigMap, jiff::Timestamp};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -30,17 +28,14 @@ use crate::fill::{NODES, TENANTS, node_name};
 
 const LEDGER_TENANTS: usize = 200;
 const WORKLOADS: usize = 6;
-const MEASURED_DAYS: i64 = 7;
-const KEPT_DAYS: i64 = 396;
+const MEASURED_DAYS: usize = 7;
+const KEPT_DAYS: usize = 396;
+/// Milliseconds of an hour.
+const HOUR: usize = 3_600_000;
 const LAUNCHES_A_DAY: usize = 500;
 /// Entries of one write.
 const BATCH: usize = 40;
 const MEGABYTE: f64 = 1e6;
-
-fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or_default()
-}
 
 /// True for workloads whose requests stay.
 const fn is_steady(workload: usize) -> bool {
@@ -84,8 +79,7 @@ pub(crate) fn ledger_megabytes() -> f64 {
     let mut random = Random::new(1);
     let (mut book, mut ledger) = (LogBook::default(), Ledger::default());
     let mut bytes = 0;
-    for hour in 0..MEASURED_DAYS * 24 {
-        let at = hour * HOUR_MILLIS;
+    for (hour, at) in (0..MEASURED_DAYS * 24).zip((0..).step_by(HOUR)) {
         for tenant in 0..LEDGER_TENANTS {
             book.observe(&state(at, tenant, tenant, WORKLOADS, &mut random));
         }
@@ -95,7 +89,7 @@ pub(crate) fn ledger_megabytes() -> f64 {
             bytes += writes.iter().map(|write| write.bytes.len()).max().unwrap_or_default();
         }
     }
-    megabytes(bytes) * KEPT_DAYS as f64 / MEASURED_DAYS as f64
+    megabytes(bytes * KEPT_DAYS / MEASURED_DAYS)
 }
 
 /// The life of a node that is launched and removed.
@@ -130,8 +124,7 @@ pub(crate) fn log_megabytes_a_day() -> f64 {
         entries
             .extend((0..NODES).map(|node| state(hour * HOUR_MILLIS, node, node % TENANTS, 3, &mut random)));
     }
-    for launch in 0..LAUNCHES_A_DAY {
-        let at = i64::try_from(launch).unwrap_or_default() * 24 * HOUR_MILLIS / LAUNCHES_A_DAY as i64;
+    for (launch, at) in (0..LAUNCHES_A_DAY).zip((0..).step_by(24 * HOUR / LAUNCHES_A_DAY)) {
         entries.extend(life(at, NODES + launch, launch % TENANTS, &mut random));
     }
     entries.sort_by_key(|entry| entry.at);
@@ -156,7 +149,7 @@ fn segments(mut entries: Vec<Entry>) -> Vec<SegmentWrite> {
 /// Writes the log of the last hour: each node's state, and some launches.
 pub(crate) async fn write_log(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let mut random = Random::new(3);
-    let begin = now() - HOUR_MILLIS;
+    let begin = Timestamp::now().as_millisecond() - HOUR_MILLIS;
     let mut entries: Vec<Entry> =
         (0..NODES).map(|node| state(begin, node, node % TENANTS, 3, &mut random)).collect();
     for launch in 0..LAUNCHES_A_DAY / 24 {

@@ -1,10 +1,10 @@
 //! Measurements in the browser.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use croft_testkit::{Browser, CroftOptions};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -28,8 +28,7 @@ const SCROLLED: [(&str, &str); 5] = [
 ];
 
 fn now() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(now.as_millis()).unwrap_or_default()
+    Timestamp::now().as_millisecond()
 }
 
 async fn signed_in(browser: &mut Browser, origin: &str, token: &str, name: &str) -> anyhow::Result<f64> {
@@ -113,12 +112,13 @@ pub(crate) async fn longest_task(
     let mut longest = 0.0;
     for (view, selector) in SCROLLED {
         browser.ask(&json!({"do": "goto", "session": "scroll", "url": format!("{origin}/#/{view}")})).await?;
-        browser
-            .ask(&json!({"do": "appears", "session": "scroll", "selector": "main[aria-busy=false] table"}))
-            .await?;
+        for there in ["main[aria-busy=false] table", selector] {
+            browser.ask(&json!({"do": "appears", "session": "scroll", "selector": there})).await?;
+        }
         let answer = browser.ask(&json!({"do": "scroll", "session": "scroll", "selector": selector})).await?;
         let task = answer.get("longest").and_then(Value::as_f64).context("no tasks")?;
-        println!("scrolling {selector} of #/{view}: {} frames, longest task {task:.0} ms", answer["frames"]);
+        let frames = answer.get("frames").and_then(Value::as_i64).unwrap_or_default();
+        println!("scrolling {selector} of #/{view}: {frames} frames, longest task {task:.0} ms");
         longest = f64::max(longest, task);
     }
     changing.abort();
