@@ -4,6 +4,7 @@ use std::{env, path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -20,6 +21,8 @@ const PACKAGES: [&[u8]; 2] =
     [include_bytes!("../../../browser/package.json"), include_bytes!("../../../browser/package-lock.json")];
 /// Longer than any command waits by itself.
 const ANSWER_WITHIN: Duration = Duration::from_secs(180);
+/// Time for a browser to close.
+const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// A browser. Dropping it ends it.
 #[derive(Debug)]
@@ -27,7 +30,9 @@ pub struct Browser {
     commands: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
     /// Chromium ends with the pipes of this process.
-    _node: Child,
+    node: Child,
+    /// Chromium's profile and other temporary files; removed when dropped.
+    _folder: TempDir,
 }
 
 impl Browser {
@@ -39,7 +44,9 @@ impl Browser {
         let packages = set("CROFT_CACHE").map_or_else(cache, Ok)?.join("browser").join(key(&PACKAGES));
         ensure!(packages.is_dir(), "{} is not there; run `make browser`", packages.display());
         let manifests = CroftOptions::find()?.manifests;
+        let folder = TempDir::with_prefix("croft-browser-").context("failed to make a folder")?;
         let mut node = Command::new("node")
+            .env("TMPDIR", folder.path())
             .arg(manifests.join("../browser/drive.mjs"))
             .arg(chromium()?)
             .arg(&packages)
@@ -51,7 +58,18 @@ impl Browser {
         let (Some(commands), Some(answers)) = (node.stdin.take(), node.stdout.take()) else {
             bail!("failed to talk to the browser's driver");
         };
-        Ok(Self { commands, answers: BufReader::new(answers).lines(), _node: node })
+        Ok(Self { commands, answers: BufReader::new(answers).lines(), node, _folder: folder })
+    }
+
+    /// Closes the browser, and waits until it has ended.
+    ///
+    /// # Errors
+    /// If it doesn't end.
+    pub async fn end(self) -> anyhow::Result<()> {
+        let Self { commands, answers: _, mut node, _folder } = self;
+        drop(commands);
+        timeout(END_WITHIN, node.wait()).await.context("the browser didn't end")??;
+        Ok(())
     }
 
     /// The answer to a command of browser/drive.mjs.

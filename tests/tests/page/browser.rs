@@ -244,5 +244,6 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     window.has_no_errors().await;
     window.goto(&format!("tenants/{bravo}"), bravo).await;
     window.appears(".error", "that you may see").await;
+    browser.end().await.unwrap();
     world.stack.check().unwrap();
 }

@@ -55,6 +55,7 @@ async fn bench() -> anyhow::Result<()> {
     let first_view = view::first_view(&mut browser, &origin, &token).await?;
     let event = view::event(&mut browser, &origin, &token, &client).await?;
     let longest = view::longest_task(&mut browser, &origin, &token, &client).await?;
+    browser.end().await?;
     let kb = view::kilobytes().await?;
     println!(
         "bench-page: first_view_ms={first_view:.0} event_ms={event} longest_task_ms={longest:.0} kb={kb:.1} ledger_mb={ledger:.1} \
