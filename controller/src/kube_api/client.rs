@@ -96,7 +96,13 @@ impl KubeApi for KubeClient {
                 Target::RecordSlot(..) => self.send::<ConfigMap>(request).await.map(record_slot),
             }
         } else {
-            self.send::<Value>(request).await.map(|_| Response::Done)
+            let answer = self.send::<Value>(request).await;
+            // A decision about the pool's budgets may follow before a watch shows that the claim is being deleted.
+            let is_claim = matches!(target, Target::Claim(_));
+            answer.map(|answer| match is_claim.then(|| terminating(answer)).flatten() {
+                Some(claim) => self.own_object(claim, Response::Claim),
+                None => Response::Done,
+            })
         };
         response.map_err(|e| classify(e, verb_name, target))
     }
@@ -118,6 +124,12 @@ impl KubeApi for KubeClient {
         let target = || Target::Pod("*".to_owned(), format!("* on node {node}"));
         list.map(trimmed).map_err(|e| classify(e, "list", target()))
     }
+}
+
+/// The claim in the answer to its deletion, if finalizers keep it. Without any, the answer is a Status.
+fn terminating(answer: Value) -> Option<Stored<NodeClaim>> {
+    let is_kept = !answer["metadata"]["deletionTimestamp"].is_null();
+    is_kept.then(|| serde_json::from_value(answer).ok()).flatten()
 }
 
 /// The segment in a slot of the decision log.
@@ -262,5 +274,20 @@ mod tests {
         assert_eq!(request.method(), http::Method::DELETE);
         let body: Value = serde_json::from_slice(request.body()).unwrap();
         assert_eq!(body["preconditions"]["uid"], "u-2");
+    }
+
+    #[test]
+    fn the_answer_to_a_deletion_shows_a_claim_that_finalizers_keep() {
+        let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+        assert!(terminating(status).is_none());
+        let kept = json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
+            "metadata": {"name": "c", "uid": "u", "finalizers": ["croft.dev/termination"],
+                "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"pool": "p", "nodeClassRef": {"name": "class"}, "instanceTypes": [], "zones": [],
+                "capacityType": "on-demand"},
+        });
+        let claim = terminating(kept).and_then(Stored::legible).unwrap();
+        assert!(claim.metadata.deletion_timestamp.is_some());
     }
 }

@@ -254,7 +254,9 @@ impl Store {
                     self.broken.push(format!("{id:?} was deleted against its disruption budget"));
                 }
                 self.delete(&id, grace_seconds, now);
-                return Ok(Response::Done);
+                // As croft-controller's client reads it.
+                let is_claim = id.0 == "NodeClaim";
+                return Ok(if is_claim { self.response(&id) } else { Response::Done });
             }
             Verb::Evict { .. } => {
                 if !self.budget_allows(&id) {
