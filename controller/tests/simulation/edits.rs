@@ -109,10 +109,14 @@ impl Run {
         let environment = Arc::clone(&self.environment);
         self.begin(async move {
             let old_pool = if with_pool { delete(&environment, &pool) } else { None };
-            let old_tenant = delete(&environment, &tenant);
+            let mut old_tenant = delete(&environment, &tenant);
             sleep(pause).await;
             if let Some(old) = old_pool {
-                until_gone(&environment, &pool).await;
+                while is_going(&environment, &pool) {
+                    sleep(Duration::from_secs(1)).await;
+                    // Another user or a restore has brought it back: the pool's condition says that it is in the way.
+                    old_tenant = delete(&environment, &tenant).or(old_tenant);
+                }
                 create(&environment, &pool, old);
             }
             if let Some(old) = old_tenant {
@@ -130,7 +134,9 @@ impl Run {
             let old = delete(&environment, &class);
             sleep(pause).await;
             if let Some(old) = old {
-                until_gone(&environment, &class).await;
+                while is_going(&environment, &class) {
+                    sleep(Duration::from_secs(1)).await;
+                }
                 create(&environment, &class, old);
             }
         });
@@ -234,15 +240,10 @@ pub fn declared(object: &Value) -> Value {
     file
 }
 
-/// Waits until an object is gone, or is there as if it had never been deleted: a backup was restored.
-async fn until_gone(environment: &Environment, id: &Id) {
-    let is_going = || {
-        let store = environment.store.lock().unwrap();
-        store.get(id).is_some_and(|object| !object["metadata"]["deletionTimestamp"].is_null())
-    };
-    while is_going() {
-        sleep(Duration::from_secs(1)).await;
-    }
+/// True while an object is being deleted. After a restore it may be there as if it had never been deleted.
+fn is_going(environment: &Environment, id: &Id) -> bool {
+    let store = environment.store.lock().unwrap();
+    store.get(id).is_some_and(|object| !object["metadata"]["deletionTimestamp"].is_null())
 }
 
 fn create(environment: &Environment, id: &Id, object: Value) {
