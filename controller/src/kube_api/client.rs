@@ -128,7 +128,7 @@ impl KubeApi for KubeClient {
 
 /// The claim in the answer to its deletion, if finalizers keep it. Without any, the answer is a Status.
 fn terminating(answer: Value) -> Option<Stored<NodeClaim>> {
-    let is_kept = !answer["metadata"]["deletionTimestamp"].is_null();
+    let is_kept = answer.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
     is_kept.then(|| serde_json::from_value(answer).ok()).flatten()
 }
 
