@@ -9,7 +9,7 @@ page-web-check: page-web ## fail if page/dist isn't what page/web builds
 		{ git status --short -- page/dist; echo 'page/dist differs from what page/web builds: commit the result of make page-web'; exit 1; }
 
 .PHONY: page-screenshots
-page-screenshots: lab browser ## write the pictures of docs/page anew: the page as a test shows it in Chromium
+page-screenshots: lab browser ## write the pictures of docs/page: the page as a test shows it in Chromium
 	cargo build --quiet --workspace --bins
 	CROFT_PAGE_SCREENSHOTS=$(CURDIR)/docs/page cargo test --quiet --package croft-tests --test page operators_and_tenants
 

@@ -157,22 +157,16 @@ impl Collector for Exposition {
             (definitions::MODEL_BUILD, build),
             (definitions::CERTIFICATE_EXPIRY, expiry),
         ] {
-            ConstGauge::new(value).encode(metric.describe(&mut encoder)?)?;
+            metric.gauge(&mut encoder, value)?;
         }
         for (metric, value) in
             [(definitions::MODEL_BUILDS, &metrics.builds), (definitions::WATCH_ERRORS, &metrics.watch_errors)]
         {
-            ConstCounter::new(value.load(Ordering::Relaxed)).encode(metric.describe(&mut encoder)?)?;
+            metric.counter(&mut encoder, value.load(Ordering::Relaxed))?;
         }
-        {
-            let mut refused = definitions::REFUSED.describe(&mut encoder)?;
-            for (resource, share) in
-                [("connections", connections), ("handshakes", handshakes), ("requests", &metrics.inflight)]
-            {
-                let labels = [("resource", resource)];
-                ConstCounter::new(share.refused()).encode(refused.encode_family(&labels)?)?;
-            }
-        }
+        let refusing =
+            [("connections", connections), ("handshakes", handshakes), ("requests", &metrics.inflight)];
+        definitions::REFUSED.refusals(&mut encoder, &refusing)?;
         let mut objects = definitions::MODEL_OBJECTS.describe(&mut encoder)?;
         for (kind, value) in KINDS.iter().zip(&metrics.objects) {
             let value = float(value.load(Ordering::Relaxed));

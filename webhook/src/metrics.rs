@@ -166,23 +166,20 @@ impl Collector for Exposition {
             (definitions::INVALID_OBJECTS, invalid),
             (definitions::INDEX_BUILD, build),
         ] {
-            ConstGauge::new(value).encode(metric.describe(&mut encoder)?)?;
+            metric.gauge(&mut encoder, value)?;
         }
         for (metric, value) in
             [(definitions::INDEX_BUILDS, &metrics.builds), (definitions::WATCH_ERRORS, &metrics.watch_errors)]
         {
-            ConstCounter::new(value.load(Ordering::Relaxed)).encode(metric.describe(&mut encoder)?)?;
+            metric.counter(&mut encoder, value.load(Ordering::Relaxed))?;
         }
-        let mut refused = definitions::REFUSED.describe(&mut encoder)?;
-        for (resource, share) in [
+        let refusing = [
             ("connections", connections),
             ("handshakes", handshakes),
             ("reviews", reviews),
             ("review_bytes", bytes),
-        ] {
-            let labels = [("resource", resource)];
-            ConstCounter::new(share.refused()).encode(refused.encode_family(&labels)?)?;
-        }
+        ];
+        definitions::REFUSED.refusals(&mut encoder, &refusing)?;
         let mut objects = definitions::INDEX_OBJECTS.describe(&mut encoder)?;
         for (kind, value) in INDEX_KINDS.iter().zip(&metrics.index_objects) {
             ConstGauge::new(float(value.load(Ordering::Relaxed)))

@@ -77,7 +77,7 @@ fn each_seed(seeds: std::ops::Range<u64>, play: impl AsyncFn(&mut Run, u64)) {
             let mut run = Run::new(seed);
             for workload in &mut run.model.lock().unwrap().workloads {
                 workload.max_unavailable = None;
-                // A restarted controller consolidates anew what it had given up before: these clusters have nothing of it.
+                // A restarted controller consolidates again what it had given up: these clusters have nothing of it.
                 (workload.spread, workload.end_ms) = (Spread::Anywhere, None);
                 workload.replicas = workload.replicas.max(4);
             }

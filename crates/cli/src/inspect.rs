@@ -11,15 +11,12 @@ use serde::Serialize;
 
 use crate::{
     admission::Admission,
-    advice::{Advice, ConstraintPrice, Focus, Request, advise},
+    advice::{Advice, ConstraintPrice, Focus, LEAST_SAVING_MICROS, Request, advise},
     commands::{explain, plan},
     inventory,
     simulation::{DENIED, Simulation, simulate, time_of},
 };
 pub use crate::{commands::plan::Planned, inventory::NodeInfo};
-
-/// The least savings that advice shows, in millionths of a dollar per hour: a cent, as `croft advise` has it.
-const LEAST_SAVING_MICROS: i64 = 10_000;
 
 /// The tenants of an input.
 pub struct Tenancy(Admission);
@@ -176,7 +173,7 @@ pub fn advice(input: &Input, tenant: &str, most: usize) -> Result<TenantAdvice, 
         now: time_of(input),
     };
     let Advice { prices, cost: _, together, constraints, not_tried } =
-        advise(input, &croft_cloud::builtin_catalog(), &request, &mut |_| {})?;
+        advise(input, &croft_cloud::builtin_catalog(), &request, &mut || {})?;
     let row = |price: ConstraintPrice| {
         let ConstraintPrice { saving, tenants: _, namespace, kind, object, constraint, change } = price;
         AdviceRow { saving: micros(saving), namespace, kind, object, constraint, change }

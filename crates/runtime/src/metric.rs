@@ -3,9 +3,12 @@
 
 pub use prometheus_client::metrics::MetricType;
 use prometheus_client::{
-    encoding::{DescriptorEncoder, MetricEncoder},
+    encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::{self, Registry},
 };
+
+use crate::share::Share;
 
 /// The unit of a metric, the suffix of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +111,39 @@ impl Metric {
         encoder: &'e mut DescriptorEncoder<'_>,
     ) -> Result<MetricEncoder<'e>, std::fmt::Error> {
         encoder.encode_descriptor(self.name, self.help, self.unit.map(Unit::of_library), self.kind)
+    }
+
+    /// Writes a gauge without labels.
+    ///
+    /// # Errors
+    /// If the encoder can't be written to.
+    pub fn gauge(&self, encoder: &mut DescriptorEncoder<'_>, value: f64) -> Result<(), std::fmt::Error> {
+        ConstGauge::new(value).encode(self.describe(encoder)?)
+    }
+
+    /// Writes a counter without labels.
+    ///
+    /// # Errors
+    /// If the encoder can't be written to.
+    pub fn counter(&self, encoder: &mut DescriptorEncoder<'_>, count: u64) -> Result<(), std::fmt::Error> {
+        ConstCounter::new(count).encode(self.describe(encoder)?)
+    }
+
+    /// Writes the refusals of each share, with its name as the label `resource`.
+    ///
+    /// # Errors
+    /// If the encoder can't be written to.
+    pub fn refusals(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        shares: &[(&str, &Share)],
+    ) -> Result<(), std::fmt::Error> {
+        let mut refused = self.describe(encoder)?;
+        for (resource, share) in shares {
+            let labels = [("resource", *resource)];
+            ConstCounter::new(share.refused()).encode(refused.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -52,6 +52,12 @@ pub(crate) fn set(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
+/// A program that is installed: the first of that name in the folders of `PATH`.
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
 /// The cache of everything that make targets build or install, unless a variable of its own says where that is.
 pub(crate) fn cache() -> Result<PathBuf, Error> {
     let parent = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));

@@ -1,6 +1,6 @@
 //! Headless Chromium, driven by browser/drive.mjs: a command as a line of JSON, its answer as another.
 
-use std::{env, path::PathBuf, process::Stdio, time::Duration};
+use std::{path::PathBuf, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use crate::{
-    assets::{cache, key, set},
+    assets::{cache, installed, key, set},
     croft::CroftOptions,
 };
 
@@ -92,10 +92,7 @@ impl Browser {
 }
 
 fn chromium() -> anyhow::Result<PathBuf> {
-    if let Some(program) = set("CROFT_CHROMIUM") {
-        return Ok(program);
-    }
-    let folders = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&folders).map(|folder| folder.join("chromium")).find(|path| path.is_file());
-    found.context("chromium is not there; run `make browser`")
+    set("CROFT_CHROMIUM")
+        .or_else(|| installed("chromium"))
+        .context("chromium is not there; run `make browser`")
 }

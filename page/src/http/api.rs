@@ -110,7 +110,7 @@ pub async fn advice(
     Path(name): Path<String>,
 ) -> Answer<TenantAdvice> {
     let Reader { scope, model, .. } = reader;
-    if !scope.sees_tenant(&model, &name) || !model.tenants.contains_key(&name) {
+    if tenant::seen(&model, &scope, &name).is_none() {
         return Err(ApiError::Missing(format!("Tenant {name}")));
     }
     let state = page.state.clone();

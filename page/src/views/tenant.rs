@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     access::Scope,
-    model::facts::{ConditionView, Model, PodFacts},
+    model::facts::{ConditionView, Model, PodFacts, TenantFacts},
 };
 
 /// A tenant with everything about it.
@@ -40,7 +40,7 @@ pub struct TenantView {
 /// A tenant; none if there is no such tenant that `scope` sees.
 #[must_use]
 pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<TenantView> {
-    let tenant = model.tenants.get(name)?;
+    let tenant = seen(model, scope, name)?;
     let row = tenant_rows(model, scope).into_iter().find(|row| row.name == name)?;
     let pools = tenant.pools.iter().filter_map(|pool| Some((pool, model.pools.get(pool)?)));
     let is_whole = scope.sees_whole_tenant(model, name);
@@ -56,12 +56,16 @@ pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<Tena
     })
 }
 
+/// A tenant that `scope` sees.
+#[must_use]
+pub fn seen<'m>(model: &'m Model, scope: &Scope, name: &str) -> Option<&'m TenantFacts> {
+    model.tenants.get(name).filter(|_| scope.sees_tenant(model, name))
+}
+
 /// The reader's pods of a tenant; none if there is no such tenant that `scope` sees.
 #[must_use]
 pub fn pods(model: &Model, scope: &Scope, name: &str) -> Option<Vec<PodFacts>> {
-    if !model.tenants.contains_key(name) || !scope.sees_tenant(model, name) {
-        return None;
-    }
+    seen(model, scope, name)?;
     let pods = model.pods.values().filter(|pod| pod.tenant.as_deref() == Some(name));
     Some(pods.filter(|pod| scope.sees_namespace(&pod.namespace)).cloned().collect())
 }

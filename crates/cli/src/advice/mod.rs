@@ -29,4 +29,4 @@ mod tests;
 mod words;
 
 pub(crate) use find::Focus;
-pub(crate) use prices::{Advice, ConstraintPrice, Request, advise, has_constraints};
+pub(crate) use prices::{Advice, ConstraintPrice, LEAST_SAVING_MICROS, Request, advise, has_constraints};

@@ -16,6 +16,9 @@ use super::{
     take_out::take_out,
 };
 
+/// Below this no price is shown unless the user asks for it, in millionths of a dollar per hour: a cent.
+pub(crate) const LEAST_SAVING_MICROS: i64 = 10_000;
+
 /// The question: which constraints, and how far to search.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -75,7 +78,7 @@ struct Binding {
     together: Price,
 }
 
-/// Prices the constraints of `input`; `on_search` gets the number of counterfactuals so far, before each.
+/// Prices the constraints of `input`. Calls `on_search` before each counterfactual.
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
@@ -83,7 +86,7 @@ pub(crate) fn advise(
     input: &Input,
     types: &Arc<[InstanceType]>,
     request: &Request,
-    on_search: &mut dyn FnMut(usize),
+    on_search: &mut dyn FnMut(),
 ) -> Result<Advice, InputError> {
     let search = Search { types: Arc::clone(types), options: Options::default(), now: request.now };
     let start = search.settle(input.clone(), &BTreeSet::new())?;
@@ -102,7 +105,6 @@ pub(crate) fn advise(
         start,
         end: None,
         left: request.most,
-        done: 0,
         on_search,
     };
     let mut binding = Vec::new();
@@ -192,9 +194,7 @@ struct Pricing<'a> {
     end: Option<(Option<String>, Settled)>,
     /// Counterfactuals that may still be searched.
     left: usize,
-    /// Counterfactuals that were searched.
-    done: usize,
-    on_search: &'a mut dyn FnMut(usize),
+    on_search: &'a mut dyn FnMut(),
 }
 
 impl Pricing<'_> {
@@ -229,8 +229,8 @@ impl Pricing<'_> {
         if self.left == 0 {
             return Ok(None);
         }
-        (self.on_search)(self.done);
-        (self.left, self.done) = (self.left - 1, self.done + 1);
+        (self.on_search)();
+        self.left -= 1;
         let pools = self.parts.pools(part);
         let end = match self.end.take() {
             Some((of, end)) if of.as_deref() == part => end,

@@ -39,8 +39,8 @@ pub fn plan_pod<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Out
     let outcome = plan(tenants, namespace, Some(&pod.metadata), &pod.spec, &Path::new("/spec"));
     let tenancy = tenants.tenancy(namespace);
     // Admission asks more than once, and the namespace may get its tenant in between.
-    match (tenancy.tenant(), chosen(tenants, &outcome)) {
-        (Some(tenant), Some(pool)) if excludes(&pod.spec, pool) => Outcome {
+    match (tenancy.tenant(), excluded_pool(tenants, &outcome, &pod.spec)) {
+        (Some(tenant), Some(pool)) => Outcome {
             pool: outcome.pool,
             source: outcome.source,
             ..Outcome::deny(Denial::excludes_pool(&tenant.name, &pool.name)).in_namespace(tenancy)
@@ -49,14 +49,17 @@ pub fn plan_pod<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Out
     }
 }
 
-fn chosen<'t>(tenants: &'t Tenants, outcome: &Outcome<'t>) -> Option<&'t DeclaredPool> {
+/// The chosen pool, if the required node affinity keeps the pod off its nodes, as Croft writes it into non-tenant pods.
+fn excluded_pool<'t>(
+    tenants: &'t Tenants,
+    outcome: &Outcome<'t>,
+    spec: &PodSpec<'_>,
+) -> Option<&'t DeclaredPool> {
+    // Few pods have terms: the others need no look-up.
+    spec.terms()?;
     let declarations = tenants.declarations();
-    declarations.pool(declarations.pool_id(outcome.pool?)?)
-}
-
-/// True if the required node affinity keeps the pod off the pool's nodes, as Croft writes it into non-tenant pods.
-fn excludes(spec: &PodSpec<'_>, pool: &DeclaredPool) -> bool {
-    excludes_label(spec, POOL_NAME_LABEL, pool.pool_name_label())
+    let pool = declarations.pool(declarations.pool_id(outcome.pool?)?)?;
+    excludes_label(spec, POOL_NAME_LABEL, pool.pool_name_label()).then_some(pool)
 }
 
 /// Plans a pending pod as admission would plan the pod that its controller creates in its place.
@@ -72,9 +75,10 @@ pub fn plan_recreated<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) 
         }
     }
     let planned = plan(tenants, namespace, Some(&pod.metadata), &spec, &Path::new("/spec"));
-    if chosen(tenants, &planned).is_some_and(|pool| excludes(&spec, pool)) {
-        spec.affinity = None;
+    if excluded_pool(tenants, &planned, &spec).is_none() {
+        return planned;
     }
+    spec.affinity = None;
     plan(tenants, namespace, Some(&pod.metadata), &spec, &Path::new("/spec"))
 }
 

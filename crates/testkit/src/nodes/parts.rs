@@ -1,9 +1,9 @@
 //! The programs and images of a cluster of real nodes, and which are missing.
 
-use std::{env, path::PathBuf};
+use std::path::PathBuf;
 
 use crate::{
-    assets::{cache, key, set},
+    assets::{cache, installed, key, set},
     croft::CroftOptions,
     error::Error,
 };
@@ -57,9 +57,8 @@ impl Parts {
         if !rustix::process::geteuid().is_root() {
             missing.push("not root: run it by `sudo -E`".to_owned());
         }
-        let path = env::var_os("PATH").unwrap_or_default();
         for (program, package) in NEEDED {
-            if !env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+            if installed(program).is_none() {
                 missing.push(format!("{program} isn't installed (package {package})"));
             }
         }

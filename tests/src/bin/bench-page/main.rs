@@ -11,30 +11,12 @@ mod fill;
 mod record;
 mod view;
 
-use std::process::ExitCode;
-
 use croft_testkit::{Browser, Component, ControlPlane, Croft, CroftOptions, Options, Part};
 use croft_tests::page_reader::{AUDIENCE, OPERATOR};
 
-fn main() -> ExitCode {
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
     croft_runtime::process::install_crypto();
-    let runtime = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("failed to start the runtime: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match runtime.block_on(bench()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn bench() -> anyhow::Result<()> {
     let (ledger, log) = (record::ledger_megabytes(), record::log_megabytes_a_day());
     let options = Options::default()
         .without(Component::ControllerManager)

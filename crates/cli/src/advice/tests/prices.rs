@@ -246,7 +246,7 @@ fn constraints_beyond_the_number_of_counterfactuals_are_counted_as_not_tried() {
     );
     let few = |most| {
         let request = crate::advice::Request { most, ..request(Focus::All) };
-        let advice = advise(&world.input(), &types(), &request, &mut |_| {}).unwrap();
+        let advice = advise(&world.input(), &types(), &request, &mut || {}).unwrap();
         (advice.prices.len(), advice.not_tried)
     };
     assert_eq!((few(0), few(1), few(2), few(3)), ((0, 2), (0, 2), (1, 1), (1, 0)));
@@ -278,7 +278,7 @@ fn tenant_and_namespace_narrow_the_constraints() {
     let count = |tenant: Option<&str>, namespace: Option<&str>| {
         let (tenant, namespace) = (tenant.map(str::to_owned), namespace.map(str::to_owned));
         let request = crate::advice::Request { tenant, namespace, ..request(Focus::All) };
-        advise(&world.input(), &types(), &request, &mut |_| {}).unwrap().prices.len()
+        advise(&world.input(), &types(), &request, &mut || {}).unwrap().prices.len()
     };
     assert_eq!((count(Some("shop"), Some("shop")), count(Some("bank"), None)), (1, 0));
     assert_eq!((count(None, Some("shop")), count(None, Some("bank"))), (1, 0));

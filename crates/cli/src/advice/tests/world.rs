@@ -149,7 +149,7 @@ spec: {{{rule}, selector: {{matchLabels: {{app: {app}}}}}}}"
     }
 
     pub(super) fn advice_on(&self, focus: Focus) -> Advice {
-        advise(&self.input(), &types(), &request(focus), &mut |_| {}).unwrap()
+        advise(&self.input(), &types(), &request(focus), &mut || {}).unwrap()
     }
 }
 

@@ -79,9 +79,11 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
     };
     let types = instance_types(catalog.as_deref())?;
     let activity = Activity::start("planning the cluster as it is");
-    let on_search =
-        |done| activity.say(format!("searching without a constraint, {done} of at most {most} times"));
-    let advice = advise(&input, &types, &request, &mut { on_search })?;
+    let mut searches = 0;
+    let advice = advise(&input, &types, &request, &mut || {
+        activity.say(format!("searching without a constraint, {searches} of at most {most} times"));
+        searches += 1;
+    })?;
     drop(activity);
     match output {
         AdviceFormat::Text => write::text(&advice, out)?,

@@ -7,7 +7,7 @@ use croft_scheduler::Price;
 
 use crate::{
     activity::Activity,
-    advice::{Focus, Request, advise, has_constraints},
+    advice::{Focus, LEAST_SAVING_MICROS, Request, advise, has_constraints},
     failure::Failure,
     monthly::per_month,
     output::Output,
@@ -17,8 +17,6 @@ use crate::{
 
 /// Counterfactuals that are searched: an answer about one object comes soon.
 const MOST: usize = 8;
-/// Prices below this many micro-dollars per hour aren't shown.
-const LEAST_MICROS: i64 = 10_000;
 
 /// Writes what the constraints in `focus` cost, the dearest first. Nothing is searched if there is none.
 pub(super) fn write_prices(input: &Input, focus: Focus, out: &mut Output) -> Result<(), Failure> {
@@ -27,7 +25,7 @@ pub(super) fn write_prices(input: &Input, focus: Focus, out: &mut Output) -> Res
         focus,
         tenant: None,
         namespace: None,
-        min_saving: Price::from_micros(LEAST_MICROS),
+        min_saving: Price::from_micros(LEAST_SAVING_MICROS),
         most: MOST,
         now: time_of(input),
     };
@@ -36,7 +34,7 @@ pub(super) fn write_prices(input: &Input, focus: Focus, out: &mut Output) -> Res
     }
     let advice = {
         let _activity = Activity::start("pricing the constraints");
-        advise(input, &types, &request, &mut |_| {})?
+        advise(input, &types, &request, &mut || {})?
     };
     for price in &advice.prices {
         writeln!(

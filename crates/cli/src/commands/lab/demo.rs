@@ -68,7 +68,7 @@ async fn show(out: &mut Output) -> anyhow::Result<()> {
     let mut progress = Progress::new(out);
     progress.heading("A real control plane, an EC2 simulator, and Croft with its page")?;
     let mut plane = start_plane(Options::default(), &mut progress).await?;
-    let mut croft = start_croft(&plane, CroftOptions::find()?, &mut progress).await?;
+    let (mut croft, _) = start_croft(&plane, CroftOptions::find()?, &mut progress).await?;
     let client = plane.admin().await?;
 
     progress.heading(

@@ -21,7 +21,7 @@ use super::{
     load::Load,
     progress::Progress,
     real_nodes,
-    start::{page, start_croft, start_plane},
+    start::{start_croft, start_plane},
     status::{POLL, UP, process_states, show_up, status},
 };
 use crate::output::Output;
@@ -142,12 +142,17 @@ async fn start_and_watch(
     let mut progress = Progress::new(out);
     let plane_folder = folder.fresh_plane()?;
     let mut plane = start_plane(Options::default().folder(plane_folder), &mut progress).await?;
-    let mut croft = match contents {
-        Contents::Croft => Some(start_croft(&plane, CroftOptions::find()?, &mut progress).await?),
-        Contents::Load(load) => {
-            Some(start_croft(&plane, load.options(CroftOptions::find()?), &mut progress).await?)
-        }
+    let options = match contents {
+        Contents::Croft => Some(CroftOptions::find()?),
+        Contents::Load(load) => Some(load.options(CroftOptions::find()?)),
         Contents::Bare | Contents::RealNodes => None,
+    };
+    let (mut croft, page) = match options {
+        Some(options) => {
+            let (croft, page) = start_croft(&plane, options, &mut progress).await?;
+            (Some(croft), Some(page))
+        }
+        None => (None, None),
     };
     let mut state = State {
         keeper: std::process::id(),
@@ -159,10 +164,7 @@ async fn start_and_watch(
             Some(croft) => Some(format!("http://{}", croft.address(Part::Cloud)?)),
             None => None,
         },
-        page: match croft.as_mut() {
-            Some(croft) => Some(page(&plane, croft).await?),
-            None => None,
-        },
+        page,
         processes: processes(&mut plane, croft.as_mut())?,
     };
     folder.write_state(&state)?;

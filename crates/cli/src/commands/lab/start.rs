@@ -19,12 +19,13 @@ pub(super) async fn start_plane(
     Ok(plane)
 }
 
-/// Installs Croft and starts its processes, the page among them.
+/// Installs Croft and starts its processes, the page among them. Returns the page's address too, which signs in as an operator
+/// while the lab runs.
 pub(super) async fn start_croft(
     plane: &ControlPlane,
     options: CroftOptions,
     progress: &mut Progress<'_>,
-) -> anyhow::Result<Croft> {
+) -> anyhow::Result<(Croft, String)> {
     let mut croft = Croft::install(plane, options.page()).await?;
     progress.line("installed custom resources, rights and webhook configurations from manifests/install")?;
     for part in croft.parts() {
@@ -33,20 +34,12 @@ pub(super) async fn start_croft(
             Part::Cloud => format!("ec2-sim is up: http://{}", croft.address(part)?),
             Part::Webhook => "croft-webhook is up, with a self-managed certificate".to_owned(),
             Part::Controller => "croft-controller is up".to_owned(),
-            Part::Page => {
-                format!(
-                    "croft-page is up, and open for operators at:\n         {}",
-                    page(plane, &mut croft).await?
-                )
-            }
+            Part::Page => "croft-page is up".to_owned(),
         };
         progress.line(&what)?;
     }
-    Ok(croft)
-}
-
-/// The page's address, which signs in as an operator while the lab runs.
-pub(super) async fn page(plane: &ControlPlane, croft: &mut Croft) -> anyhow::Result<String> {
     let token = plane.token_for(croft.namespace(), OPERATOR, Some(AUDIENCE)).await?;
-    Ok(format!("http://{}/#token={token}", croft.forward()?))
+    let page = format!("http://{}/#token={token}", croft.forward()?);
+    progress.line(&format!("the page is open for operators at:\n         {page}"))?;
+    Ok((croft, page))
 }
