@@ -4,6 +4,6 @@
 # built in a worktree and both run in turns, three times each.
 HISTORY ?= target/bench/history.jsonl
 .PHONY: bench
-bench: lab needs-rust ## every benchmark, a line of figures for each in HISTORY (target/bench/history.jsonl); BASE=commit fails if a median is 10 % worse; BENCHES="scheduler day", RUNS=3
+bench: lab browser needs-rust ## every benchmark, a line of figures for each in HISTORY (target/bench/history.jsonl); BASE=commit fails if a median is 10 % worse; BENCHES="scheduler day", RUNS=3
 	cargo build --quiet --package croft-xtask --bin croft-xtask
 	$(XTASK) bench $(if $(BASE),--base $(BASE)) $(if $(RUNS),--runs $(RUNS)) --history $(HISTORY) $(BENCHES)

@@ -15,5 +15,5 @@ page-screenshots: lab browser ## write the pictures of docs/page: the page as a 
 
 .PHONY: bench-page
 bench-page: lab browser ## the page with 50 tenants, 1,000 nodes and 10,000 pods in headless Chromium; sizes of ledger and log
-	cargo build --quiet --release --bin croft-page
-	cargo run --quiet --release --package croft-tests --bin bench-page
+	cargo build --quiet --release --bin croft-page --bin bench-page
+	$(or $(CARGO_TARGET_DIR),target)/release/bench-page

@@ -2,7 +2,7 @@
 
 .PHONY: bench-webhook
 bench-webhook: lab ## capacity, latency and memory of admission, next to a floor and the API server's own policies; PARTS="capacity latency size"
-	cargo bench --package croft-webhook --bench webhook -- $(PARTS)
+	cargo bench --bench webhook -- $(PARTS)
 
 FUZZ := $(abspath $(or $(CARGO_TARGET_DIR),target))/fuzz
 FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))

@@ -34,6 +34,8 @@ pub struct GarbageCollection {
     listed: Option<Duration>,
     /// The list, and the count of claim changes, at which no instance was without a claim.
     none_orphaned: Option<(Duration, u64)>,
+    /// The list with which the nodes without a claim were compared.
+    looked_at: Option<Duration>,
     /// Why collection is stopped, while it is.
     stopped: Option<String>,
 }
@@ -66,6 +68,10 @@ impl GarbageCollection {
         }
         collect_claims(ctx);
         collect_nodes(ctx, last);
+        // Every Ready node is looked at, so once for each list.
+        if self.looked_at.replace(last.asked.mono) != Some(last.asked.mono) {
+            instances::restore_tags_of_unclaimed(ctx, last);
+        }
     }
 
     /// Adopts or terminates instances without a claim. True if there is none.

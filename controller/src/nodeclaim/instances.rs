@@ -8,24 +8,25 @@
 //! ```
 //!
 //! A list is filtered by a tag that any tool can overwrite, and it shows only the account and region that the process
-//! calls. Neither says anything about an instance that the list lacks, so the instance is described by its id.
+//! calls. Neither says anything about an instance that the list lacks, so the instance is described by its id. One that
+//! lost its claim as well is found by its node, and adopted once lists show it again.
 
 use croft_api::{
     NodeClaim,
     condition::{INSTANCE_TAGGED, Statement, set},
 };
-use croft_cloud::tags;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use croft_cloud::{CloudInstance, instance_id, tags};
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
 
 use crate::{
     action::Action,
-    definitions::conditions as reasons,
+    definitions::{conditions as reasons, keys},
     nodeclaim::{
         conditions::{find_condition, is_instance_going},
         writes::status_action,
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, instance_of},
+    state::{InstanceList, NodeView, instance_of},
 };
 
 /// True if the instance no longer exists: terminated, or certainly unknown while `node` isn't Ready.
@@ -62,6 +63,48 @@ pub fn reconcile(ctx: &mut ReconcileContext<'_>) {
     }
 }
 
+/// Describes the instances of Croft's Ready nodes that no claim names and `last` lacks, and restores the tag of those that
+/// work: nothing else names them, so they would be paid for as long as they run.
+///
+/// A Node is an object that anyone with the right to write nodes can make, and one of a restored backup names an instance
+/// of another cluster. So the node is Ready, its kubelet reports here, and the instance's own tags name the same claim.
+pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
+    let mut ids = Vec::new();
+    for (name, node) in ctx.snapshot.nodes() {
+        let Some(id) = node.provider_id.as_deref().map(instance_id) else { continue };
+        let Some(claim) = node.annotations.get(keys::CLAIM_ANNOTATION) else { continue };
+        let asked_late_enough = last.asked.mono >= node.seen_at.saturating_add(ctx.settings.orphan_grace);
+        if !node.ready || last.instances.contains_key(id) || !asked_late_enough {
+            continue;
+        }
+        if ctx.snapshot.claim_of_node(name).is_some_and(|claim| ctx.snapshot.node_of(claim).is_some()) {
+            continue;
+        }
+        if ctx.evidence.is_description_due(id, ctx.now.mono, ctx.settings.list_instances_every) {
+            ids.push(id.to_owned());
+        }
+        let Some(instance) = ctx.evidence.described(id) else { continue };
+        let is_its_instance = instance.node_name == *name && instance.claim.as_ref() == Some(claim);
+        if !instance.state.is_alive() || !is_its_instance {
+            continue;
+        }
+        let (reason, message) = tag_lost(instance);
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(name.clone()),
+            uid: Some(node.uid.to_string()),
+            ..ObjectReference::default()
+        };
+        ctx.event(regarding, true, reason, message);
+        let own = [(tags::CLAIM.to_owned(), claim.clone())];
+        ctx.request(Action::Tag { id: id.to_owned(), tags: own.into() });
+    }
+    if !ids.is_empty() {
+        ctx.request(Action::DescribeInstances(ids));
+    }
+}
+
 fn is_in_doubt(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim, id: &str) -> bool {
     if ctx.evidence.is_termination_unknown(id) || is_instance_going(claim) {
         return true;
@@ -86,6 +129,22 @@ fn restore_tag(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, id
     if is_listed(ctx, id) || !instance.state.is_alive() {
         return;
     }
+    let (reason, message) = tag_lost(instance);
+    ctx.event(object_reference(claim), true, reason, message.clone());
+    let statement = Statement { kind: INSTANCE_TAGGED, status: Some(false), reason, message };
+    write_condition(ctx, name, claim, statement);
+    let uid = claim.metadata.uid.clone().unwrap_or_default();
+    let own = [
+        (tags::CLAIM_UID.to_owned(), uid),
+        (tags::CLAIM.to_owned(), name.to_owned()),
+        (tags::POOL.to_owned(), claim.spec.pool.clone()),
+    ];
+    ctx.request(Action::Tag { id: id.to_owned(), tags: own.into() });
+}
+
+/// Why lists lack an instance that works, and what is done about it.
+fn tag_lost(instance: &CloudInstance) -> (&'static str, String) {
+    let id = &instance.id;
     let (reason, what) = match instance.tags.get(tags::CLUSTER) {
         None => (reasons::TAG_MISSING, format!("instance {id} has no tag {}", tags::CLUSTER)),
         Some(value) => {
@@ -98,16 +157,7 @@ fn restore_tag(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, id
          kube-system -o jsonpath={{.metadata.uid}})\"",
         tags::CLUSTER,
     );
-    ctx.event(object_reference(claim), true, reason, message.clone());
-    let statement = Statement { kind: INSTANCE_TAGGED, status: Some(false), reason, message };
-    write_condition(ctx, name, claim, statement);
-    let uid = claim.metadata.uid.clone().unwrap_or_default();
-    let own = [
-        (tags::CLAIM_UID.to_owned(), uid),
-        (tags::CLAIM.to_owned(), name.to_owned()),
-        (tags::POOL.to_owned(), claim.spec.pool.clone()),
-    ];
-    ctx.request(Action::Tag { id: id.to_owned(), tags: own.into() });
+    (reason, message)
 }
 
 fn record_restored_tag(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) {

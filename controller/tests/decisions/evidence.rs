@@ -319,6 +319,34 @@ fn an_instance_without_a_claim_is_adopted_if_it_has_a_node_and_looked_at_if_it_h
 }
 
 #[test]
+fn an_instance_that_lost_claim_and_tag_is_found_by_its_ready_node_and_gets_its_tag_again() {
+    let own = || CloudInstance {
+        claim: Some("pool-a-1".to_owned()),
+        ..instance(InstanceState::Running, "another")
+    };
+    let of_another_claim = CloudInstance { claim: Some("pool-a-2".to_owned()), ..own() };
+    let of_another_node = CloudInstance { node_name: "node-2".to_owned(), ..own() };
+    for (ready, found, expected) in [
+        (true, own(), true),
+        (false, own(), false),
+        (true, of_another_claim, false),
+        (true, of_another_node, false),
+        (true, instance(InstanceState::ShuttingDown, "cluster"), false),
+    ] {
+        let mut bench = Bench::new();
+        bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), ready));
+        list(&mut bench, 200, Vec::new());
+        described(&mut bench, 201, std::slice::from_ref(&found));
+        list(&mut bench, 260, Vec::new());
+        let actions = decide(&mut bench, 260);
+        let tagged = actions.iter().any(|a| matches!(a, Action::Tag { id, .. } if id == "i-1"));
+        assert_eq!(tagged, expected, "ready {ready}, {found:?}: {actions:?}");
+        let told = bench.told.iter().any(|(reason, _)| reason == "TagOverwritten");
+        assert_eq!(told, expected, "{:?}", bench.told);
+    }
+}
+
+#[test]
 fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
     let mut bench = Bench::new();
     let Change::Node(mut alone) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)

@@ -1,4 +1,4 @@
-//! Dollars per month from dollars per hour.
+//! Amounts of dollars, and dollars per month from dollars per hour.
 
 use croft_scheduler::Price;
 
@@ -13,6 +13,24 @@ pub(crate) fn monthly(price: Price) -> Price {
 /// The same as text, such as `$70.08`.
 pub(crate) fn per_month(price: Price) -> String {
     dollars(monthly(price))
+}
+
+/// Micro-dollars of a cent.
+const CENT: i64 = 10_000;
+
+/// An amount cut to whole cents, as it is shown, so that differences are those of the shown amounts.
+pub(crate) const fn cents(amount: Price) -> Price {
+    Price::from_micros(amount.micros() - amount.micros() % CENT)
+}
+
+/// A difference in micro-dollars as text, such as `-$70.08`.
+pub(crate) fn signed_dollars(micros: i64) -> String {
+    let amount = dollars(Price::from_micros(micros.saturating_abs()));
+    match micros {
+        0 => amount,
+        micros if micros < 0 => format!("-{amount}"),
+        _ => format!("+{amount}"),
+    }
 }
 
 /// An amount in whole cents, such as `$70.08`.

@@ -40,9 +40,9 @@ impl Archive {
         Ok(Record::read(segments.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))))
     }
 
-    /// Segments of snapshots: those that begin with the last before `at`.
-    pub(super) async fn snapshots(&self, at: i64) -> anyhow::Result<Vec<Vec<u8>>> {
-        let segments = self.get(segments_between(self.list(SNAPSHOTS).await?, at, at)).await?;
+    /// Segments of snapshots: those of a time, and the one that begins last before it.
+    pub(super) async fn snapshots(&self, Period { from, to }: Period) -> anyhow::Result<Vec<Vec<u8>>> {
+        let segments = self.get(segments_between(self.list(SNAPSHOTS).await?, from, to)).await?;
         Ok(segments.into_iter().map(|(_, bytes)| bytes).collect())
     }
 

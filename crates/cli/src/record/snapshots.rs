@@ -8,7 +8,7 @@ use croft_manifest::{Input, InputError, LoadOptions, parse};
 use croft_record::{
     COMPONENT, COMPONENT_LABEL, SEGMENT_KEY,
     slots::SNAPSHOT_PREFIX,
-    snapshot::read::{Moment, moment, times},
+    snapshot::read::{Moment, each_moment, moment, times},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -19,7 +19,7 @@ use serde_json::json;
 use super::archive::Archive;
 use super::{
     source::is_archive,
-    time::{parse_moment, text},
+    time::{Period, parse_moment, text},
 };
 use crate::{failure::Failure, output::Output, source::ClusterArgs};
 
@@ -45,6 +45,41 @@ impl SnapshotArgs {
         self.at.is_some()
     }
 
+    /// Calls `visit` with the cluster as each snapshot of a time shows it, in order. `place` is as of [`Self::load`].
+    ///
+    /// # Errors
+    /// If the snapshots can't be read, or there is none; and the first error of `visit`.
+    pub(crate) fn each(
+        &self,
+        place: Option<&str>,
+        period: Period,
+        cluster: &ClusterArgs,
+        mut visit: impl FnMut(Input) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let segments = self.segments(place, period, cluster)?;
+        // Says so if there is none.
+        find(&segments, period.to)?;
+        let Period { from, to } = period;
+        each_moment(segments.iter().map(Vec::as_slice), (from, to), |found| visit(to_input(&found)?))
+    }
+
+    /// The segments with the snapshots of a time.
+    fn segments(
+        &self,
+        place: Option<&str>,
+        period: Period,
+        cluster: &ClusterArgs,
+    ) -> Result<Vec<Vec<u8>>, Failure> {
+        Ok(match place {
+            Some(url) if is_archive(url) => from_archive(url, period)?,
+            Some(file) => {
+                let path = Path::new(file);
+                vec![std::fs::read(path).with_context(|| format!("failed to read {file}"))?]
+            }
+            None => cluster.run(async |client| from_cluster(&client, &self.croft_namespace).await)?,
+        })
+    }
+
     /// Reads the cluster as it was. `place` is an archive or a file with one segment; the slots in Croft's namespace without it.
     ///
     /// # Errors
@@ -56,16 +91,8 @@ impl SnapshotArgs {
         now: Timestamp,
         out: &mut Output,
     ) -> Result<Input, Failure> {
-        let Self { at, croft_namespace } = self;
-        let at = parse_moment(at.as_deref().unwrap_or("0s"), now)?;
-        let segments = match place {
-            Some(url) if is_archive(url) => from_archive(url, at)?,
-            Some(file) => {
-                let path = Path::new(file);
-                vec![std::fs::read(path).with_context(|| format!("failed to read {file}"))?]
-            }
-            None => cluster.run(async |client| from_cluster(&client, croft_namespace).await)?,
-        };
+        let at = parse_moment(self.at.as_deref().unwrap_or("0s"), now)?;
+        let segments = self.segments(place, Period::at(at), cluster)?;
         let found = find(&segments, at)?;
         if at.saturating_sub(found.at) > OLD_MILLIS {
             let shown = text(found.at);
@@ -126,12 +153,12 @@ async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Vec<Ve
 }
 
 #[cfg(feature = "aws")]
-fn from_archive(url: &str, at: i64) -> anyhow::Result<Vec<Vec<u8>>> {
-    crate::source::block_on(async { Archive::open(url).await?.snapshots(at).await })
+fn from_archive(url: &str, period: Period) -> anyhow::Result<Vec<Vec<u8>>> {
+    crate::source::block_on(async { Archive::open(url).await?.snapshots(period).await })
 }
 
 #[cfg(not(feature = "aws"))]
-fn from_archive(url: &str, _: i64) -> anyhow::Result<Vec<Vec<u8>>> {
+fn from_archive(url: &str, _: Period) -> anyhow::Result<Vec<Vec<u8>>> {
     anyhow::bail!("{url} can't be read: this croft was built without the feature aws")
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
-    disruption::{Budget, DisruptionReason},
+    disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
 };
 use croft_disruption::budgets::{NodeCounts, allowance, constraints};
@@ -41,18 +41,29 @@ pub(crate) struct Savings {
 pub(super) struct Question {
     pub(super) ask: Ask,
     pub(super) kept: BTreeMap<String, String>,
+    /// How many empty nodes of each pool may be removed.
+    pub(super) empty: BTreeMap<String, usize>,
 }
 
-/// Asks about the nodes of `pools`; of every pool for none.
+/// The subject of a search.
+pub(super) struct Subject<'a> {
+    pub(super) horizon: Horizon,
+    /// The pools whose nodes may be removed; every pool's for none.
+    pub(super) pools: Option<&'a BTreeSet<String>>,
+    /// When pods last came to a node or left it, where more is known than the ages of pods tell.
+    pub(super) changed: Option<&'a BTreeMap<String, Timestamp>>,
+}
+
+/// Asks about the nodes of `input`.
 pub(super) fn question(
     input: &Input,
     types: &[InstanceType],
     options: &Options,
-    horizon: Horizon,
-    pools: Option<&BTreeSet<String>>,
+    subject: &Subject<'_>,
 ) -> Question {
+    let &Subject { horizon, pools, changed } = subject;
     let now = time_of(input);
-    let pods = PodIndex::new(input, now, horizon);
+    let pods = PodIndex::new(input, now, horizon).with_changes(changed);
     let mut kept = BTreeMap::new();
     let options = Options { without_counts: true, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
@@ -81,17 +92,22 @@ pub(super) fn question(
             }
         }
     }
+    let mut empty = BTreeMap::new();
     for (name, counts) in nodes {
         if let Some(pool) = input.pools.get("", &name) {
-            ask.constraints.insert(name, pool_constraints(&pool.object, counts, now, horizon));
+            let disruption = &pool.spec.disruption;
+            empty.insert(name.clone(), allowed(disruption, counts, DisruptionReason::Empty, now, horizon));
+            let most = allowed(disruption, counts, DisruptionReason::Underutilized, now, horizon);
+            ask.constraints.insert(name, constraints(disruption, most));
         }
     }
-    Question { ask, kept }
+    Question { ask, kept, empty }
 }
 
 /// Searches for a cheaper cluster, for what can be removed now.
 pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
-    let Question { mut ask, kept } = question(input, types, options, Horizon::Now, None);
+    let subject = Subject { horizon: Horizon::Now, pools: None, changed: None };
+    let Question { mut ask, kept, .. } = question(input, types, options, &subject);
     let found = consolidate(cluster, &ask, &|| false);
     let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
     for candidate in ask.candidates.iter().filter(|c| !found.rejections.contains_key(&c.node)) {
@@ -133,16 +149,16 @@ pub(crate) fn is_disrupted(node: &Node) -> bool {
             .any(|t| t.key == "croft.dev/disrupted")
 }
 
-fn pool_constraints(
-    pool: &TenantPool,
+/// How many nodes of a pool may be removed for `reason`.
+fn allowed(
+    disruption: &Disruption,
     counts: NodeCounts,
+    reason: DisruptionReason,
     now: Timestamp,
     horizon: Horizon,
-) -> PoolConstraints {
-    let disruption = &pool.spec.disruption;
-    let reason = DisruptionReason::Underutilized;
-    // A budget that can't be read allows nothing.
-    let nodes = match horizon {
+) -> usize {
+    match horizon {
+        // A budget that can't be read allows nothing.
         Horizon::Now => allowance(disruption, counts, reason, now).map_or(0, |allowed| allowed.more),
         Horizon::End => {
             let always: Vec<Budget> =
@@ -152,8 +168,7 @@ fn pool_constraints(
                 _ => 0,
             }
         }
-    };
-    constraints(disruption, nodes)
+    }
 }
 
 /// The node as a candidate, or why it is kept.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use croft_api::{TenantPool, convert::policy::selector};
+use croft_api::{TenantPool, convert::policy::selector, duration};
 use croft_disruption::{
     blockers::{self, BudgetFacts, DisruptionBlocker, PodFacts},
     cost::{self, MovedPod},
@@ -60,6 +60,8 @@ pub(crate) struct PodIndex<'a> {
     budgets: Vec<Budget<'a>>,
     now: Timestamp,
     horizon: Horizon,
+    /// When pods last came to a node or left it, where more is known than the ages of pods tell.
+    changed: Option<&'a BTreeMap<String, Timestamp>>,
 }
 
 impl<'a> PodIndex<'a> {
@@ -71,6 +73,7 @@ impl<'a> PodIndex<'a> {
             budgets: Vec::new(),
             now,
             horizon,
+            changed: None,
         };
         for pod in &input.pods {
             index.pods.push(&pod.object);
@@ -95,6 +98,11 @@ impl<'a> PodIndex<'a> {
             }
         }
         index
+    }
+
+    /// The same with the times at which pods last came to a node or left it.
+    pub(super) fn with_changes(self, changed: Option<&'a BTreeMap<String, Timestamp>>) -> Self {
+        Self { changed, ..self }
     }
 
     /// Price and disruption cost of a node that consolidation may consider.
@@ -126,7 +134,9 @@ impl<'a> PodIndex<'a> {
             blockers::by_pods(pods(), blocked).or_else(|| blockers::by_bare_pod(pods()))
         };
         // A file doesn't show removed pods, so the youngest pod tells when the pods last changed.
-        let ages = work.iter().filter_map(|(_, pod)| self.age(pod)).filter(|_| self.horizon == Horizon::Now);
+        let changed = self.changed.and_then(|changed| changed.get(&node.name_any()));
+        let ages = work.iter().filter_map(|(_, pod)| self.age(pod)).chain(changed.map(|at| self.since(*at)));
+        let ages = ages.filter(|_| self.horizon == Horizon::Now);
         let facts = NodeFacts {
             provisioned_by_croft: true,
             works: true,
@@ -145,6 +155,13 @@ impl<'a> PodIndex<'a> {
             Eligibility::Candidate { price } => Ok((price, cost())),
             // An empty node is removed without a search; here it counts as savings, too.
             Eligibility::Settled { status, .. } if status.consolidatable => {
+                let after_text = &pool.spec.disruption.consolidate_after;
+                let after = duration::parse(after_text).ok().flatten().unwrap_or_default();
+                if changed.is_some_and(|at| self.since(*at) < after) {
+                    return Err(format!(
+                        "its last pod ended within the pool's consolidateAfter of {after_text}"
+                    ));
+                }
                 price.map(|price| (price, cost())).ok_or_else(|| "price unknown".to_owned())
             }
             Eligibility::Settled { status, .. } => Err(status.message),
@@ -157,8 +174,11 @@ impl<'a> PodIndex<'a> {
     }
 
     fn age(&self, pod: &Pod) -> Option<Duration> {
-        let started = pod.status.as_ref()?.start_time.as_ref()?;
-        Some(Duration::try_from(self.now.duration_since(started.0)).unwrap_or(Duration::ZERO))
+        Some(self.since(pod.status.as_ref()?.start_time.as_ref()?.0))
+    }
+
+    fn since(&self, at: Timestamp) -> Duration {
+        Duration::try_from(self.now.duration_since(at)).unwrap_or(Duration::ZERO)
     }
 
     fn moved<'p>(&self, pod: &'p Pod) -> MovedPod<'p> {

@@ -5,13 +5,15 @@
 //! ```
 //!
 //! The controller calls the same `solve` with the same conversions. `croft simulate`, `plan --live` and `explain` call
-//! this module. `settle` repeats plan and consolidation on an input until nothing changes any more.
+//! this module. `settle` repeats plan and consolidation on an input until nothing changes any more; `replay` goes through a recorded
+//! time.
 
 mod consolidation;
 mod demand;
 mod denied;
 mod eligibility;
 mod horizon;
+mod replay;
 mod settle;
 mod simulate;
 mod static_capacity;
@@ -21,5 +23,6 @@ pub(crate) use demand::{belongs, is_created};
 pub(crate) use denied::DENIED;
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
 pub(crate) use horizon::{Horizon, time_of};
+pub(crate) use replay::{Replay, Totals, Usage};
 pub(crate) use settle::{Settling, allows_nothing, register_coming};
 pub(crate) use simulate::{Simulation, node_outlook, simulate, simulate_with_consolidation};

@@ -17,8 +17,9 @@ use croft_api::{
 use croft_manifest::{Input, InputError, Origin};
 use croft_scheduler::{
     ComingNode, InstanceType, Options, Plan, PlannedInstance, PodKey, Resources, Unschedulable,
-    consolidation::{Ask, Command, consolidate},
+    consolidation::{Command, consolidate},
 };
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -26,7 +27,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    consolidation::{Question, question},
+    consolidation::{Question, Subject, question},
     demand::{Created, belongs, coming_node},
     denied::Denied,
     eligibility::PodIndex,
@@ -45,6 +46,7 @@ pub(crate) struct Settling {
     /// The pools whose nodes may be removed; every pool's for none.
     pools: Option<BTreeSet<String>>,
     launched: usize,
+    evicted: usize,
     unschedulable: Vec<Unschedulable>,
     denied: Vec<Denied>,
     warnings: Vec<String>,
@@ -62,6 +64,7 @@ impl Settling {
             options,
             pools: None,
             launched: 0,
+            evicted: 0,
             unschedulable: Vec::new(),
             denied: Vec::new(),
             warnings: Vec::new(),
@@ -83,6 +86,11 @@ impl Settling {
     /// The objects as they are by now.
     pub(crate) const fn input(&self) -> &Input {
         &self.input
+    }
+
+    /// How many pods consolidation moved.
+    pub(crate) const fn evicted(&self) -> usize {
+        self.evicted
     }
 
     /// Pods that found no place in the last plan, and why.
@@ -130,31 +138,55 @@ impl Settling {
     /// Values that the scheduler refuses, by object and field.
     pub(crate) fn consolidate(&mut self) -> Result<(), InputError> {
         for _ in 0..MOST_ROUNDS {
-            let Planned { simulation, cluster, .. } =
-                plan(&self.input, Arc::clone(&self.types), &self.options, false)?;
-            // Room that a limit or a node has gained.
-            if has_placements(&simulation.plan) {
-                self.apply_plan(&simulation);
-                continue;
-            }
-            self.observe(&simulation);
-            let pools = self.pools.as_ref();
-            let Question { ask, .. } = question(&self.input, &self.types, &self.options, Horizon::End, pools);
-            let empty = self.empty_nodes(&ask, &simulation);
-            if !empty.is_empty() {
-                self.remove(&empty);
-                continue;
-            }
-            let found = consolidate(&cluster, &ask, &|| false);
-            self.steps = self.steps.saturating_add(found.steps);
-            if found.commands.is_empty() {
-                self.is_cut_short |= found.cut_short;
+            if !self.round(Horizon::End, None)? {
                 return Ok(());
             }
-            self.apply_commands(&simulation, &found.commands);
         }
         self.is_cut_short = true;
         Ok(())
+    }
+
+    /// Carries out what may be done at the input's time, by one search. `changed` says when pods last came to a node or left it.
+    /// Returns false if there was nothing.
+    ///
+    /// # Errors
+    /// Values that the scheduler refuses, by object and field.
+    pub(crate) fn consolidate_now(
+        &mut self,
+        changed: &BTreeMap<String, Timestamp>,
+    ) -> Result<bool, InputError> {
+        self.round(Horizon::Now, Some(changed))
+    }
+
+    /// One plan, and one search if it places nothing. Returns false if neither found anything.
+    fn round(
+        &mut self,
+        horizon: Horizon,
+        changed: Option<&BTreeMap<String, Timestamp>>,
+    ) -> Result<bool, InputError> {
+        let Planned { simulation, cluster, .. } =
+            plan(&self.input, Arc::clone(&self.types), &self.options, false)?;
+        // Room that a limit or a node has gained.
+        if has_placements(&simulation.plan) {
+            self.apply_plan(&simulation);
+            return Ok(true);
+        }
+        self.observe(&simulation);
+        let subject = Subject { horizon, pools: self.pools.as_ref(), changed };
+        let question = question(&self.input, &self.types, &self.options, &subject);
+        let empty = self.empty_nodes(&question, &simulation, horizon);
+        if !empty.is_empty() {
+            self.remove(&empty);
+            return Ok(true);
+        }
+        let found = consolidate(&cluster, &question.ask, &|| false);
+        self.steps = self.steps.saturating_add(found.steps);
+        if found.commands.is_empty() {
+            self.is_cut_short |= found.cut_short;
+            return Ok(false);
+        }
+        self.apply_commands(&simulation, &found.commands);
+        Ok(true)
     }
 
     /// Puts the pods of workloads into the input, in place of the workloads.
@@ -207,22 +239,25 @@ impl Settling {
                 bound.extend(place.pods.iter().map(|pod| (pod.clone(), place.node.clone())));
             }
         }
+        self.evicted = self.evicted.saturating_add(bound.len());
         self.bind(&bound);
         self.remove(&removed);
     }
 
     /// Candidates without work, which are removed whatever they save: no pod of theirs is moved.
-    fn empty_nodes(&self, ask: &Ask, simulation: &Simulation) -> HashSet<String> {
-        let pods = PodIndex::new(&self.input, time_of(&self.input), Horizon::End);
-        let may_go = |pool: &str| {
-            self.input.pools.get("", pool).is_some_and(|pool| {
-                let mut budgets = pool.spec.disruption.budgets.iter();
-                !budgets.any(|budget| allows_nothing(budget, DisruptionReason::Empty))
-            })
-        };
+    fn empty_nodes(&self, question: &Question, simulation: &Simulation, horizon: Horizon) -> HashSet<String> {
+        let pods = PodIndex::new(&self.input, time_of(&self.input), horizon);
         let is_empty = |name: &str| simulation.headroom_on(name) == 0 && pods.movable(name).next().is_none();
-        let empty = ask.candidates.iter().filter(|one| is_empty(&one.node) && may_go(&one.pool));
-        empty.map(|one| one.node.clone()).collect()
+        let mut allowed = question.empty.clone();
+        let mut empty = HashSet::new();
+        for one in question.ask.candidates.iter().filter(|one| is_empty(&one.node)) {
+            let left = allowed.entry(one.pool.clone()).or_default();
+            if *left > 0 {
+                *left = left.saturating_sub(1);
+                empty.insert(one.node.clone());
+            }
+        }
+        empty
     }
 
     /// Removes nodes whose pods have moved.

@@ -83,7 +83,40 @@ pub fn moment<'a>(segments: impl IntoIterator<Item = &'a [u8]>, at: i64) -> Opti
         segments.into_iter().filter_map(last).max_by_key(|(time, number, _)| (*time, *number))?;
     let mut objects = Objects::default();
     replay(bytes, |line| Some(objects.observe(line)? != Some(time)))?;
-    Some(Moment { at: time, objects: objects.into_values() })
+    Some(Moment { at: time, objects: objects.values() })
+}
+
+/// Calls `visit` with each snapshot from `from` to `to`, in milliseconds since 1970, in order. The first is the last one that isn't
+/// after `from`; the first of all if there is none so old.
+///
+/// # Errors
+/// The first error of `visit`, which ends the walk.
+pub fn each_moment<'a, E>(
+    segments: impl IntoIterator<Item = &'a [u8]>,
+    (from, to): (i64, i64),
+    mut visit: impl FnMut(Moment) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut known: Vec<(Scan, &[u8])> =
+        segments.into_iter().filter_map(|bytes| Some((scan(bytes)?, bytes))).collect();
+    known.sort_by_key(|(scan, _)| scan.number);
+    let times = || known.iter().flat_map(|(scan, _)| scan.times.iter().copied());
+    let first = times().filter(|time| *time <= from).max().or_else(|| times().min());
+    let Some(mut next) = first else { return Ok(()) };
+    for (_, bytes) in &known {
+        let mut objects = Objects::default();
+        let mut visited = Ok(());
+        replay(bytes, |line| {
+            let Some(at) = objects.observe(line)? else { return Some(true) };
+            // Two leaders may have made snapshots of the same time.
+            if at >= next && at <= to {
+                next = at.saturating_add(1);
+                visited = visit(Moment { at, objects: objects.values() });
+            }
+            Some(visited.is_ok() && at <= to)
+        });
+        visited?;
+    }
+    Ok(())
 }
 
 /// Calls `observe` with each line until it returns false or the first damage. Returns the segment's number, and whether it is intact as
@@ -143,13 +176,12 @@ impl Objects {
         Some(None)
     }
 
-    fn into_values(self) -> Vec<Value> {
-        let Self { shared, held, .. } = self;
-        let object = |(key, (number, own)): (String, (u32, Value))| {
-            let shared = shared.get(&number)?.clone();
-            Some(join(Parts { shared, own }, name_of(&key)))
+    fn values(&self) -> Vec<Value> {
+        let object = |(key, (number, own)): (&String, &(u32, Value))| {
+            let shared = self.shared.get(number)?.clone();
+            Some(join(Parts { shared, own: own.clone() }, name_of(key)))
         };
-        held.into_iter().filter_map(object).collect()
+        self.held.iter().filter_map(object).collect()
     }
 }
 
@@ -245,6 +277,17 @@ mod tests {
             for (at, objects) in expected.into_iter().filter(|(at, _)| known.contains(at)) {
                 let mut objects: Vec<Value> = objects.into_values().collect();
                 objects.sort_by_key(|object| object["metadata"]["name"].as_str().unwrap().to_owned());
+                let from = at.saturating_sub(30_000);
+                let mut walked = Vec::new();
+                let walk: Result<(), ()> = each_moment(stored(), (from, at), |found| {
+                    walked.push(found);
+                    Ok(())
+                });
+                walk.unwrap();
+                let first = known.iter().filter(|time| **time <= from).max().or(known.first());
+                let wanted = known.iter().filter(|time| Some(*time) >= first && **time <= at);
+                prop_assert_eq!(walked.iter().map(|found| &found.at).collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+                prop_assert_eq!(walked.last().map(|found| &found.objects), Some(&objects));
                 // Also at a time between two snapshots.
                 for asked in [at, at + 59_999] {
                     let found = moment(stored(), asked).unwrap();

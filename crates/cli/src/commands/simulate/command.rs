@@ -7,16 +7,17 @@ use clap::{Args, ValueEnum};
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::Options;
+use serde::Serialize;
 
-use super::{comparison, json, text};
+use super::{comparison, json, replay, text};
 use crate::{
     activity::Activity,
     catalog_file::instance_types,
     commands::plan::impact::Removal,
     failure::Failure,
     output::Output,
-    record::SnapshotArgs,
-    simulation::simulate_with_consolidation,
+    record::{Period, SnapshotArgs, text as text_of},
+    simulation::{simulate_with_consolidation, time_of},
     source::{ClusterArgs, load_files},
 };
 
@@ -25,7 +26,7 @@ use crate::{
 pub(crate) struct SimulateArgs {
     /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record or
     /// --at, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at"])]
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at", "from"])]
     filenames: Vec<PathBuf>,
     /// Namespace of objects that name none
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
@@ -37,15 +38,22 @@ pub(crate) struct SimulateArgs {
     record: Option<String>,
     #[command(flatten)]
     snapshot: SnapshotArgs,
+    /// Replay the recorded time from here on, under its own settings and under the changed ones: pods come and go as they were
+    /// recorded. A time as of --at; the snapshots are those that --at reads
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["at", "consolidate"])]
+    from: Option<String>,
+    /// With --from: replay up to this time; default: now
+    #[arg(long, value_name = "TIME", requires = "from")]
+    to: Option<String>,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// With --record or --at: remove this object, such as tenantpool/batch; may be given more than once
+    /// With --record, --at or --from: remove this object, such as tenantpool/batch; may be given more than once
     #[arg(long, value_name = "KIND/NAME")]
     without: Vec<Removal>,
     /// Catalogue of instance types and prices, as a JSON file; the built-in one if left out
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// With --record or --at: the catalogue after the changes, such as one with other prices or reserved capacity; recorded nodes
+    /// With --record, --at or --from: the catalogue after the changes, such as one with other prices or reserved capacity; recorded nodes
     /// are priced by it, too
     #[arg(long, value_name = "FILE")]
     catalog_after: Option<PathBuf>,
@@ -76,6 +84,9 @@ enum SimulateFormat {
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let SimulateArgs { filenames, namespace, without, catalog_after, consolidate, .. } = args;
+    if let Some(from) = &args.from {
+        return replay(args, from, out);
+    }
     let Some(recorded) = read_record(args, out)? else {
         if !without.is_empty() || catalog_after.is_some() {
             let message =
@@ -117,6 +128,58 @@ fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<Exit
     Ok(if *fail_on_pending && !simulation.is_complete() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Compares a recorded time with the same under the changed settings.
+fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode, Failure> {
+    let SimulateArgs { filenames, namespace, record, snapshot, to, cluster, without, catalog_after, .. } =
+        args;
+    if filenames.is_empty() && without.is_empty() && catalog_after.is_none() {
+        let message = "--from compares with other settings: add -f, --without or --catalog-after";
+        return Err(InputError::Other(message.to_owned()).into());
+    }
+    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
+    comparison::check(&edit)?;
+    let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
+    let mut player = replay::Player::new(replay::Question {
+        period,
+        edit: &edit,
+        removals: without,
+        types: instance_types(args.catalog.as_deref())?,
+        types_after: catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?,
+        options: options(args),
+    });
+    let mut begun = None;
+    let comparison = {
+        let activity = Activity::start("reading the snapshots");
+        snapshot.each(record.as_deref(), period, cluster, |recorded| {
+            let at = time_of(&recorded).as_millisecond();
+            begun.get_or_insert(at);
+            activity.say(format!("replaying {}", text_of(at)));
+            Ok(player.observe(recorded)?)
+        })?;
+        player.finish()?
+    };
+    let (Some(begun), Some(comparison)) = (begun, comparison) else {
+        let message = format!("there is no snapshot before {}: give a later --to", text_of(period.to));
+        return Err(InputError::Other(message).into());
+    };
+    if begun > period.from {
+        out.warn(&[format!("the first snapshot is of {}: the replay begins there", text_of(begun))])?;
+    }
+    out.warn(&comparison.warnings)?;
+    match args.output {
+        SimulateFormat::Json => write_json(&comparison, out)?,
+        SimulateFormat::Text => replay::text(&comparison, out)?,
+        SimulateFormat::Markdown => replay::markdown(&comparison, out)?,
+    }
+    let fails = args.fail_on_pending && comparison.has_pending();
+    Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn write_json(comparison: &impl Serialize, out: &mut Output) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(comparison).context("failed to write the comparison as JSON")?;
+    Ok(writeln!(out, "{text}")?)
+}
+
 /// Compares the recorded cluster with the edited one.
 fn compare(
     args: &SimulateArgs,
@@ -140,11 +203,7 @@ fn compare(
     };
     out.warn(&comparison.warnings)?;
     match output {
-        SimulateFormat::Json => {
-            let text = serde_json::to_string_pretty(&comparison)
-                .context("failed to write the comparison as JSON")?;
-            writeln!(out, "{text}")?;
-        }
+        SimulateFormat::Json => write_json(&comparison, out)?,
         SimulateFormat::Text => comparison::text(&comparison, out)?,
         SimulateFormat::Markdown => comparison::markdown(&comparison, out)?,
     }

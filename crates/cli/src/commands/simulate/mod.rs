@@ -1,11 +1,12 @@
 //! `croft simulate`: which instances would be launched for the input, at what cost, and why pods stay pending; and what a recorded
-//! cluster would cost with other settings.
+//! cluster, or a recorded time, would cost with other settings.
 
 mod command;
 mod comparison;
 mod consolidation;
 mod json;
 mod pending;
+mod replay;
 mod text;
 
 pub(crate) use command::{SimulateArgs, run};

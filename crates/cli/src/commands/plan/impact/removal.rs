@@ -22,6 +22,19 @@ pub(in crate::commands) struct Removal {
     name: String,
 }
 
+impl Removal {
+    /// True if `input` has the object.
+    pub(in crate::commands) fn is_in(&self, input: &Input) -> bool {
+        let Self { kind, name } = self;
+        match *kind {
+            "Tenant" => input.tenants.get("", name).is_some(),
+            "TenantPool" => input.pools.get("", name).is_some(),
+            "EC2NodeClass" => input.classes.get("", name).is_some(),
+            _ => input.configs.get("", name).is_some(),
+        }
+    }
+}
+
 impl FromStr for Removal {
     type Err = String;
 

@@ -15,5 +15,5 @@ mod state;
 mod tables;
 
 pub(super) use changes::check;
-pub(super) use compare::{Question, compare};
+pub(super) use compare::{Question, compare, set_prices};
 pub(super) use tables::{markdown, text};

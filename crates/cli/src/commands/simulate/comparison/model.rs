@@ -3,7 +3,7 @@
 use croft_scheduler::Price;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use crate::{commands::plan::impact::Edited, inventory::Cost, monthly::monthly};
+use crate::{commands::plan::impact::Edited, inventory::Cost, monthly};
 
 /// A recorded cluster under its own settings and under others.
 #[derive(Clone, Debug, Serialize)]
@@ -99,13 +99,9 @@ impl Difference {
     }
 }
 
-/// Micro-dollars of a cent.
-const CENT: i64 = 10_000;
-
-/// A month's cost in micro-dollars, cut to whole cents as it is shown, so that the difference is that of the shown amounts.
+/// A month's cost in micro-dollars, cut to whole cents as it is shown.
 pub(super) fn cents(cost: Cost) -> i64 {
-    let month = monthly(cost.sum).micros();
-    month - month % CENT
+    monthly::cents(monthly::monthly(cost.sum)).micros()
 }
 
 fn less(after: usize, before: usize) -> i64 {

@@ -6,7 +6,7 @@ use super::model::{Comparison, Difference, Figures, Row, cents};
 use crate::{
     failure::Failure,
     inventory::{Cost, estimate_mark},
-    monthly::dollars,
+    monthly::{dollars, signed_dollars},
     output::Output,
     table::{Align, BAD, BOLD, GOOD, NOTE, Table},
 };
@@ -208,15 +208,6 @@ fn pending_lines(comparison: &Comparison) -> Vec<String> {
 
 fn amount_text(cost: Cost) -> String {
     format!("{}{}", estimate_mark(cost.estimated), dollars(Price::from_micros(cents(cost))))
-}
-
-fn signed_dollars(micros: i64) -> String {
-    let amount = dollars(Price::from_micros(micros.saturating_abs()));
-    match micros {
-        0 => amount,
-        micros if micros < 0 => format!("-{amount}"),
-        _ => format!("+{amount}"),
-    }
 }
 
 fn signed(difference: i64) -> String {

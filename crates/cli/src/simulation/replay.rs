@@ -1,0 +1,564 @@
+//! A recorded time on virtual time: pods come and go as they were recorded, and nodes follow the settings.
+//!
+//! ```text
+//!   snapshot ──pods, settings──▶ Replay ◀──nodes── the step before
+//!                                  │ pending pods get a place, as planned
+//!                                  │ every few minutes one search, by what budgets and consolidateAfter let go then
+//!                                  ▼
+//!                                Totals: dollars, evictions, pending pods
+//! ```
+//!
+//! Launches, evictions and the ends of pods take no time, and nothing is interrupted, expires or is ended by hand. A pod that was
+//! evicted while it was recorded is one that ends and another that comes.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use croft_api::pool::Provisioner;
+use croft_manifest::{Input, InputError, Sourced};
+use croft_policy::definitions::MIRROR_ANNOTATION;
+use croft_scheduler::{InstanceType, Options, PodKey, Price};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::core::v1::{Node, Pod, PodStatus},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::ResourceExt as _;
+
+use super::{
+    consolidation::pool_of,
+    horizon::time_of,
+    settle::{Settling, register_coming},
+};
+use crate::{
+    inventory::{node_infos, node_of},
+    workload::{controller, is_active},
+};
+
+/// From a search that removed something to the next: about as long as a replacement takes to boot and a node to drain.
+const WHILE_IT_FINDS: SignedDuration = SignedDuration::from_mins(5);
+/// From a search that found nothing to the next, if no snapshot comes before.
+const AT_REST: SignedDuration = SignedDuration::from_mins(15);
+const MILLIS_PER_HOUR: i128 = 3_600_000;
+
+/// The price of some nodes over a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Micro-dollars per hour, times milliseconds.
+    micros_per_hour_millis: i128,
+    /// Nodes times milliseconds.
+    node_millis: i128,
+    /// True if a price is an estimate.
+    pub(crate) estimated: bool,
+    /// True if a node has no known price.
+    pub(crate) unknown: bool,
+}
+
+impl Usage {
+    /// The dollars that were paid.
+    pub(crate) fn cost(self) -> Price {
+        Price::from_micros(i64::try_from(self.micros_per_hour_millis / MILLIS_PER_HOUR).unwrap_or(i64::MAX))
+    }
+
+    /// Nodes times hours.
+    pub(crate) fn node_hours(self) -> f64 {
+        self.node_millis as f64 / MILLIS_PER_HOUR as f64
+    }
+
+    fn add(&mut self, other: Self) {
+        self.micros_per_hour_millis =
+            self.micros_per_hour_millis.saturating_add(other.micros_per_hour_millis);
+        self.node_millis = self.node_millis.saturating_add(other.node_millis);
+        self.estimated |= other.estimated;
+        self.unknown |= other.unknown;
+    }
+}
+
+/// Sums over a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    /// Of each pool's nodes.
+    pub(crate) pools: BTreeMap<String, Usage>,
+    /// Nodes that were launched.
+    pub(crate) launched: usize,
+    /// Nodes that were removed.
+    pub(crate) removed: usize,
+    nodes: BTreeSet<String>,
+}
+
+impl Totals {
+    /// Of all pools.
+    pub(crate) fn all(&self) -> Usage {
+        let mut all = Usage::default();
+        self.pools.values().for_each(|usage| all.add(*usage));
+        all
+    }
+
+    /// Begins with the nodes of `input`, which were neither launched nor removed.
+    pub(crate) fn begin(input: &Input) -> Self {
+        Self { nodes: names(input), ..Self::default() }
+    }
+
+    /// Counts nodes that have come and gone since the last call.
+    pub(crate) fn observe(&mut self, input: &Input) {
+        let before = std::mem::replace(&mut self.nodes, names(input));
+        self.launched = self.launched.saturating_add(self.nodes.difference(&before).count());
+        self.removed = self.removed.saturating_add(before.difference(&self.nodes).count());
+    }
+
+    /// Adds what the nodes of `input` that are in a pool cost for some time.
+    pub(crate) fn add(&mut self, input: &Input, types: &Arc<[InstanceType]>, lasted: SignedDuration) {
+        let millis = lasted.as_millis();
+        for node in node_infos(input, types) {
+            let Some(pool) = node.pool else { continue };
+            let micros = i128::from(node.price.map_or(0, Price::micros));
+            self.pools.entry(pool).or_default().add(Usage {
+                micros_per_hour_millis: micros.saturating_mul(millis),
+                node_millis: millis,
+                estimated: node.estimated,
+                unknown: node.price.is_none(),
+            });
+        }
+    }
+}
+
+/// The names of the nodes that are in a pool which Croft provisions.
+fn names(input: &Input) -> BTreeSet<String> {
+    let nodes = input.nodes.iter().filter(|node| is_provisioned(input, node));
+    nodes.map(|node| node.name_any()).collect()
+}
+
+fn is_provisioned(input: &Input, node: &Node) -> bool {
+    pool_of(input, node).is_some_and(|pool| pool.spec.provisioner == Provisioner::Croft)
+}
+
+/// Where a pod runs.
+#[derive(Clone, Debug)]
+struct Placement {
+    node: String,
+    since: Timestamp,
+    /// Two pods of a StatefulSet have the same name, one after the other.
+    created: Option<Timestamp>,
+}
+
+/// A cluster under one set of settings.
+pub(crate) struct Replay {
+    types: Arc<[InstanceType]>,
+    options: Options,
+    input: Input,
+    at: Timestamp,
+    search_at: Timestamp,
+    placed: BTreeMap<PodKey, Placement>,
+    /// When pods last came to a node or left it.
+    changed: BTreeMap<String, Timestamp>,
+    totals: Totals,
+    evicted: usize,
+    pending: usize,
+    pending_millis: i128,
+    warnings: Vec<String>,
+}
+
+impl Replay {
+    /// Begins with the nodes of the first snapshot.
+    ///
+    /// # Errors
+    /// Values that the scheduler refuses, by object and field.
+    pub(crate) fn begin(
+        first: Input,
+        types: Arc<[InstanceType]>,
+        options: Options,
+    ) -> Result<Self, InputError> {
+        let at = time_of(&first);
+        let mut input = first;
+        register_coming(&mut input, &types);
+        prepare(&mut input);
+        let placed = pods(&input).filter_map(|(key, pod)| {
+            let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+            let since = started.map_or(at, |time| time.0);
+            Some((key, Placement { node: node_of(pod)?.to_owned(), since, created: created(pod) }))
+        });
+        let mut replay = Self {
+            placed: placed.collect(),
+            totals: Totals::begin(&input),
+            types,
+            options,
+            input,
+            at,
+            search_at: at,
+            changed: BTreeMap::new(),
+            evicted: 0,
+            pending: 0,
+            pending_millis: 0,
+            warnings: Vec::new(),
+        };
+        replay.place()?;
+        Ok(replay)
+    }
+
+    /// Goes on to the time of the next snapshot, and takes in its pods and settings.
+    ///
+    /// # Errors
+    /// Values that the scheduler refuses, by object and field.
+    pub(crate) fn advance(&mut self, mut next: Input) -> Result<(), InputError> {
+        self.run_until(time_of(&next))?;
+        prepare(&mut next);
+        self.follow(next);
+        self.place()
+    }
+
+    /// Lets time pass without another snapshot.
+    ///
+    /// # Errors
+    /// Values that the scheduler refuses, by object and field.
+    pub(crate) fn run_until(&mut self, until: Timestamp) -> Result<(), InputError> {
+        while self.at < until {
+            if self.search_at <= self.at {
+                let mut settling = self.settling();
+                let found = settling.consolidate_now(&self.changed)?;
+                self.take(settling);
+                self.search_at = after(self.at, if found { WHILE_IT_FINDS } else { AT_REST });
+            }
+            let next = self.search_at.min(until);
+            let lasted = next.duration_since(self.at);
+            self.totals.add(&self.input, &self.types, lasted);
+            let pods = i128::try_from(self.pending).unwrap_or(i128::MAX);
+            self.pending_millis = self.pending_millis.saturating_add(pods.saturating_mul(lasted.as_millis()));
+            self.at = next;
+        }
+        Ok(())
+    }
+
+    /// The sums so far.
+    pub(crate) const fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Pods that consolidation moved.
+    pub(crate) const fn evicted(&self) -> usize {
+        self.evicted
+    }
+
+    /// Pods without a place, times hours.
+    pub(crate) fn pending_hours(&self) -> f64 {
+        self.pending_millis as f64 / MILLIS_PER_HOUR as f64
+    }
+
+    /// Warnings of the first plan.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn settling(&mut self) -> Settling {
+        let mut input = std::mem::take(&mut self.input);
+        input.recorded_at = Some(self.at);
+        Settling::new(input, Arc::clone(&self.types), self.options.clone())
+    }
+
+    /// Gives pending pods a place.
+    fn place(&mut self) -> Result<(), InputError> {
+        let mut settling = self.settling();
+        settling.place_pending()?;
+        if self.warnings.is_empty() {
+            self.warnings.extend(settling.warnings().iter().cloned());
+        }
+        self.take(settling);
+        self.search_at = self.at;
+        Ok(())
+    }
+
+    fn take(&mut self, settling: Settling) {
+        self.evicted = self.evicted.saturating_add(settling.evicted());
+        self.pending = settling.unschedulable().len();
+        self.input = settling.into_input();
+        self.totals.observe(&self.input);
+        self.note_changes();
+    }
+
+    /// Replaces pods and settings by those of `next`, whose pods run where they ran in this cluster.
+    fn follow(&mut self, mut next: Input) {
+        let before = std::mem::take(&mut self.input);
+        let foreign: BTreeSet<String> = {
+            let nodes = next.nodes.iter().filter(|node| !is_provisioned(&next, node));
+            nodes.map(|node| node.name_any()).collect()
+        };
+        next.nodes.retain(|node| foreign.contains(&node.name_any()));
+        next.claims.retain(|_| false);
+        let own: Vec<_> = before.nodes.iter().filter(|node| is_provisioned(&next, node)).cloned().collect();
+        for Sourced { object, origin } in own {
+            next.nodes.put(object, origin);
+        }
+        for Sourced { object, origin } in before.claims.iter().cloned() {
+            if next.pools.get("", &object.spec.pool).is_some() {
+                next.claims.put(object, origin);
+            }
+        }
+        for Sourced { object: mut pod, origin } in std::mem::take(&mut next.pods).iter().cloned() {
+            let is_there = |placement: &&Placement| {
+                placement.created == created(&pod) && next.nodes.get("", &placement.node).is_some()
+            };
+            match self.placed.get(&key(&pod)).filter(is_there) {
+                Some(placement) => run_on(&mut pod, &placement.node, placement.since),
+                None if node_of(&pod).is_some_and(|node| foreign.contains(node)) => {}
+                None => {
+                    pod.spec.get_or_insert_default().node_name = None;
+                    pod.status = None;
+                }
+            }
+            next.pods.put(pod, origin);
+        }
+        self.input = next;
+        self.totals.observe(&self.input);
+    }
+
+    /// Notes at which nodes pods have come or gone, and since when each pod runs.
+    fn note_changes(&mut self) {
+        let mut placed = BTreeMap::new();
+        let mut came = Vec::new();
+        for (key, pod) in pods(&self.input) {
+            let Some(node) = node_of(pod) else { continue };
+            let old = self.placed.remove(&key);
+            let stays = old.filter(|old| {
+                let is_same = old.node == node && old.created == created(pod);
+                if !is_same {
+                    self.changed.insert(old.node.clone(), self.at);
+                }
+                is_same
+            });
+            let placement = stays.unwrap_or_else(|| {
+                self.changed.insert(node.to_owned(), self.at);
+                came.push(key.clone());
+                Placement { node: node.to_owned(), since: self.at, created: created(pod) }
+            });
+            placed.insert(key, placement);
+        }
+        for gone in std::mem::replace(&mut self.placed, placed).into_values() {
+            self.changed.insert(gone.node, self.at);
+        }
+        self.changed.retain(|node, _| self.input.nodes.get("", node).is_some());
+        for key in came {
+            let Some(found) = self.input.pods.get(&key.namespace, &key.name) else { continue };
+            let (mut pod, origin) = (found.object.clone(), found.origin.clone());
+            if let Some(node) = node_of(&pod).map(str::to_owned) {
+                run_on(&mut pod, &node, self.at);
+            }
+            self.input.pods.put(pod, origin);
+        }
+    }
+}
+
+/// Leaves out what the replay makes itself: pods of DaemonSets, for which every node keeps room, and the state of
+/// PodDisruptionBudgets, which follows from the pods.
+fn prepare(input: &mut Input) {
+    input.pods.retain(|pod| {
+        let owner = controller(&pod.metadata).map(|owner| owner.kind.as_str());
+        is_active(pod)
+            && !matches!(owner, Some("DaemonSet" | "Node"))
+            && !pod.annotations().contains_key(MIRROR_ANNOTATION)
+    });
+    for Sourced { object: mut budget, origin } in std::mem::take(&mut input.budgets).iter().cloned() {
+        budget.status = None;
+        input.budgets.put(budget, origin);
+    }
+}
+
+fn pods(input: &Input) -> impl Iterator<Item = (PodKey, &Pod)> {
+    input.pods.iter().map(|pod| (key(pod), &pod.object))
+}
+
+fn key(pod: &Pod) -> PodKey {
+    PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any())
+}
+
+fn created(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
+fn run_on(pod: &mut Pod, node: &str, since: Timestamp) {
+    pod.spec.get_or_insert_default().node_name = Some(node.to_owned());
+    pod.status = Some(PodStatus {
+        phase: Some("Running".to_owned()),
+        start_time: Some(Time(since)),
+        ..PodStatus::default()
+    });
+}
+
+fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
+    at.checked_add(pause).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_manifest::{LoadOptions, parse};
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::catalog_file::instance_types;
+
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+
+    fn time(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_795_572_000 + seconds).unwrap()
+    }
+
+    /// `small` is $0.10 an hour and takes one of these pods; `large` is $0.40 and takes seven.
+    fn types() -> Arc<[InstanceType]> {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/_shared/catalog.json");
+        instance_types(Some(path.as_ref())).unwrap()
+    }
+
+    fn node(name: &str, instance_type: &str) -> [Value; 2] {
+        let (cpu, memory, price) = match instance_type {
+            "small" => ("1900m", "7680Mi", "0.1"),
+            _ => ("7900m", "32256Mi", "0.4"),
+        };
+        let labels = json!({
+            "node-pool": "shop-main", "kubernetes.io/hostname": name, "node.kubernetes.io/instance-type": instance_type,
+            "topology.kubernetes.io/zone": "z1", "karpenter.sh/capacity-type": "on-demand", "kubernetes.io/arch": "amd64",
+            "kubernetes.io/os": "linux",
+        });
+        let taint = json!({"key": "node-pool", "value": "shop-main", "effect": "NoSchedule"});
+        let amounts = json!({"cpu": cpu, "memory": memory, "pods": "20"});
+        [
+            json!({
+                "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+                "spec": {"providerID": format!("aws:///z1/i-{name}"), "taints": [taint]},
+                "status": {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]},
+            }),
+            json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": {"name": format!("claim-{name}")},
+                "spec": {"pool": "shop-main", "nodeClassRef": {"name": "default"}, "instanceTypes": [instance_type],
+                    "zones": ["z1"], "capacityType": "on-demand", "taints": [taint]},
+                "status": {"nodeName": name, "providerId": format!("aws:///z1/i-{name}"), "instanceType": instance_type,
+                    "zone": "z1", "capacityType": "on-demand", "pricePerHour": price},
+            }),
+        ]
+    }
+
+    fn pod(name: &str, node: Option<&str>, created: i64) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": "shop", "creationTimestamp": time(created).to_string(), "labels": {"app": "web"},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": true}]},
+            "spec": {"nodeName": node, "nodeSelector": {"node-pool": "shop-main"},
+                "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "shop-main", "effect": "NoSchedule"}],
+                "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
+            "status": {"phase": if node.is_some() { "Running" } else { "Pending" },
+                "startTime": node.map(|_| time(created).to_string())},
+        })
+    }
+
+    /// The cluster `seconds` after the begin.
+    fn snapshot(seconds: i64, disruption: &Value, objects: impl IntoIterator<Item = Value>) -> Input {
+        let mut items = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+            json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "shop"},
+                "spec": {"namespaces": ["shop"], "pools": ["shop-main"]}}),
+            json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "shop-main"},
+                "spec": {"key": "node-pool", "disruption": disruption, "template": {"spec": {"nodeClassRef": {"name": "default"}}}}}),
+            json!({"apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
+                "spec": {"role": "node", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                    "subnetSelectorTerms": [{"tags": {"a": "b"}}], "securityGroupSelectorTerms": [{"id": "sg-1"}]}}),
+        ];
+        items.extend(objects);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        let mut input = parse("record", &list, &LoadOptions::default()).unwrap();
+        input.recorded_at = Some(time(seconds));
+        input
+    }
+
+    fn at_once() -> Value {
+        json!({"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}], "minSavings": "0"})
+    }
+
+    fn begin(first: Input) -> Replay {
+        Replay::begin(first, types(), Options::default()).unwrap()
+    }
+
+    fn cost(replay: &Replay) -> i64 {
+        replay.totals().all().cost().micros()
+    }
+
+    #[test]
+    fn a_cluster_at_rest_costs_what_was_recorded() {
+        let objects = || node("n1", "small").into_iter().chain([pod("web-1", Some("n1"), -HOUR)]);
+        let first = snapshot(0, &at_once(), objects());
+        let mut recorded = Totals::begin(&first);
+        recorded.add(&first, &types(), SignedDuration::from_hours(7));
+        let mut replay = begin(first);
+        replay.advance(snapshot(3 * HOUR, &at_once(), objects())).unwrap();
+        replay.run_until(time(7 * HOUR)).unwrap();
+        assert_eq!(cost(&replay), 700_000);
+        assert_eq!(replay.totals().pools, recorded.pools);
+        assert_eq!((replay.totals().launched, replay.totals().removed, replay.evicted()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_node_without_pods_stays_for_the_time_of_consolidate_after() {
+        for (wait, paid_hours) in [("30s", 1), ("2h", 3)] {
+            let mut disruption = at_once();
+            disruption["consolidateAfter"] = json!(wait);
+            let busy = node("n1", "small").into_iter().chain([pod("web-1", Some("n1"), -9 * HOUR)]);
+            let mut replay = begin(snapshot(0, &disruption, busy));
+            // The recorded cluster keeps the node; the replay decides for itself.
+            replay.advance(snapshot(HOUR, &disruption, node("n1", "small"))).unwrap();
+            replay.run_until(time(9 * HOUR)).unwrap();
+            // A search every 15 minutes, the first of which is at the time of the snapshot.
+            let paid = cost(&replay);
+            let least = paid_hours * 100_000;
+            assert!((least..=least + 25_000).contains(&paid), "{wait}: {paid}");
+            assert_eq!((replay.totals().removed, replay.evicted()), (1, 0), "{wait}");
+        }
+    }
+
+    #[test]
+    fn new_pods_get_nodes_of_this_cluster_wherever_they_ran_in_the_recorded_one() {
+        let mut replay = begin(snapshot(0, &at_once(), []));
+        // It was recorded on a node that this cluster never had.
+        let objects = node("n7", "large").into_iter().chain([pod("web-1", Some("n7"), HOUR)]);
+        replay.advance(snapshot(HOUR, &at_once(), objects)).unwrap();
+        replay.run_until(time(2 * HOUR)).unwrap();
+        assert_eq!((cost(&replay), replay.totals().launched), (100_000, 1), "a small node for an hour");
+        assert_eq!(replay.pending_hours(), 0.0);
+    }
+
+    #[test]
+    fn a_pod_is_another_one_if_its_name_was_created_again() {
+        let with = |created: i64| node("n1", "small").into_iter().chain([pod("web-0", Some("n1"), created)]);
+        let mut disruption = at_once();
+        disruption["consolidateAfter"] = json!("3h");
+        let mut replay = begin(snapshot(0, &disruption, with(-9 * HOUR)));
+        replay.advance(snapshot(HOUR, &disruption, with(HOUR))).unwrap();
+        assert_eq!(replay.changed.get("n1"), Some(&time(HOUR)));
+        replay.advance(snapshot(2 * HOUR, &disruption, with(HOUR))).unwrap();
+        assert_eq!(replay.changed.get("n1"), Some(&time(HOUR)), "nothing came or went since");
+    }
+
+    #[test]
+    fn pods_that_consolidation_moves_are_counted_and_budgets_hold() {
+        let objects = || {
+            let nodes = ["n1", "n2"].into_iter().flat_map(|name| node(name, "large"));
+            nodes.chain([pod("web-1", Some("n1"), -HOUR), pod("web-2", Some("n2"), -HOUR)])
+        };
+        let mut replay = begin(snapshot(0, &at_once(), objects()));
+        replay.run_until(time(HOUR)).unwrap();
+        assert!(replay.evicted() > 0 && cost(&replay) < 800_000, "{} {}", replay.evicted(), cost(&replay));
+
+        let mut never = at_once();
+        never["budgets"] = json!([{"nodes": "0"}]);
+        let mut replay = begin(snapshot(0, &never, objects()));
+        replay.run_until(time(HOUR)).unwrap();
+        assert_eq!((replay.evicted(), cost(&replay)), (0, 800_000));
+    }
+
+    #[test]
+    fn pods_that_fit_nowhere_are_counted_by_the_hour() {
+        let mut big = pod("web-1", None, 0);
+        big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("64");
+        let mut replay = begin(snapshot(0, &at_once(), [big]));
+        replay.run_until(time(3 * HOUR)).unwrap();
+        assert_eq!(replay.pending_hours(), 3.0);
+    }
+}
