@@ -233,8 +233,16 @@ fn collect_nodes(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
         let Some(id) = node.provider_id.as_deref().map(instance_id) else { continue };
         let listed = last.instances.get(id);
         if node.deleting {
-            // A node whose instance works is adopted and drained first.
-            if !listed.is_some_and(|m| m.state.is_alive() && is_adoptable(ctx, m)) {
+            // A node whose instance works is adopted and drained first; so is one that lists lack for want of a tag.
+            let waits = match listed {
+                Some(listed) => listed.state.is_alive() && is_adoptable(ctx, listed),
+                None => node.ready && instances::works_unlisted(ctx, name, node).is_some(),
+            };
+            // Only such a node's instance is asked for.
+            let may_lack_tag =
+                listed.is_none() && node.ready && node.annotations.contains_key(keys::CLAIM_ANNOTATION);
+            let is_known = !may_lack_tag || ctx.evidence.description_requested(id).is_some();
+            if !waits && is_known {
                 termination::release_node(ctx, name, node);
             }
             continue;

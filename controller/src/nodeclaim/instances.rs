@@ -83,11 +83,7 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
         if ctx.evidence.is_description_due(id, ctx.now.mono, ctx.settings.list_instances_every) {
             ids.push(id.to_owned());
         }
-        let Some(instance) = ctx.evidence.described(id) else { continue };
-        let is_its_instance = instance.node_name == *name && instance.claim.as_ref() == Some(claim);
-        if !instance.state.is_alive() || !is_its_instance {
-            continue;
-        }
+        let Some(instance) = works_unlisted(ctx, name, node) else { continue };
         let (reason, message) = tag_lost(instance);
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -97,12 +93,30 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
             ..ObjectReference::default()
         };
         ctx.event(regarding, true, reason, message);
-        let own = [(tags::CLAIM.to_owned(), claim.clone())];
-        ctx.request(Action::Tag { id: id.to_owned(), tags: own.into() });
+        // The pool is what it is adopted by.
+        let pool = node.labels.get(keys::POOL_NAME_LABEL).map(|pool| (tags::POOL.to_owned(), pool.clone()));
+        let own = [(tags::CLAIM.to_owned(), claim.clone())].into_iter().chain(pool);
+        ctx.request(Action::Tag { id: id.to_owned(), tags: own.collect() });
     }
     if !ids.is_empty() {
         ctx.request(Action::DescribeInstances(ids));
     }
+}
+
+/// The instance of a node of Croft that works, by a description of late whose node and claim are this node's.
+pub fn works_unlisted<'c>(
+    ctx: &'c ReconcileContext<'_>,
+    name: &str,
+    node: &NodeView,
+) -> Option<&'c CloudInstance> {
+    let id = instance_id(node.provider_id.as_deref()?);
+    let described = ctx.evidence.description_requested(id)?;
+    let is_late =
+        ctx.now.mono >= described.saturating_add(ctx.settings.list_instances_every.saturating_mul(2));
+    let instance = ctx.evidence.described(id).filter(|_| !is_late)?;
+    let is_its_instance =
+        instance.node_name == name && instance.claim.as_ref() == node.annotations.get(keys::CLAIM_ANNOTATION);
+    (instance.state.is_alive() && is_its_instance).then_some(instance)
 }
 
 fn is_in_doubt(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim, id: &str) -> bool {

@@ -18,6 +18,7 @@ use super::{
 /// A cluster: pools, nodes, running pods, pending pods.
 #[derive(Clone)]
 pub struct Scene {
+    pub seed: u64,
     pub pools: Vec<Pool>,
     pub nodes: Vec<Value>,
     pub coming: Vec<ComingNode>,
@@ -59,7 +60,7 @@ impl Scene {
         }
         let disk_zones = (0..3).map(|_| random.one_of(&fleet::ZONES).to_owned()).collect();
         let daemon = random.percent(20);
-        Self { pools, nodes, coming, running, waiting, daemon, attach, disk_zones }
+        Self { seed, pools, nodes, coming, running, waiting, daemon, attach, disk_zones }
     }
 
     /// Running pods on the existing nodes, including the DaemonSet's.

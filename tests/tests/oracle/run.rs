@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use croft_scheduler::{Cluster, Options, Plan, PodKey, ReasonKind, solve};
+use croft_simkit::Random;
 use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -27,6 +28,17 @@ use super::{
 /// Timeout of kube-scheduler, whose back-off after a failed attempt is at most 10 s.
 const PATIENCE: Duration = Duration::from_secs(25);
 const AT_ONCE: usize = 16;
+
+/// How pending pods are opened to kube-scheduler.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// Nominated, in the order of the demand.
+    InOrder,
+    /// Nominated, in a random order: nominations alone keep pods from each other's places.
+    Shuffled,
+    /// In the order of the demand, all at the end, without nominations.
+    Unaided,
+}
 
 /// The result of a scene.
 #[derive(Default)]
@@ -133,17 +145,11 @@ impl Arena {
         Ok(())
     }
 
-    pub async fn try_scene(&self, scene: &Scene) -> Result<Report> {
-        self.run(scene, true).await
-    }
-
-    pub async fn without_nominations(&self, scene: &Scene) -> Result<Report> {
-        self.run(scene, false).await
-    }
-
     /// Pods planned onto existing nodes come first, then those planned onto coming nodes: they are bound before further
     /// instances exist, and see none of the domains that those open.
-    async fn run(&self, scene: &Scene, nominate: bool) -> Result<Report> {
+    pub async fn run(&self, scene: &Scene, opening: Opening) -> Result<Report> {
+        let nominate = opening != Opening::Unaided;
+        let mut random = Random::new(scene.seed);
         self.clear().await?;
         self.storage.make(scene).await?;
         self.make_nodes(scene.nodes.clone(), scene.daemon).await?;
@@ -176,28 +182,19 @@ impl Arena {
         };
         let mut outcome = Ok(());
         for now in 0..3 {
-            let new: Vec<Value> = match now {
-                0 => Vec::new(),
-                1 => scene
-                    .coming
-                    .iter()
-                    .map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable))
-                    .collect(),
-                _ => plan
-                    .instances
-                    .iter()
-                    .map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable))
-                    .collect(),
-            };
-            self.make_nodes(new, scene.daemon).await?;
+            self.make_nodes(nodes_of_turn(scene, &plan, now), scene.daemon).await?;
             let said = if nominate {
                 nominations(scene, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
             } else {
                 BTreeMap::new()
             };
-            let theirs =
-                waiting.iter().filter(|p| p["spec"]["schedulingGates"].is_null() && turn(key(p).1) == now);
-            self.open(&theirs.collect::<Vec<_>>(), &said).await?;
+            let is_theirs =
+                |pod: &&Value| pod["spec"]["schedulingGates"].is_null() && turn(key(pod).1) == now;
+            let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
+            if opening == Opening::Shuffled {
+                theirs.sort_by_cached_key(|_| random.index(usize::MAX));
+            }
+            self.open(&theirs, &said).await?;
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
             outcome = self.all_bound(homes.keys().filter(|pod| turn(pod) <= now), patience).await;
             if outcome.is_err() {
@@ -242,7 +239,7 @@ impl Arena {
         Ok(cluster)
     }
 
-    /// Nominates pods and lifts their gates, in the order of the demand.
+    /// Nominates pods and lifts their gates, in this order.
     async fn open(&self, pods: &[&Value], said: &BTreeMap<String, String>) -> Result<()> {
         let ungate = Patch::Merge(json!({"spec": {"schedulingGates": null}}));
         for pod in pods {
@@ -379,6 +376,21 @@ fn said_of(plan: &Plan) -> Vec<String> {
         format!("{} {}", u.pod, reasons.join("; "))
     };
     plan.unschedulable.iter().map(one).collect()
+}
+
+/// The nodes that come before a turn: none, the coming ones, the planned ones.
+fn nodes_of_turn(scene: &Scene, plan: &Plan, turn: i32) -> Vec<Value> {
+    match turn {
+        0 => Vec::new(),
+        1 => {
+            let coming = scene.coming.iter();
+            coming.map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable)).collect()
+        }
+        _ => {
+            let planned = plan.instances.iter();
+            planned.map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable)).collect()
+        }
+    }
 }
 
 /// The launched instances.

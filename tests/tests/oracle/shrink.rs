@@ -3,7 +3,11 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{generate::Scene, pods::Disk, run::Arena};
+use super::{
+    generate::Scene,
+    pods::Disk,
+    run::{Arena, Opening},
+};
 
 /// A scene that still fails takes as long as kube-scheduler's timeout; after this many attempts the rest is small
 /// enough.
@@ -61,7 +65,12 @@ fn smaller(scene: &Scene) -> Vec<Scene> {
 
 impl Arena {
     /// Removes everything that isn't needed for the failure.
-    pub async fn shrink(&self, mut scene: Scene, mut problem: String) -> Result<(Scene, String)> {
+    pub async fn shrink(
+        &self,
+        mut scene: Scene,
+        opening: Opening,
+        mut problem: String,
+    ) -> Result<(Scene, String)> {
         let mut tries = 0;
         'again: loop {
             for less in smaller(&scene) {
@@ -69,7 +78,7 @@ impl Arena {
                 if tries > TRIES {
                     break;
                 }
-                if let Some(still) = self.try_scene(&less).await?.problem {
+                if let Some(still) = self.run(&less, opening).await?.problem {
                     (scene, problem) = (less, still);
                     continue 'again;
                 }

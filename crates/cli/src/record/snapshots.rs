@@ -57,9 +57,10 @@ impl SnapshotArgs {
         mut visit: impl FnMut(Input) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let segments = self.segments(place, period, cluster)?;
-        // Says so if there is none.
-        find(&segments, period.to)?;
         let Period { from, to } = period;
+        if !times(segments.iter().map(Vec::as_slice)).iter().any(|time| *time <= to) {
+            return Err(missing(&segments, to).into());
+        }
         each_moment(segments.iter().map(Vec::as_slice), (from, to), |found| visit(to_input(&found)?))
     }
 
@@ -109,17 +110,19 @@ impl SnapshotArgs {
 /// The last snapshot that isn't after `at`.
 fn find(segments: &[Vec<u8>], at: i64) -> Result<Moment, InputError> {
     let slices = || segments.iter().map(Vec::as_slice);
-    moment(slices(), at).ok_or_else(|| {
-        InputError::Other(match times(slices()).first() {
-            Some(first) => format!(
-                "no snapshot of the cluster is as old as {}: the first is of {}",
-                text(at),
-                text(*first)
-            ),
-            None => "there is no snapshot of the cluster: the controller makes one every ten minutes (croft check); croft \
-                     debug dump writes a file for --record without --at"
-                .to_owned(),
-        })
+    moment(slices(), at).ok_or_else(|| missing(segments, at))
+}
+
+/// Why there is no snapshot that isn't after `at`.
+fn missing(segments: &[Vec<u8>], at: i64) -> InputError {
+    InputError::Other(match times(segments.iter().map(Vec::as_slice)).first() {
+        Some(first) => {
+            let (at, first) = (text(at), text(*first));
+            format!("no snapshot of the cluster is as old as {at}: the first is of {first}")
+        }
+        None => "there is no snapshot of the cluster: the controller makes one every ten minutes (croft check); croft debug \
+                 dump writes a file for --record without --at"
+            .to_owned(),
     })
 }
 

@@ -26,6 +26,9 @@ use super::{
 };
 use crate::monthly::per_month;
 
+/// The taint of a node that is being removed.
+pub(super) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
+
 /// The result of the search, and the nodes that aren't candidates.
 #[derive(Clone, Debug)]
 pub(crate) struct Savings {
@@ -146,7 +149,7 @@ pub(crate) fn is_disrupted(node: &Node) -> bool {
             .and_then(|s| s.taints.as_deref())
             .unwrap_or_default()
             .iter()
-            .any(|t| t.key == "croft.dev/disrupted")
+            .any(|t| t.key == DISRUPTED_TAINT)
 }
 
 /// How many nodes of a pool may be removed for `reason`.

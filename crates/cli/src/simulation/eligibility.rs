@@ -1,6 +1,6 @@
 //! Which nodes may be disrupted, and the cost of it: the facts of files for the controller's rules in `croft_disruption`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{cell::OnceCell, collections::BTreeMap, time::Duration};
 
 use croft_api::{TenantPool, convert::policy::selector, duration};
 use croft_disruption::{
@@ -50,6 +50,8 @@ struct Budget<'a> {
     name: String,
     selector: Selector,
     object: &'a PodDisruptionBudget,
+    /// Evictions that it allows, once that is known: it takes a look at every pod.
+    allowed: OnceCell<i64>,
 }
 
 /// Pods of the input by node and by owner, and the PodDisruptionBudgets that cover them.
@@ -94,6 +96,7 @@ impl<'a> PodIndex<'a> {
                     name: budget.name_any(),
                     selector,
                     object: &budget.object,
+                    allowed: OnceCell::new(),
                 });
             }
         }
@@ -193,10 +196,10 @@ impl<'a> PodIndex<'a> {
 
     fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
         let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
-        blockers::eviction_blocked(
-            covering
-                .map(|budget| BudgetFacts { name: &budget.name, allowed: self.allowed_disruptions(budget) }),
-        )
+        blockers::eviction_blocked(covering.map(|budget| {
+            let allowed = *budget.allowed.get_or_init(|| self.allowed_disruptions(budget));
+            BudgetFacts { name: &budget.name, allowed }
+        }))
     }
 
     /// The PodDisruptionBudgets for which a pod can't be evicted, with the number of pods that each expects.
@@ -262,7 +265,7 @@ fn scaled(value: &IntOrString, all: i64) -> i64 {
 
 impl Budget<'_> {
     fn covers(&self, pod: &Pod) -> bool {
-        pod.namespace().unwrap_or_default() == self.namespace
+        pod.metadata.namespace.as_deref().unwrap_or_default() == self.namespace
             && self.selector.matches(|label| pod.labels().get(label).map(String::as_str))
     }
 }

@@ -17,7 +17,7 @@ use croft_api::{
 use croft_manifest::{Input, InputError, Origin};
 use croft_scheduler::{
     ComingNode, InstanceType, Options, Plan, PlannedInstance, PodKey, Resources, Unschedulable,
-    consolidation::{Command, consolidate},
+    consolidation::{Ask, Command, consolidate},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -138,7 +138,7 @@ impl Settling {
     /// Values that the scheduler refuses, by object and field.
     pub(crate) fn consolidate(&mut self) -> Result<(), InputError> {
         for _ in 0..MOST_ROUNDS {
-            if !self.round(Horizon::End, None)? {
+            if self.round(Horizon::End, None)? == 0 {
                 return Ok(());
             }
         }
@@ -147,29 +147,30 @@ impl Settling {
     }
 
     /// Carries out what may be done at the input's time, by one search. `changed` says when pods last came to a node or left it.
-    /// Returns false if there was nothing.
+    /// Returns how many times the disruption budgets were used up for it; zero if there was nothing.
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
     pub(crate) fn consolidate_now(
         &mut self,
         changed: &BTreeMap<String, Timestamp>,
-    ) -> Result<bool, InputError> {
+    ) -> Result<usize, InputError> {
         self.round(Horizon::Now, Some(changed))
     }
 
-    /// One plan, and one search if it places nothing. Returns false if neither found anything.
+    /// One plan, and one search if it places nothing. Returns how many times the disruption budgets were used up; zero if nothing
+    /// was found.
     fn round(
         &mut self,
         horizon: Horizon,
         changed: Option<&BTreeMap<String, Timestamp>>,
-    ) -> Result<bool, InputError> {
+    ) -> Result<usize, InputError> {
         let Planned { simulation, cluster, .. } =
             plan(&self.input, Arc::clone(&self.types), &self.options, false)?;
         // Room that a limit or a node has gained.
         if has_placements(&simulation.plan) {
             self.apply_plan(&simulation);
-            return Ok(true);
+            return Ok(1);
         }
         self.observe(&simulation);
         let subject = Subject { horizon, pools: self.pools.as_ref(), changed };
@@ -177,16 +178,16 @@ impl Settling {
         let empty = self.empty_nodes(&question, &simulation, horizon);
         if !empty.is_empty() {
             self.remove(&empty);
-            return Ok(true);
+            return Ok(1);
         }
         let found = consolidate(&cluster, &question.ask, &|| false);
         self.steps = self.steps.saturating_add(found.steps);
         if found.commands.is_empty() {
             self.is_cut_short |= found.cut_short;
-            return Ok(false);
+            return Ok(0);
         }
         self.apply_commands(&simulation, &found.commands);
-        Ok(true)
+        Ok(budgets_used(&question.ask, &found.commands))
     }
 
     /// Puts the pods of workloads into the input, in place of the workloads.
@@ -239,7 +240,9 @@ impl Settling {
                 bound.extend(place.pods.iter().map(|pod| (pod.clone(), place.node.clone())));
             }
         }
-        self.evicted = self.evicted.saturating_add(bound.len());
+        // Headroom pods are moved too, and exist in no cluster.
+        let moved = bound.keys().filter(|pod| self.input.pods.get(&pod.namespace, &pod.name).is_some());
+        self.evicted = self.evicted.saturating_add(moved.count());
         self.bind(&bound);
         self.remove(&removed);
     }
@@ -302,6 +305,22 @@ impl Settling {
             self.input.pods.put(pod, origin);
         }
     }
+}
+
+/// How many times a pool's disruption budget is used up by `commands`: a command with launches removes its nodes step by step.
+fn budgets_used(ask: &Ask, commands: &[Command]) -> usize {
+    let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
+    let pools: HashMap<&str, &str> =
+        ask.candidates.iter().map(|one| (one.node.as_str(), one.pool.as_str())).collect();
+    for node in commands.iter().flat_map(|command| &command.nodes) {
+        let count = removed.entry(pools.get(node.as_str()).copied().unwrap_or_default()).or_default();
+        *count = count.saturating_add(1);
+    }
+    let used = removed.into_iter().map(|(pool, removed)| {
+        let allowed = ask.constraints.get(pool).map_or(usize::MAX, |constraints| constraints.nodes);
+        removed.div_ceil(allowed.max(1))
+    });
+    used.max().unwrap_or(1)
 }
 
 /// True for a budget that never lets a node be removed for `reason`.

@@ -16,7 +16,7 @@ use crate::{
     commands::plan::impact::Removal,
     failure::Failure,
     output::Output,
-    record::{Period, SnapshotArgs, text as text_of},
+    record::{Period, SnapshotArgs},
     simulation::{simulate_with_consolidation, time_of},
     source::{ClusterArgs, load_files},
 };
@@ -24,14 +24,14 @@ use crate::{
 /// Arguments of `croft simulate`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulateArgs {
-    /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record or
-    /// --at, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
+    /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record,
+    /// --at or --from, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
     #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at", "from"])]
     filenames: Vec<PathBuf>,
     /// Namespace of objects that name none
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
-    /// Begin with this cluster: a file of croft debug dump; with --at, an archive or a segment of snapshots. With -f, --without or
+    /// Begin with this cluster: a file of croft debug dump; with --at or --from, an archive or a segment of snapshots. With -f, --without or
     /// --catalog-after, compare what it costs under its own settings and under the changed ones: now, once pending pods have a
     /// place, and at the end of consolidation
     #[arg(long, value_name = "FILE or URL")]
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Fai
     let Some(recorded) = read_record(args, out)? else {
         if !without.is_empty() || catalog_after.is_some() {
             let message =
-                "--without and --catalog-after compare with a recorded cluster: add --record or --at";
+                "--without and --catalog-after compare with a recorded cluster: add --record, --at or --from";
             return Err(InputError::Other(message.to_owned()).into());
         }
         return simulate(args, &load_files(filenames, namespace, out)?, out);
@@ -120,8 +120,7 @@ fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<Exit
         SimulateFormat::Json => json::write(&simulation, input, out)?,
         SimulateFormat::Text => text::write(&simulation, input, out)?,
         SimulateFormat::Markdown => {
-            let message =
-                "-o markdown writes a comparison: add --record or --at and what changes, or write -o text";
+            let message = "-o markdown writes a comparison: add --record, --at or --from and what changes, or write -o text";
             return Err(InputError::Other(message.to_owned()).into());
         }
     }
@@ -138,7 +137,10 @@ fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode,
     }
     let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
     comparison::check(&edit)?;
-    let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
+    let now = SystemClock.wall();
+    let Period { from, to } = Period::parse(from, to.as_deref(), now)?;
+    // Nothing is recorded of the future.
+    let period = Period { from, to: to.min(now.as_millisecond()).max(from) };
     let mut player = replay::Player::new(replay::Question {
         period,
         edit: &edit,
@@ -147,24 +149,14 @@ fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode,
         types_after: catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?,
         options: options(args),
     });
-    let mut begun = None;
     let comparison = {
         let activity = Activity::start("reading the snapshots");
         snapshot.each(record.as_deref(), period, cluster, |recorded| {
-            let at = time_of(&recorded).as_millisecond();
-            begun.get_or_insert(at);
-            activity.say(format!("replaying {}", text_of(at)));
+            activity.say(format!("replaying {}", time_of(&recorded)));
             Ok(player.observe(recorded)?)
         })?;
         player.finish()?
     };
-    let (Some(begun), Some(comparison)) = (begun, comparison) else {
-        let message = format!("there is no snapshot before {}: give a later --to", text_of(period.to));
-        return Err(InputError::Other(message).into());
-    };
-    if begun > period.from {
-        out.warn(&[format!("the first snapshot is of {}: the replay begins there", text_of(begun))])?;
-    }
     out.warn(&comparison.warnings)?;
     match args.output {
         SimulateFormat::Json => write_json(&comparison, out)?,
@@ -222,14 +214,15 @@ fn read_record(args: &SimulateArgs, out: &mut Output) -> Result<Option<Input>, F
     }
     let Some(record) = record else { return Ok(None) };
     if record.starts_with("s3://") {
-        let message = format!("an archive has many snapshots: add --at TIME to --record {record}");
+        let message =
+            format!("an archive has many snapshots: add --at TIME or --from TIME to --record {record}");
         return Err(InputError::Other(message).into());
     }
     let path = Path::new(record);
     if is_gzip(path) {
         let message = format!(
-            "{} is compressed, as a decision log or a segment of snapshots: write a file of croft debug dump, or add --at TIME to a \
-             segment of snapshots",
+            "{} is compressed, as a decision log or a segment of snapshots: write a file of croft debug dump, or add --at TIME or \
+             --from TIME to a segment of snapshots",
             path.display()
         );
         return Err(InputError::Other(message).into());

@@ -21,5 +21,6 @@ mod text;
 pub(super) use compare::impact;
 pub(in crate::commands) use compare::{Edit, edit, without_leaving};
 pub(in crate::commands) use model::Edited;
+pub(in crate::commands) use pods::created_under;
 pub(in crate::commands) use removal::Removal;
 pub(super) use text::write;

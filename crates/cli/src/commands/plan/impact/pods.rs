@@ -5,7 +5,7 @@ use croft_manifest::{Input, Origin};
 use croft_policy::{
     Tenants, audit::misplaced, definitions::MIRROR_ANNOTATION, lost_pins, plan_pod, plan_recreated,
 };
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt as _;
 
 use super::model::{DaemonSetImpact, PodImpact};
@@ -158,9 +158,24 @@ fn recreated(pod: &Pod, namespace: &str, admission: &Admission) -> Pod {
         }
     }
     pod.status = None;
-    match admission.pod(&pod).outcome {
+    let admitted = match admission.pod(&pod).outcome {
         Outcome::Changed(planned) => *planned,
-        Outcome::Unchanged | Outcome::Denied(_) => pod,
+        Outcome::Unchanged => pod,
+        // Without a phase it counts as one to be created, so that the plan names the refusal.
+        Outcome::Denied(_) => return pod,
+    };
+    // The other admission plugins have changed it before; a snapshot lacks their objects, such as its PriorityClass.
+    let status = PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() };
+    Pod { status: Some(status), ..admitted }
+}
+
+/// The pod as it would be created under `admission`; none if that refuses it.
+pub(in crate::commands) fn created_under(pod: Pod, admission: &Admission) -> Option<Pod> {
+    let namespace = pod.namespace().unwrap_or_default();
+    match admission_status(admission.tenants(), &namespace, &pod) {
+        AdmissionStatus::Current => Some(pod),
+        AdmissionStatus::Outdated(_) => Some(recreated(&pod, &namespace, admission)),
+        AdmissionStatus::Refused(_) => None,
     }
 }
 

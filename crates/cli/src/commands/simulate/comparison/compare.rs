@@ -163,7 +163,6 @@ impl Solved {
 }
 
 /// Prices recorded nodes as `types` do, where they have a price.
-/// Prices the recorded nodes by `types`.
 pub(in crate::commands::simulate) fn set_prices(input: &mut Input, types: &[InstanceType]) {
     let claims: Vec<_> = input.claims.iter().cloned().collect();
     for claim in claims {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{InstanceType, Options};
 use jiff::Timestamp;
+use kube::ResourceExt as _;
 
 use super::report::{Comparison, Figures};
 use crate::{
+    admission::Admission,
     commands::{
-        plan::impact::{Edit, Edited, Removal, edit, without_leaving},
+        plan::impact::{Edit, Edited, Removal, created_under, edit, without_leaving},
         simulate::comparison::set_prices,
     },
     record::Period,
-    simulation::{Replay, Totals, register_coming, time_of},
+    simulation::{Replay, Totals, keep_demand, register_coming, time_of},
 };
 
 /// A time, and what changes.
@@ -43,6 +45,8 @@ struct Sides {
     snapshots: usize,
     /// The cluster at the last snapshot.
     recorded: Input,
+    /// The objects to put over the next snapshot: not those of the first that were deleted since.
+    edit: Input,
     totals: Totals,
     changes: Vec<Edited>,
     warnings: Vec<String>,
@@ -64,6 +68,7 @@ impl<'a> Player<'a> {
         let begin = Timestamp::from_millisecond(period.from).unwrap_or_default();
         let at = time_of(&recorded).max(begin);
         recorded.recorded_at = Some(at);
+        keep_demand(&mut recorded);
         register_coming(&mut recorded, types);
         let base = without_leaving(&recorded)?;
         let Some(sides) = &mut self.sides else {
@@ -72,9 +77,12 @@ impl<'a> Player<'a> {
                 set_prices(&mut after, types);
             }
             let types_after = types_after.as_ref().unwrap_or(types);
-            let before = Replay::begin(base, Arc::clone(types), options.clone())?;
-            let after = Replay::begin(after, Arc::clone(types_after), options.clone())?;
+            let after = Replay::begin(&base, after, Arc::clone(types_after), options.clone())?;
+            let before = Replay::begin(&base.clone(), base, Arc::clone(types), options.clone())?;
             let mut warnings = impact.take_warnings();
+            if at > begin {
+                warnings.push(format!("the first snapshot is of {at}: the replay begins there"));
+            }
             for warning in before.warnings().iter().chain(after.warnings()) {
                 if !warnings.contains(warning) {
                     warnings.push(warning.clone());
@@ -84,6 +92,7 @@ impl<'a> Player<'a> {
                 begun: at,
                 snapshots: 1,
                 totals: Totals::begin(&recorded),
+                edit: (*objects).clone(),
                 recorded,
                 changes: impact.objects,
                 warnings,
@@ -94,30 +103,46 @@ impl<'a> Player<'a> {
         };
         // An object that was deleted while this was recorded has nothing left to remove.
         let removals: Vec<Removal> = removals.iter().filter(|one| one.is_in(&base)).cloned().collect();
-        let Edit { after, .. } = edit(&base, objects, &removals)?;
+        leave_out_deleted(&mut sides.edit, &sides.recorded, &base);
+        let Edit { after, .. } = edit(&base, &sides.edit, &removals)?;
+        let admission = Admission::new(&after)?;
         sides.pass(at, types);
         sides.totals.observe(&recorded);
         sides.recorded = recorded;
         sides.snapshots = sides.snapshots.saturating_add(1);
-        sides.before.advance(base)?;
-        sides.after.advance(after)
+        sides.before.advance(base, &Some)?;
+        sides.after.advance(after, &|pod| created_under(pod, &admission))
     }
 
-    /// The comparison of the time up to its end. None without a snapshot.
+    /// The comparison of the time up to its end.
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
-    pub(in crate::commands::simulate) fn finish(self) -> Result<Option<Comparison>, InputError> {
+    pub(in crate::commands::simulate) fn finish(self) -> Result<Comparison, InputError> {
         let Question { period, types, .. } = &self.question;
-        let Some(mut sides) = self.sides else { return Ok(None) };
+        let none = || InputError::Other("there is no snapshot of that time: croft check says why".to_owned());
+        let mut sides = self.sides.ok_or_else(none)?;
         let end = Timestamp::from_millisecond(period.to).unwrap_or_default();
         sides.pass(end, types);
         sides.before.run_until(end)?;
         sides.after.run_until(end)?;
         let Sides { begun, snapshots, totals, changes, warnings, before, after, .. } = sides;
         let (before, after) = (Figures::of(&before), Figures::of(&after));
-        Ok(Some(Comparison::new((begun, end, snapshots), changes, (&totals).into(), before, after, warnings)))
+        Ok(Comparison::new((begun, end, snapshots), changes, (&totals).into(), before, after, warnings))
     }
+}
+
+/// Leaves objects out of `edit` that were in the snapshot before and aren't in `now`: someone has deleted them.
+fn leave_out_deleted(edit: &mut Input, before: &Input, now: &Input) {
+    macro_rules! leave_out {
+        ($($field:ident),*) => { $(
+            edit.$field.retain(|object| {
+                let name = object.name_any();
+                before.$field.get("", &name).is_none() || now.$field.get("", &name).is_some()
+            });
+        )* };
+    }
+    leave_out!(tenants, pools, classes, configs);
 }
 
 impl Sides {

@@ -13,7 +13,7 @@ use crate::{
     monthly::{cents, dollars, signed_dollars},
     output::Output,
     simulation::{Replay, Totals, Usage},
-    table::{Align, BAD, BOLD, GOOD, NOTE, Table},
+    table::{Align, BAD, BOLD, GOOD, NOTE, Table, counted},
 };
 
 /// A recorded time under its own settings and under others.
@@ -63,10 +63,12 @@ pub(super) struct Cluster {
 pub(super) struct Figures {
     #[serde(flatten)]
     cluster: Cluster,
-    /// Pods that consolidation moved.
+    /// Pods that consolidation or the edit moved.
     evictions: usize,
-    /// Pods without a place, times hours.
+    /// Pods without a place, times hours; those that admission refuses included.
     pending_pod_hours: f64,
+    #[serde(skip)]
+    has_pending: bool,
 }
 
 /// Dollars of a pool's nodes.
@@ -99,6 +101,7 @@ impl Figures {
             cluster: side.totals().into(),
             evictions: side.evicted(),
             pending_pod_hours: tenths(side.pending_hours()),
+            has_pending: side.pending_hours() > 0.0,
         }
     }
 }
@@ -139,8 +142,8 @@ impl Comparison {
     }
 
     /// True if a pod had no place for some time under the changed settings.
-    pub(in crate::commands::simulate) fn has_pending(&self) -> bool {
-        self.after.pending_pod_hours > 0.0
+    pub(in crate::commands::simulate) const fn has_pending(&self) -> bool {
+        self.after.has_pending
     }
 
     /// The result in one sentence.
@@ -150,11 +153,14 @@ impl Comparison {
         let micros = difference(before.cost, after.cost);
         let amount = dollars(Price::from_micros(micros.saturating_abs()));
         let (old, new) = (amount_text(before), amount_text(after));
-        let share = 100.0 * micros.saturating_abs() as f64 / before.cost.micros().max(1) as f64;
+        let share = match before.cost.micros() {
+            0 => String::new(),
+            all => format!(" ({:.1} %)", 100.0 * micros.saturating_abs() as f64 / all as f64),
+        };
         match micros {
             0 => format!("the same cost: {new}"),
-            micros if micros < 0 => format!("{about}{amount} less ({share:.1} %): {new} instead of {old}"),
-            _ => format!("{about}{amount} more ({share:.1} %): {new} instead of {old}"),
+            micros if micros < 0 => format!("{about}{amount} less{share}: {new} instead of {old}"),
+            _ => format!("{about}{amount} more{share}: {new} instead of {old}"),
         }
     }
 
@@ -221,11 +227,12 @@ impl Comparison {
 
 /// Writes the comparison for a terminal.
 pub(in crate::commands::simulate) fn text(comparison: &Comparison, out: &mut Output) -> Result<(), Failure> {
-    let Comparison { from, to, snapshots, before, after, .. } = comparison;
+    let Comparison { from, to, before, after, .. } = comparison;
+    let snapshots = counted(comparison.snapshots, "snapshot");
     for object in &comparison.changes {
         writeln!(out, "{BOLD}{} {}{BOLD:#}: {}", object.kind, object.name, object.change)?;
     }
-    writeln!(out, "{from} to {to}, {snapshots} snapshots\n")?;
+    writeln!(out, "{from} to {to}, {snapshots}\n")?;
     for table in comparison.tables() {
         table.write(out)?;
         writeln!(out)?;
@@ -247,9 +254,10 @@ pub(in crate::commands::simulate) fn markdown(
     comparison: &Comparison,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    let Comparison { from, to, snapshots, .. } = comparison;
+    let Comparison { from, to, .. } = comparison;
+    let snapshots = counted(comparison.snapshots, "snapshot");
     writeln!(out, "### {}\n", comparison.verdict())?;
-    writeln!(out, "{from} to {to}, {snapshots} snapshots.\n")?;
+    writeln!(out, "{from} to {to}, {snapshots}.\n")?;
     for object in &comparison.changes {
         writeln!(out, "- {} `{}`: {}", object.kind, object.name, object.change)?;
     }
