@@ -1,7 +1,5 @@
 //! A reader of the page: requests over TLS with a token, as `croft --page` and a browser send them.
 
-use std::net::SocketAddr;
-
 use anyhow::Context as _;
 use croft_testkit::{ControlPlane, Croft, Part};
 use futures::{Stream, StreamExt as _};
@@ -45,12 +43,20 @@ impl PageReader {
     /// # Errors
     /// If the page isn't installed.
     pub fn anonymous(plane: &ControlPlane, croft: &mut Croft) -> anyhow::Result<Self> {
-        Self::at(plane, croft.address(Part::Page)?)
+        let mut config = Config::new(format!("https://{}", croft.address(Part::Page)?).parse()?);
+        config.root_cert_file = Some(plane.authority_files().0);
+        Self::new(config)
     }
 
-    fn at(plane: &ControlPlane, page: SocketAddr) -> anyhow::Result<Self> {
-        let mut config = Config::new(format!("https://{page}").parse()?);
-        config.root_cert_file = Some(plane.authority_files().0);
+    /// A reader without a token, of the page at `address`, such as `http://127.0.0.1:8444`.
+    ///
+    /// # Errors
+    /// If it is no address.
+    pub fn at(address: &str) -> anyhow::Result<Self> {
+        Self::new(Config::new(address.parse()?))
+    }
+
+    fn new(mut config: Config) -> anyhow::Result<Self> {
         config.default_retry = false;
         Ok(Self { client: Client::try_from(config)?, token: None })
     }

@@ -10,6 +10,9 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 const NAMESPACE: &str = "croft-system";
 /// The value of system-cluster-critical.
 const CRITICAL: i32 = 2_000_000_000;
+/// The Deployments, and the priority of their pods.
+const DEPLOYMENTS: [(&str, i32); 3] =
+    [("croft-webhook", CRITICAL), ("croft-controller", CRITICAL), ("croft-page", 0)];
 
 /// A container's use of memory.
 #[derive(Clone, Debug)]
@@ -41,8 +44,10 @@ pub async fn containers(
     real_nodes: &[RealNode],
 ) -> anyhow::Result<BTreeMap<String, Memory>> {
     let mut memories = BTreeMap::new();
-    for deployment in ["croft-webhook", "croft-controller"] {
+    for (deployment, expected) in DEPLOYMENTS {
         for pod in pods(client, deployment).await? {
+            let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
+            ensure!(priority == Some(expected), "the priority of {} is {priority:?}", pod.name_any());
             let memory = container(&pod, real_nodes).await;
             memories.insert(pod.name_any(), memory.with_context(|| format!("pod {}", pod.name_any()))?);
         }
@@ -65,8 +70,6 @@ pub async fn process(pod: &Pod, real_nodes: &[RealNode]) -> anyhow::Result<(u32,
 }
 
 async fn container(pod: &Pod, real_nodes: &[RealNode]) -> anyhow::Result<Memory> {
-    let priority = pod.spec.as_ref().and_then(|spec| spec.priority);
-    ensure!(priority == Some(CRITICAL), "priority is {priority:?}");
     let (process, _) = process(pod, real_nodes).await?;
 
     let facts = fs::read_to_string(format!("/proc/{process}/status"))?;
@@ -126,7 +129,7 @@ fn memory(process: u32) -> anyhow::Result<Memory> {
 /// # Errors
 /// Which was, and why.
 pub async fn no_restarts(client: &Client) -> anyhow::Result<()> {
-    for deployment in ["croft-webhook", "croft-controller"] {
+    for (deployment, _) in DEPLOYMENTS {
         for pod in pods(client, deployment).await? {
             for status in pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten()) {
                 ensure!(

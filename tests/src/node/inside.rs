@@ -20,13 +20,14 @@ use crate::{
     audit::{Audit, CONTROLLER_USER, WEBHOOK_USER},
     node::{
         checks::{self, Memory},
-        workload,
+        page, workload,
     },
     pods::{Stream, Tally},
 };
 
 const WEBHOOK: &str = "croft-webhook";
 const CONTROLLER: &str = "croft-controller";
+const PAGE: &str = "croft-page";
 /// Clients that create pods at once.
 const CLIENTS: usize = 8;
 /// Renewed tokens reach a pod when it is synchronised, and its client reads them once a minute.
@@ -59,7 +60,7 @@ pub async fn run(parts: &Parts, inside: &Inside) -> anyhow::Result<ExitCode> {
     let mut cluster = Cluster::start(parts, inside).await?;
     step(started, "two nodes are Ready");
     let mut sums = Sums::default();
-    let memories = match cluster.test(started, &mut sums).await {
+    let memories = match cluster.test(started, parts, &mut sums).await {
         Ok(memories) => memories,
         Err(error) => {
             cluster.explain().await;
@@ -71,13 +72,14 @@ pub async fn run(parts: &Parts, inside: &Inside) -> anyhow::Result<ExitCode> {
         of.map(|(_, memory)| memory.peak >> 20).max().unwrap_or_default()
     };
     println!(
-        "node-test: reviews={} lost={} refused_after_sigkill={} refused_while_frozen={} webhook_peak_mib={} controller_peak_mib={} seconds={}",
+        "node-test: reviews={} lost={} refused_after_sigkill={} refused_while_frozen={} webhook_peak_mib={} controller_peak_mib={} page_peak_mib={} seconds={}",
         sums.reviews,
         sums.lost,
         sums.refused_after_sigkill,
         sums.refused_while_frozen,
         peak(WEBHOOK),
         peak(CONTROLLER),
+        peak(PAGE),
         seconds_since(started)
     );
     Ok(if sums.lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -103,13 +105,21 @@ impl Cluster {
         &self.nodes.plane
     }
 
-    async fn test(&mut self, started: Instant, sums: &mut Sums) -> anyhow::Result<BTreeMap<String, Memory>> {
+    async fn test(
+        &mut self,
+        started: Instant,
+        parts: &Parts,
+        sums: &mut Sums,
+    ) -> anyhow::Result<BTreeMap<String, Memory>> {
         self.nodes.install().await?;
-        self.nodes.until_rolled_out(WEBHOOK).await?;
-        self.nodes.until_rolled_out(CONTROLLER).await?;
-        step(started, "webhook and controller run from their images");
+        for deployment in [WEBHOOK, CONTROLLER, PAGE] {
+            self.nodes.until_rolled_out(deployment).await?;
+        }
+        step(started, "webhook, controller and page run from their images");
         workload::tenants(self.plane()).await?;
         step(started, "tenants' pods run on instances that Croft launched");
+        page::check(self.plane(), parts).await?;
+        step(started, "`croft page` forwards a port to the page and signs in");
         let hooks = checks::registration(&self.client).await?;
         let stream = self.stream();
         stream.pass(500).await;
@@ -189,8 +199,9 @@ impl Cluster {
         self.plane()
             .kubectl(["drain", node, "--timeout=180s", "--delete-emptydir-data", "--ignore-daemonsets"])
             .await?;
-        self.nodes.until_rolled_out(WEBHOOK).await?;
-        self.nodes.until_rolled_out(CONTROLLER).await?;
+        for deployment in [WEBHOOK, CONTROLLER, PAGE] {
+            self.nodes.until_rolled_out(deployment).await?;
+        }
         self.plane().kubectl(["uncordon", node]).await?;
         Ok(())
     }

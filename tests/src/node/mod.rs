@@ -3,4 +3,5 @@
 pub mod checks;
 pub mod inside;
 pub mod lab;
+pub mod page;
 pub mod workload;

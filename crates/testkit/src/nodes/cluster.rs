@@ -57,7 +57,7 @@ impl NodeCluster {
         Ok(Self { nodes, cloud, _second: second, plane })
     }
 
-    /// Installs the charts, with two replicas of the webhook and EC2 at [`CLOUD`].
+    /// Installs the charts, with two replicas of the webhook, the page, and EC2 at [`CLOUD`].
     ///
     /// # Errors
     /// If Helm fails.
@@ -65,6 +65,7 @@ impl NodeCluster {
         // The name of the cloud is resolved by /etc/hosts of the pod: the image has to resolve names.
         let values = json!({
             "webhook": {"replicas": 2},
+            "page": {"enabled": true},
             "controller": {
                 "settings": {
                     "clusterName": "croft", "awsRegion": "us-east-1",

@@ -66,6 +66,7 @@ impl Parts {
             ("kubelet", &self.programs, "run node/build.sh"),
             ("croft-webhook.tar", &self.images, "run `make node-images`"),
             ("croft-controller.tar", &self.images, "run `make node-images`"),
+            ("croft-page.tar", &self.images, "run `make node-images`"),
             ("pause.tar", &self.images, "run `make node-images`"),
             ("ec2-sim", &self.binaries, "run `cargo build --workspace --bins`"),
         ] {

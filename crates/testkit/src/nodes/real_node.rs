@@ -83,7 +83,7 @@ impl RealNode {
             kubelet: None,
             proxy: None,
         };
-        for image in [PAUSE, "croft-webhook", "croft-controller"] {
+        for image in [PAUSE, "croft-webhook", "croft-controller", "croft-page"] {
             let file = parts.images.join(format!("{image}.tar"));
             // --local: without it this version of ctr finds no platform to unpack.
             real_node.ctr(&["images", "import", "--local", &file.to_string_lossy()]).await?;
