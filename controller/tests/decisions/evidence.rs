@@ -370,7 +370,7 @@ fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
     bench.see(1, Change::Node(alone));
     decide(&mut bench, 1);
     for (seconds, instances, freed) in
-        [(60, vec![instance(InstanceState::Running, "cluster")], false), (120, Vec::new(), true)]
+        [(60, vec![instance(InstanceState::Running, "cluster")], false), (180, Vec::new(), true)]
     {
         list(&mut bench, seconds, instances);
         let actions = described(&mut bench, seconds, &[]);
