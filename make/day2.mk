@@ -3,5 +3,5 @@
 
 .PHONY: day2
 day2: lab needs-rust ## an operator's ordinary day, under a stream of attacks; CASE=PolicyModeOutage for one of its cases alone
-	cargo build --quiet --workspace --bins
+	cargo build --quiet --workspace --bins --test fixtures
 	$(or $(CARGO_TARGET_DIR),target)/debug/day2 $(CASE)

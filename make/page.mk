@@ -10,8 +10,8 @@ page-web-check: page-web ## fail if page/dist isn't what page/web builds
 
 .PHONY: page-screenshots
 page-screenshots: lab browser ## write the pictures of docs/page: the page as a test shows it in Chromium
-	cargo build --quiet --workspace --bins
-	CROFT_PAGE_SCREENSHOTS=$(CURDIR)/docs/page cargo test --quiet --package croft-tests --test page operators_and_tenants
+	cargo build --quiet --workspace --bins --test page
+	CROFT_PAGE_SCREENSHOTS=$(CURDIR)/docs/page cargo test --quiet --workspace --test page operators_and_tenants
 
 .PHONY: bench-page
 bench-page: lab browser ## the page with 50 tenants, 1,000 nodes and 10,000 pods in headless Chromium; sizes of ledger and log
