@@ -73,6 +73,7 @@ impl Layout {
         for (name, identity) in [
             ("etcd", layout.authority.server("etcd", &[])?),
             ("etcd-client", layout.authority.client("kube-apiserver", &[])?),
+            ("kubelet-client", layout.authority.client("kube-apiserver", &["system:masters"])?),
             ("api-server", layout.authority.server("kube-apiserver", &names)?),
             ("scheduler", layout.authority.server("kube-scheduler", &[])?),
         ] {
@@ -223,6 +224,10 @@ impl Layout {
                 "--bind-address=0.0.0.0".to_owned(),
                 format!("--advertise-address={address}"),
                 "--endpoint-reconciler-type=lease".to_owned(),
+                // For logs, exec and forwarded ports. No server resolves the names of nodes.
+                "--kubelet-preferred-address-types=InternalIP".to_owned(),
+                flag("kubelet-client-certificate", self.pki("kubelet-client.crt")),
+                flag("kubelet-client-key", self.pki("kubelet-client.key")),
             ]),
             // Endpoints may not be loopback addresses, and no client uses the Service.
             None => flags.extend([
