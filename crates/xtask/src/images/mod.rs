@@ -9,7 +9,8 @@
 //!                                    '--> SBOM beside the image <-- packages of the libraries
 //! ```
 //!
-//! The same programs and commit give the same digests: entries are sorted, owned by root and dated by the commit.
+//! The same commit gives the same digests, in whatever folder it is checked out: entries are sorted, owned by root and dated by the
+//! commit, and the build id is a hash of the stripped program. Cargo's own folder is part of panic messages, so it has to be the same.
 
 mod auditable;
 mod dependencies;

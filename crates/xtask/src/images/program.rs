@@ -7,8 +7,14 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
 
 use crate::images::{auditable, dependencies::Dependencies};
+
+/// The section of the build id.
+const BUILD_ID: &str = ".note.gnu.build-id";
+/// Bytes of the section before the id: three lengths, and the owner `GNU`.
+const NOTE_HEADER: usize = 16;
 
 /// A program that is ready for an image.
 #[derive(Debug)]
@@ -36,11 +42,36 @@ impl Program {
         run(Command::new("objcopy").arg("--strip-all").arg(file).arg(&stripped))?;
         if let Some(linked) = linked {
             auditable::add(&stripped, linked)?;
+            name_by_contents(&stripped, &symbols)?;
         }
         let contents =
             fs::read(&stripped).with_context(|| format!("failed to read {}", stripped.display()))?;
         Ok(Self { name: name.to_owned(), contents, libraries: libraries(file)? })
     }
+}
+
+/// Replaces the build id of a program and its symbols, by which debuggers join them, by a hash of the stripped program. The
+/// linker's own covers the line tables too, which have the paths of the checkout, so that every checkout had other digests.
+fn name_by_contents(stripped: &Path, symbols: &Path) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("note");
+    let section = format!("{BUILD_ID}={}", file.display());
+    run(Command::new("objcopy").args(["--dump-section", &section]).arg(stripped))?;
+    let mut note = fs::read(&file).with_context(|| format!("{} has no build id", stripped.display()))?;
+    let write = |note: &[u8], programs: &[&Path]| {
+        fs::write(&file, note)?;
+        programs.iter().try_for_each(|program| {
+            run(Command::new("objcopy").args(["--update-section", &section]).arg(program))
+        })
+    };
+    let id = note.get_mut(NOTE_HEADER..).context("the note of the build id is too short")?;
+    id.fill(0);
+    write(&note, &[stripped])?;
+    let digest = Sha256::digest(fs::read(stripped)?);
+    for (byte, hashed) in note.iter_mut().skip(NOTE_HEADER).zip(digest) {
+        *byte = hashed;
+    }
+    write(&note, &[stripped, symbols])
 }
 
 /// Runs one of the binutils.
@@ -89,6 +120,33 @@ fn parse_ldd(text: &str) -> anyhow::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::images::dependencies::tests::webhook;
+
+    #[test]
+    fn a_program_has_one_build_id_whatever_its_linker_gave_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let note = folder.path().join("note");
+        let section = format!("{BUILD_ID}={}", note.display());
+        let prepared = ["a", "b"].map(|name| {
+            let file = folder.path().join(name).join("program");
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::copy(std::env::current_exe().unwrap(), &file).unwrap();
+            run(Command::new("objcopy").args(["--dump-section", &section]).arg(&file)).unwrap();
+            let mut bytes = fs::read(&note).unwrap();
+            bytes[NOTE_HEADER..].fill(name.as_bytes()[0]);
+            fs::write(&note, bytes).unwrap();
+            run(Command::new("objcopy").args(["--update-section", &section]).arg(&file)).unwrap();
+            let out = file.parent().unwrap().join("out");
+            let program = Program::prepare(&file, &out, Some(&webhook())).unwrap();
+            let symbols = out.join("programs/program.debug");
+            run(Command::new("objcopy").args(["--dump-section", &section]).arg(&symbols)).unwrap();
+            (program.contents, fs::read(&note).unwrap())
+        });
+        let [(contents, id), (other, other_id)] = prepared;
+        assert!(contents == other, "the programs differ");
+        assert_eq!(id, other_id);
+        assert!(contents.windows(id.len()).any(|bytes| bytes == id), "program and symbols have one id");
+    }
 
     #[test]
     fn ldd_names_libraries_and_loader_sorted() {
