@@ -5,5 +5,5 @@
 HISTORY ?= target/bench/history.jsonl
 .PHONY: bench
 bench: lab browser needs-rust ## every benchmark, a line of figures for each in HISTORY (target/bench/history.jsonl); BASE=commit fails if a median is 10 % worse; BENCHES="scheduler day", RUNS=3
-	cargo build --quiet --package croft-xtask --bin croft-xtask
+	cargo build --quiet --workspace --bin croft-xtask --test fixtures
 	$(XTASK) bench $(if $(BASE),--base $(BASE)) $(if $(RUNS),--runs $(RUNS)) --history $(HISTORY) $(BENCHES)

@@ -13,7 +13,7 @@ $(MDBOOK):
 # A link to a page outside docs/ has no target in the book: it becomes the path of the page in the repository.
 .PHONY: docs
 docs: needs-rust $(MDBOOK) ## the book of docs/ in target/book, with its links checked
-	cargo build --quiet --package croft-xtask --bin croft-xtask
+	cargo build --quiet --workspace --bin croft-xtask --test fixtures
 	$(XTASK) links
 	$(MDBOOK) build docs
 	@find $(BOOK) -name '*.html' -exec sed -i -E 's#<a href="(\.\./)+((designs|certs|manifests|tests)/[^"]*|[A-Z]+)\.(html|md)(\#[^"]*)?">([^<]*)</a>#\6 (<code>\2.md</code>)#g' {} +

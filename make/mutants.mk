@@ -21,7 +21,7 @@ MUTANTS_controller_tests := -- --lib --test decisions --test disruption
 # cargo-mutants ends with 2 if mutants survive and with 3 if some run for ever: the summary counts both.
 .PHONY: mutants
 mutants: needs-rust needs-cc $(CARGO_MUTANTS) ## a sample of changed code that tests must notice, SHARD=0/50; survivors in target/mutants/*/mutants.out/missed.txt; PARTS="policy scheduler disruption controller"
-	cargo build --quiet --package croft-xtask --bin croft-xtask
+	cargo build --quiet --workspace --bin croft-xtask --test fixtures
 	@mkdir -p $(MUTANTS)
 	@$(foreach part,$(PARTS),PROPTEST_RNG_SEED=1 $(CARGO_MUTANTS) mutants $(MUTANTS_$(part)) --shard $(SHARD) --sharding round-robin --no-shuffle \
 		--output $(MUTANTS)/$(part) $(MUTANTS_$(part)_tests) || { status=$$?; [ $$status -eq 2 ] || [ $$status -eq 3 ] || exit $$status; };)
