@@ -27,7 +27,7 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
         run.start();
     }
     // Long enough for the longest rest after a failure, and for whatever is lost to be found.
-    for _ in 0..80 {
+    for round in 0..80 {
         sleep(Duration::from_secs(15)).await;
         let broken = run.check();
         if !broken.is_empty() {
@@ -40,7 +40,10 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
             break;
         }
         run.help_out();
-        run.restore_tags();
+        // An operator comes when Croft has had the time to find the instance by its node.
+        if round >= 24 {
+            run.restore_tags();
+        }
     }
     if run.is_disturbed() {
         return vec!["a user's sequence of changes doesn't come to its end".to_owned()];
