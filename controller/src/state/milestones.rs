@@ -49,8 +49,30 @@ pub(super) fn ends_by(
     let due = due?;
     let grace = Duration::from_secs(u64::try_from(grace_seconds).unwrap_or(0));
     match old {
-        Some((Some(before), Some(known))) if due >= before => Some(known),
-        Some((Some(_), Some(known))) => Some(known.min(now.mono.saturating_add(grace))),
+        Some((Some(before), Some(known))) if due == before => Some(known),
+        Some((Some(before), Some(known))) if due < before => Some(known.min(now.mono.saturating_add(grace))),
+        // A timestamp moves to a later time only by a restored backup, in which the pod wasn't being deleted yet.
         _ => Some(now.mono.saturating_add(grace)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Now {
+        let wall = Timestamp::from_second(1_780_000_000 + i64::try_from(seconds).unwrap()).unwrap();
+        Now { wall, mono: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn a_pod_ends_by_its_first_deletion_unless_a_restored_backup_undid_that() {
+        let due = |seconds: u64| Some(at(seconds).wall);
+        let first = ends_by(due(130), 30, None, at(100));
+        assert_eq!(first, Some(Duration::from_secs(130)));
+        let again = |deletion, grace, now| ends_by(due(deletion), grace, Some((due(130), first)), at(now));
+        assert_eq!(again(130, 30, 120), first, "another version of the pod");
+        assert_eq!(again(115, 5, 110), Some(Duration::from_secs(115)), "a shorter grace period");
+        assert_eq!(again(330, 30, 300), Some(Duration::from_secs(330)), "deleted again after a restore");
     }
 }
