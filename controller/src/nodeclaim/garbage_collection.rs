@@ -21,7 +21,7 @@ use crate::{
         writes::{WATCH_LAG, delete_claim},
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{InstanceList, NodeView, instance_of},
+    state::{InstanceList, instance_of},
 };
 
 /// However few instances there are, this many may be terminated at once.
@@ -227,27 +227,23 @@ fn collect_nodes(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
         if !is_ours || (node.ready && !node.deleting) {
             continue;
         }
-        if snapshot.claim_of_node(name).is_some_and(|claim| snapshot.node_of(claim).is_some()) {
+        if snapshot.registered_claim_of(name).is_some() {
             continue;
         }
         let Some(id) = node.provider_id.as_deref().map(instance_id) else { continue };
         let listed = last.instances.get(id);
         if node.deleting {
             // A node whose instance works is adopted and drained first; so is one that lists lack for want of a tag.
-            let waits = match listed {
+            let works = match listed {
                 Some(listed) => listed.state.is_alive() && is_adoptable(ctx, listed),
-                None => node.ready && instances::works_unlisted(ctx, name, node).is_some(),
+                None => instances::may_lack_tag(ctx, name, node),
             };
-            // Only such a node's instance is asked for.
-            let may_lack_tag =
-                listed.is_none() && node.ready && node.annotations.contains_key(keys::CLAIM_ANNOTATION);
-            let is_known = !may_lack_tag || ctx.evidence.description_requested(id).is_some();
-            if !waits && is_known {
+            if !works {
                 termination::release_node(ctx, name, node);
             }
             continue;
         }
-        if listed.is_some_and(|m| m.state.is_alive()) || !was_visible(ctx, node, last) {
+        if listed.is_some_and(|m| m.state.is_alive()) || !instances::was_visible(ctx, node, last) {
             continue;
         }
         if ctx.evidence.is_going(id) || instances::is_lost(ctx, id, Some(node)) {
@@ -260,11 +256,6 @@ fn collect_nodes(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
     if !ids.is_empty() {
         ctx.request(Action::DescribeInstances(ids));
     }
-}
-
-/// True if the list was requested when the instance of a node must have been visible.
-fn was_visible(ctx: &ReconcileContext<'_>, node: &NodeView, list: &InstanceList) -> bool {
-    list.asked.mono >= node.seen_at.saturating_add(ctx.settings.orphan_grace)
 }
 
 /// True if an instance's pool determines its claim.

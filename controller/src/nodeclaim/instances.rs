@@ -16,7 +16,7 @@ use croft_api::{
     condition::{INSTANCE_TAGGED, Statement, set},
 };
 use croft_cloud::{CloudInstance, instance_id, tags};
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     action::Action,
@@ -25,7 +25,7 @@ use crate::{
         conditions::{find_condition, is_instance_going},
         writes::status_action,
     },
-    reconcile::{ReconcileContext, object_reference},
+    reconcile::{ReconcileContext, node_reference, object_reference},
     state::{InstanceList, NodeView, instance_of},
 };
 
@@ -73,11 +73,10 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
     for (name, node) in ctx.snapshot.nodes() {
         let Some(id) = node.provider_id.as_deref().map(instance_id) else { continue };
         let Some(claim) = node.annotations.get(keys::CLAIM_ANNOTATION) else { continue };
-        let asked_late_enough = last.asked.mono >= node.seen_at.saturating_add(ctx.settings.orphan_grace);
-        if !node.ready || last.instances.contains_key(id) || !asked_late_enough {
+        if !node.ready || last.instances.contains_key(id) || !was_visible(ctx, node, last) {
             continue;
         }
-        if ctx.snapshot.claim_of_node(name).is_some_and(|claim| ctx.snapshot.node_of(claim).is_some()) {
+        if ctx.snapshot.registered_claim_of(name).is_some() {
             continue;
         }
         if ctx.evidence.is_description_due(id, ctx.now.mono, ctx.settings.list_instances_every) {
@@ -85,14 +84,7 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
         }
         let Some(instance) = works_unlisted(ctx, name, node) else { continue };
         let (reason, message) = tag_lost(instance);
-        let regarding = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(name.clone()),
-            uid: Some(node.uid.to_string()),
-            ..ObjectReference::default()
-        };
-        ctx.event(regarding, true, reason, message);
+        ctx.event(node_reference(name, node), true, reason, message);
         // The pool is what it is adopted by.
         let pool = node.labels.get(keys::POOL_NAME_LABEL).map(|pool| (tags::POOL.to_owned(), pool.clone()));
         let own = [(tags::CLAIM.to_owned(), claim.clone())].into_iter().chain(pool);
@@ -103,19 +95,33 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
     }
 }
 
+/// True if the list was requested when the instance of a node must have been visible.
+pub fn was_visible(ctx: &ReconcileContext<'_>, node: &NodeView, list: &InstanceList) -> bool {
+    list.asked.mono >= node.seen_at.saturating_add(ctx.settings.orphan_grace)
+}
+
+/// True for a Ready node whose instance lists lack, until a description by id says that it doesn't work, or isn't the node's.
+#[must_use]
+pub fn may_lack_tag(ctx: &ReconcileContext<'_>, name: &str, node: &NodeView) -> bool {
+    let is_asked = |id: &str| ctx.evidence.description_requested(instance_id(id)).is_some();
+    node.ready
+        && node.annotations.contains_key(keys::CLAIM_ANNOTATION)
+        && (!node.provider_id.as_deref().is_some_and(is_asked) || works_unlisted(ctx, name, node).is_some())
+}
+
 /// The instance of a node of Croft that works, by a description of late whose node and claim are this node's.
-pub fn works_unlisted<'c>(
+fn works_unlisted<'c>(
     ctx: &'c ReconcileContext<'_>,
     name: &str,
     node: &NodeView,
 ) -> Option<&'c CloudInstance> {
     let id = instance_id(node.provider_id.as_deref()?);
+    let claim = node.annotations.get(keys::CLAIM_ANNOTATION)?;
     let described = ctx.evidence.description_requested(id)?;
     let is_late =
         ctx.now.mono >= described.saturating_add(ctx.settings.list_instances_every.saturating_mul(2));
     let instance = ctx.evidence.described(id).filter(|_| !is_late)?;
-    let is_its_instance =
-        instance.node_name == name && instance.claim.as_ref() == node.annotations.get(keys::CLAIM_ANNOTATION);
+    let is_its_instance = instance.node_name == name && instance.claim.as_ref() == Some(claim);
     (instance.state.is_alive() && is_its_instance).then_some(instance)
 }
 

@@ -11,7 +11,7 @@ use crate::{
     disruption::breaker::{Breaker, Cause, Stopped},
     in_flight::InFlight,
     provisioning::solver::Solver,
-    state::{Evidence, Snapshot},
+    state::{Evidence, NodeView, Snapshot},
     time::{Now, earliest},
 };
 
@@ -203,4 +203,16 @@ impl<'a> ReconcileContext<'a> {
 #[must_use]
 pub fn object_reference<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     object.object_ref(&())
+}
+
+/// A reference to a node, for an event about it.
+#[must_use]
+pub fn node_reference(name: &str, node: &NodeView) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(node.uid.to_string()),
+        ..ObjectReference::default()
+    }
 }

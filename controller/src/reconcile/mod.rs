@@ -2,4 +2,4 @@
 
 mod context;
 
-pub use context::{PassInputs, ReconcileContext, object_reference};
+pub use context::{PassInputs, ReconcileContext, node_reference, object_reference};

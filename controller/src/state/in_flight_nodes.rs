@@ -96,7 +96,7 @@ impl Snapshot {
 
     pub(super) fn update_cluster_node(&mut self, name: &str) {
         let Some(raw) = self.raw_nodes.get(name) else { return };
-        let claim = self.claim_of_node(name).filter(|claim| self.node_of(claim).is_some()).cloned();
+        let claim = self.registered_claim_of(name).cloned();
         let initialized = claim.as_ref().is_some_and(|c| has_condition(c, INITIALIZED));
         // A watch may show the claim's conditions before the labels of its node, and labels are removed by hand.
         let unlabelled = claim.as_ref().is_some_and(|claim| lacks_labels(raw, claim));

@@ -289,6 +289,12 @@ impl Snapshot {
         Some(claims.find(|claim| self.node_of(claim).is_some()).unwrap_or(first))
     }
 
+    /// The claim of a node whose instance is the claim's.
+    #[must_use]
+    pub fn registered_claim_of(&self, node: &str) -> Option<&Arc<NodeClaim>> {
+        self.claim_of_node(node).filter(|claim| self.node_of(claim).is_some())
+    }
+
     /// The node of a claim: its name is the one that the cloud gives the claim's instance, and its provider id is the
     /// instance's.
     #[must_use]

@@ -12,7 +12,7 @@ use crate::{
     definitions::events::{NODE_LEFT_POOL, OBJECT_RESTORED},
     kube_api::{Call, ObjectKey, Target, Verb},
     nodeclaim::node_patch,
-    reconcile::{ReconcileContext, object_reference},
+    reconcile::{ReconcileContext, node_reference, object_reference},
     tenant::state::{ObjectName, State},
 };
 
@@ -221,18 +221,11 @@ impl Write {
 
 fn record_departure(ctx: &mut ReconcileContext<'_>, node: &str, pool: &str) {
     let Some(held) = ctx.snapshot.nodes().get(node) else { return };
-    let regarding = k8s_openapi::api::core::v1::ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Node".to_owned()),
-        name: Some(node.to_owned()),
-        uid: Some(held.uid.to_string()),
-        ..Default::default()
-    };
     let note = format!(
         "node {node} has left TenantPool {pool}: the pool's label was removed. Pods of the pool's tenants stay until \
          they are evicted, the taint until it is removed"
     );
-    ctx.event(regarding, true, NODE_LEFT_POOL, note);
+    ctx.event(node_reference(node, held), true, NODE_LEFT_POOL, note);
 }
 
 /// Records that an object which Croft keeps was changed by hand.

@@ -1,6 +1,6 @@
 //! `croft page`, as a user runs it: only on a real node can a port be forwarded to the page's pod.
 
-use std::{env, ffi::OsString, process::Stdio, time::Duration};
+use std::{env, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use croft_testkit::{
@@ -24,13 +24,13 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// The step that failed.
 pub async fn check(plane: &ControlPlane, parts: &Parts) -> anyhow::Result<()> {
     let kubectl = Assets::from_env()?.binary("kubectl")?;
-    let mut path = OsString::from(kubectl.parent().context("kubectl is in no folder")?);
-    path.push(":");
-    path.push(env::var_os("PATH").unwrap_or_default());
+    let folder = kubectl.parent().context("kubectl is in no folder")?;
+    let system = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths([folder.to_owned()].into_iter().chain(env::split_paths(&system)));
     let mut page = Command::new(parts.binaries.join("croft"))
         .arg("page")
         .env("KUBECONFIG", plane.admin_kubeconfig())
-        .env("PATH", path)
+        .env("PATH", path.context("failed to join PATH")?)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

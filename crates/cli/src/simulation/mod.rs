@@ -17,12 +17,14 @@ mod replay;
 mod settle;
 mod simulate;
 mod static_capacity;
+mod totals;
 
 pub(crate) use consolidation::{Savings, is_disrupted, pool_of};
 pub(crate) use demand::{belongs, is_created};
 pub(crate) use denied::DENIED;
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
 pub(crate) use horizon::{Horizon, time_of};
-pub(crate) use replay::{Replay, Totals, Usage, keep_demand};
+pub(crate) use replay::{Replay, keep_demand};
 pub(crate) use settle::{Settling, allows_nothing, register_coming};
 pub(crate) use simulate::{Simulation, node_outlook, simulate, simulate_with_consolidation};
+pub(crate) use totals::{Totals, Usage};

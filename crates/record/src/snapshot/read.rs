@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    convert::Infallible,
     io::BufRead as _,
 };
 
@@ -74,16 +75,12 @@ pub fn times<'a>(segments: impl IntoIterator<Item = &'a [u8]>) -> Vec<i64> {
 /// The objects of the last snapshot that isn't after `at`, in milliseconds since 1970. None if there is none so old.
 #[must_use]
 pub fn moment<'a>(segments: impl IntoIterator<Item = &'a [u8]>, at: i64) -> Option<Moment> {
-    let last = |bytes: &'a [u8]| {
-        let Scan { number, times, .. } = scan(bytes)?;
-        let time = times.into_iter().filter(|time| *time <= at).max()?;
-        Some((time, number, bytes))
-    };
-    let (time, _, bytes) =
-        segments.into_iter().filter_map(last).max_by_key(|(time, number, _)| (*time, *number))?;
-    let mut objects = Objects::default();
-    replay(bytes, |line| Some(objects.observe(line)? != Some(time)))?;
-    Some(Moment { at: time, objects: objects.values() })
+    let mut found = None;
+    let walked: Result<(), Infallible> = each_moment(segments, (at, at), |moment| {
+        found = Some(moment);
+        Ok(())
+    });
+    walked.ok().and(found)
 }
 
 /// Calls `visit` with each snapshot from `from` to `to`, in milliseconds since 1970, in order. The first is the last one that isn't
@@ -102,14 +99,16 @@ pub fn each_moment<'a, E>(
     let times = || known.iter().flat_map(|(scan, _)| scan.times.iter().copied());
     let first = times().filter(|time| *time <= from).max().or_else(|| times().min());
     let Some(mut next) = first else { return Ok(()) };
-    for (_, bytes) in &known {
+    for (scan, bytes) in &known {
+        if !scan.times.iter().any(|time| (next..=to).contains(time)) {
+            continue;
+        }
         let mut objects = Objects::default();
         let mut visited = Ok(());
         replay(bytes, |line| {
             let Some(at) = objects.observe(line)? else { return Some(true) };
-            // Two leaders may have made snapshots of the same time.
-            if at >= next && at <= to {
-                next = at.saturating_add(1);
+            if (next..=to).contains(&at) {
+                next = at;
                 visited = visit(Moment { at, objects: objects.values() });
             }
             Some(visited.is_ok() && at <= to)

@@ -1,15 +1,15 @@
 //! Arguments and steps of the command.
 
-use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, process::ExitCode};
+use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
-use croft_scheduler::Options;
+use croft_scheduler::{InstanceType, Options};
 use serde::Serialize;
 
-use super::{comparison, json, replay, text};
+use super::{comparison, json, replay, report::Report, text};
 use crate::{
     activity::Activity,
     catalog_file::instance_types,
@@ -102,14 +102,13 @@ pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Fai
         let message = "leave out --consolidate: a comparison consolidates both sides";
         return Err(InputError::Other(message.to_owned()).into());
     }
-    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
-    comparison::check(&edit)?;
+    let edit = load_edit(args, out)?;
     compare(args, &recorded, &edit, out)
 }
 
 /// Plans for the input.
 fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { catalog, consolidate, fail_on_pending, output, .. } = args;
+    let SimulateArgs { catalog, consolidate, output, .. } = args;
     let types = instance_types(catalog.as_deref())?;
     let simulation = {
         let _activity = Activity::start("planning");
@@ -124,19 +123,17 @@ fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<Exit
             return Err(InputError::Other(message.to_owned()).into());
         }
     }
-    Ok(if *fail_on_pending && !simulation.is_complete() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(exit_code(args, !simulation.is_complete()))
 }
 
 /// Compares a recorded time with the same under the changed settings.
 fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { filenames, namespace, record, snapshot, to, cluster, without, catalog_after, .. } =
-        args;
+    let SimulateArgs { filenames, record, snapshot, to, cluster, without, catalog_after, .. } = args;
     if filenames.is_empty() && without.is_empty() && catalog_after.is_none() {
         let message = "--from compares with other settings: add -f, --without or --catalog-after";
         return Err(InputError::Other(message.to_owned()).into());
     }
-    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
-    comparison::check(&edit)?;
+    let edit = load_edit(args, out)?;
     let now = SystemClock.wall();
     let Period { from, to } = Period::parse(from, to.as_deref(), now)?;
     // Nothing is recorded of the future.
@@ -146,7 +143,7 @@ fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode,
         edit: &edit,
         removals: without,
         types: instance_types(args.catalog.as_deref())?,
-        types_after: catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?,
+        types_after: types_after(args)?,
         options: options(args),
     });
     let comparison = {
@@ -158,18 +155,42 @@ fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode,
         player.finish()?
     };
     out.warn(&comparison.warnings)?;
-    match args.output {
-        SimulateFormat::Json => write_json(&comparison, out)?,
-        SimulateFormat::Text => replay::text(&comparison, out)?,
-        SimulateFormat::Markdown => replay::markdown(&comparison, out)?,
-    }
-    let fails = args.fail_on_pending && comparison.has_pending();
-    Ok(if fails { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    show(args, &comparison, &comparison.report(), out)?;
+    Ok(exit_code(args, comparison.has_pending()))
 }
 
-fn write_json(comparison: &impl Serialize, out: &mut Output) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(comparison).context("failed to write the comparison as JSON")?;
-    Ok(writeln!(out, "{text}")?)
+/// The objects of the files, which may change settings alone.
+fn load_edit(args: &SimulateArgs, out: &mut Output) -> Result<Input, Failure> {
+    let SimulateArgs { filenames, namespace, .. } = args;
+    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
+    comparison::check(&edit)?;
+    Ok(edit)
+}
+
+fn types_after(args: &SimulateArgs) -> Result<Option<Arc<[InstanceType]>>, Failure> {
+    Ok(args.catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?)
+}
+
+/// Writes a comparison in the format that the user chose.
+fn show(
+    args: &SimulateArgs,
+    comparison: &impl Serialize,
+    report: &Report<'_>,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    match args.output {
+        SimulateFormat::Json => {
+            let text = serde_json::to_string_pretty(comparison);
+            writeln!(out, "{}", text.context("failed to write the comparison as JSON")?)?;
+        }
+        SimulateFormat::Text => report.text(out)?,
+        SimulateFormat::Markdown => report.markdown(out)?,
+    }
+    Ok(())
+}
+
+const fn exit_code(args: &SimulateArgs, is_pending: bool) -> ExitCode {
+    if args.fail_on_pending && is_pending { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Compares the recorded cluster with the edited one.
@@ -179,14 +200,13 @@ fn compare(
     edit: &Input,
     out: &mut Output,
 ) -> Result<ExitCode, Failure> {
-    let SimulateArgs { without, catalog, catalog_after, fail_on_pending, output, .. } = args;
-    let types_after = catalog_after.as_deref().map(|path| instance_types(Some(path))).transpose()?;
+    let SimulateArgs { without, catalog, .. } = args;
     let question = comparison::Question {
         recorded,
         edit,
         removals: without,
         types: instance_types(catalog.as_deref())?,
-        types_after,
+        types_after: types_after(args)?,
         options: options(args),
     };
     let comparison = {
@@ -194,12 +214,8 @@ fn compare(
         comparison::compare(&question)?
     };
     out.warn(&comparison.warnings)?;
-    match output {
-        SimulateFormat::Json => write_json(&comparison, out)?,
-        SimulateFormat::Text => comparison::text(&comparison, out)?,
-        SimulateFormat::Markdown => comparison::markdown(&comparison, out)?,
-    }
-    Ok(if *fail_on_pending && comparison.has_pending() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    show(args, &comparison, &comparison.report(), out)?;
+    Ok(exit_code(args, comparison.has_pending()))
 }
 
 fn options(args: &SimulateArgs) -> Options {

@@ -7,6 +7,7 @@ mod consolidation;
 mod json;
 mod pending;
 mod replay;
+mod report;
 mod text;
 
 pub(crate) use command::{SimulateArgs, run};

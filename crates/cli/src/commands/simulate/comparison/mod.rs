@@ -16,4 +16,3 @@ mod tables;
 
 pub(super) use changes::check;
 pub(super) use compare::{Question, compare, set_prices};
-pub(super) use tables::{markdown, text};

@@ -3,7 +3,11 @@
 use croft_scheduler::Price;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
-use crate::{commands::plan::impact::Edited, inventory::Cost, monthly};
+use crate::{
+    commands::{plan::impact::Edited, simulate::report::less},
+    inventory::Cost,
+    monthly,
+};
 
 /// A recorded cluster under its own settings and under others.
 #[derive(Clone, Debug, Serialize)]
@@ -102,11 +106,6 @@ impl Difference {
 /// A month's cost in micro-dollars, cut to whole cents as it is shown.
 pub(super) fn cents(cost: Cost) -> i64 {
     monthly::cents(monthly::monthly(cost.sum)).micros()
-}
-
-fn less(after: usize, before: usize) -> i64 {
-    let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    signed(after) - signed(before)
 }
 
 /// A pool or a tenant.

@@ -1,81 +1,35 @@
-//! The comparison as text and as Markdown: the same tables.
-
-use std::io::Write as _;
+//! The comparison for people.
 
 use super::model::{Comparison, Difference, Figures, Row, cents};
 use crate::{
-    failure::Failure,
+    commands::simulate::report::{Report, Verdict, signed},
     inventory::{Cost, estimate_mark},
     monthly::{dollars, signed_dollars},
-    output::Output,
-    table::{Align, BAD, BOLD, GOOD, NOTE, Table},
+    table::{Align, Table},
 };
 use croft_scheduler::Price;
 
 /// Pods whose reasons are shown.
 const PODS_SHOWN: usize = 20;
 
-/// Writes the comparison for a terminal.
-pub(in crate::commands::simulate) fn text(comparison: &Comparison, out: &mut Output) -> Result<(), Failure> {
-    for object in &comparison.changes {
-        writeln!(out, "{BOLD}{} {}{BOLD:#}: {}", object.kind, object.name, object.change)?;
-    }
-    writeln!(out)?;
-    for table in tables(comparison) {
-        table.write(out)?;
-        writeln!(out)?;
-    }
-    for line in pending_lines(comparison) {
-        writeln!(out, "{line}")?;
-    }
-    let colour = match comparison.difference.cost {
-        0 => BOLD,
-        cost if cost < 0 => GOOD,
-        _ => BAD,
-    };
-    writeln!(out, "{colour}{}{colour:#}", verdict(comparison))?;
-    for note in notes(comparison) {
-        writeln!(out, "{NOTE}{note}{NOTE:#}")?;
-    }
-    Ok(())
-}
-
-/// Writes the comparison for a pull request.
-pub(in crate::commands::simulate) fn markdown(
-    comparison: &Comparison,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    writeln!(out, "### {}\n", verdict(comparison))?;
-    for object in &comparison.changes {
-        writeln!(out, "- {} `{}`: {}", object.kind, object.name, object.change)?;
-    }
-    for table in tables(comparison) {
-        writeln!(out)?;
-        table.write_markdown(out)?;
-    }
-    let lines = pending_lines(comparison);
-    if !lines.is_empty() {
-        writeln!(out)?;
-        for line in lines {
-            writeln!(out, "- {line}")?;
+impl Comparison {
+    /// The comparison for people.
+    pub(in crate::commands::simulate) fn report(&self) -> Report<'_> {
+        let (before, after) = (self.before.end.cost, self.after.end.cost);
+        Report {
+            changes: &self.changes,
+            period: None,
+            tables: tables(self),
+            lines: pending_lines(self),
+            verdict: Verdict {
+                difference: self.difference.cost,
+                is_estimate: before.estimated || after.estimated,
+                sides: [before, after].map(amount_text),
+                unit: " a month",
+                share: String::new(),
+            },
+            notes: notes(self),
         }
-    }
-    for note in notes(comparison) {
-        writeln!(out, "\n{note}.")?;
-    }
-    Ok(())
-}
-
-/// The result in one sentence.
-fn verdict(comparison: &Comparison) -> String {
-    let (before, after) = (comparison.before.end.cost, comparison.after.end.cost);
-    let amount = dollars(Price::from_micros(comparison.difference.cost.saturating_abs()));
-    let about = estimate_mark(before.estimated || after.estimated);
-    let (before, after) = (amount_text(before), amount_text(after));
-    match comparison.difference.cost {
-        0 => format!("the same cost: {after} a month"),
-        cost if cost < 0 => format!("{about}{amount} a month less: {after} instead of {before}"),
-        _ => format!("{about}{amount} a month more: {after} instead of {before}"),
     }
 }
 
@@ -208,10 +162,6 @@ fn pending_lines(comparison: &Comparison) -> Vec<String> {
 
 fn amount_text(cost: Cost) -> String {
     format!("{}{}", estimate_mark(cost.estimated), dollars(Price::from_micros(cents(cost))))
-}
-
-fn signed(difference: i64) -> String {
-    if difference > 0 { format!("+{difference}") } else { difference.to_string() }
 }
 
 /// One number, or both if they differ.

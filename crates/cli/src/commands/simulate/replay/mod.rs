@@ -13,4 +13,3 @@ mod play;
 mod report;
 
 pub(super) use play::{Player, Question};
-pub(super) use report::{markdown, text};

@@ -1,19 +1,20 @@
 //! The comparison of a replayed time: its shape as JSON, which is part of the command line's contract, and its tables.
 
-use std::{collections::BTreeMap, io::Write as _};
+use std::collections::BTreeMap;
 
 use croft_scheduler::Price;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::{
-    commands::plan::impact::Edited,
-    failure::Failure,
+    commands::{
+        plan::impact::Edited,
+        simulate::report::{Report, Verdict, less, signed},
+    },
     inventory::estimate_mark,
     monthly::{cents, dollars, signed_dollars},
-    output::Output,
     simulation::{Replay, Totals, Usage},
-    table::{Align, BAD, BOLD, GOOD, NOTE, Table, counted},
+    table::{Align, Table, counted},
 };
 
 /// A recorded time under its own settings and under others.
@@ -146,25 +147,32 @@ impl Comparison {
         self.after.has_pending
     }
 
-    /// The result in one sentence.
-    fn verdict(&self) -> String {
+    /// The comparison for people.
+    pub(in crate::commands::simulate) fn report(&self) -> Report<'_> {
+        let Self { from, to, .. } = self;
         let (before, after) = (&self.before.cluster, &self.after.cluster);
-        let about = estimate_mark(before.estimated || after.estimated);
-        let micros = difference(before.cost, after.cost);
-        let amount = dollars(Price::from_micros(micros.saturating_abs()));
-        let (old, new) = (amount_text(before), amount_text(after));
+        let difference = difference(before.cost, after.cost);
         let share = match before.cost.micros() {
             0 => String::new(),
-            all => format!(" ({:.1} %)", 100.0 * micros.saturating_abs() as f64 / all as f64),
+            all => format!(" ({:.1} %)", 100.0 * difference.saturating_abs() as f64 / all as f64),
         };
-        match micros {
-            0 => format!("the same cost: {new}"),
-            micros if micros < 0 => format!("{about}{amount} less{share}: {new} instead of {old}"),
-            _ => format!("{about}{amount} more{share}: {new} instead of {old}"),
+        Report {
+            changes: &self.changes,
+            period: Some(format!("{from} to {to}, {}", counted(self.snapshots, "snapshot"))),
+            tables: self.tables(),
+            lines: Vec::new(),
+            verdict: Verdict {
+                difference,
+                is_estimate: before.estimated || after.estimated,
+                sides: [before, after].map(amount_text),
+                unit: "",
+                share,
+            },
+            notes: self.notes(),
         }
     }
 
-    fn tables(&self) -> [Table; 2] {
+    fn tables(&self) -> Vec<Table> {
         let right = |title| (title, Align::Right);
         let heads = [right("RECORDED"), right("BEFORE"), right("AFTER"), right("DIFFERENCE")];
         let head = |title| [[(title, Align::Left)].as_slice(), &heads].concat();
@@ -193,7 +201,7 @@ impl Comparison {
             ("pods evicted", None, before.evictions, after.evictions),
         ] {
             let recorded = recorded.map_or_else(String::new, |count| count.to_string());
-            let less = signed(old, new);
+            let less = signed(less(new, old));
             totals.row(vec![title.to_owned(), recorded, old.to_string(), new.to_string(), less]);
         }
         let (old, new) = (before.pending_pod_hours, after.pending_pod_hours);
@@ -209,7 +217,7 @@ impl Comparison {
             let [recorded, old, new] = [recorded, before, after].map(|cost| dollars(*cost));
             pools.row(vec![name.clone(), recorded, old, new, signed_dollars(difference(*before, *after))]);
         }
-        [totals, pools]
+        vec![totals, pools]
     }
 
     fn notes(&self) -> Vec<String> {
@@ -225,52 +233,6 @@ impl Comparison {
     }
 }
 
-/// Writes the comparison for a terminal.
-pub(in crate::commands::simulate) fn text(comparison: &Comparison, out: &mut Output) -> Result<(), Failure> {
-    let Comparison { from, to, before, after, .. } = comparison;
-    let snapshots = counted(comparison.snapshots, "snapshot");
-    for object in &comparison.changes {
-        writeln!(out, "{BOLD}{} {}{BOLD:#}: {}", object.kind, object.name, object.change)?;
-    }
-    writeln!(out, "{from} to {to}, {snapshots}\n")?;
-    for table in comparison.tables() {
-        table.write(out)?;
-        writeln!(out)?;
-    }
-    let colour = match difference(before.cluster.cost, after.cluster.cost) {
-        0 => BOLD,
-        less if less < 0 => GOOD,
-        _ => BAD,
-    };
-    writeln!(out, "{colour}{}{colour:#}", comparison.verdict())?;
-    for note in comparison.notes() {
-        writeln!(out, "{NOTE}{note}{NOTE:#}")?;
-    }
-    Ok(())
-}
-
-/// Writes the comparison for a pull request.
-pub(in crate::commands::simulate) fn markdown(
-    comparison: &Comparison,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let Comparison { from, to, .. } = comparison;
-    let snapshots = counted(comparison.snapshots, "snapshot");
-    writeln!(out, "### {}\n", comparison.verdict())?;
-    writeln!(out, "{from} to {to}, {snapshots}.\n")?;
-    for object in &comparison.changes {
-        writeln!(out, "- {} `{}`: {}", object.kind, object.name, object.change)?;
-    }
-    for table in comparison.tables() {
-        writeln!(out)?;
-        table.write_markdown(out)?;
-    }
-    for note in comparison.notes() {
-        writeln!(out, "\n{note}.")?;
-    }
-    Ok(())
-}
-
 fn amount_text(cluster: &Cluster) -> String {
     format!("{}{}", estimate_mark(cluster.estimated), dollars(cluster.cost))
 }
@@ -278,14 +240,6 @@ fn amount_text(cluster: &Cluster) -> String {
 /// Micro-dollars.
 const fn difference(before: Price, after: Price) -> i64 {
     after.micros().saturating_sub(before.micros())
-}
-
-fn signed(before: usize, after: usize) -> String {
-    if after > before {
-        format!("+{}", after - before)
-    } else {
-        format!("-{}", before - after).replace("-0", "0")
-    }
 }
 
 fn tenths(value: f64) -> f64 {
