@@ -8,6 +8,6 @@ mod source;
 mod time;
 
 pub(crate) use show::{dollars, write_entries};
-pub(crate) use snapshots::SnapshotArgs;
+pub(crate) use snapshots::{SNAPSHOT_IS_OLD, SnapshotArgs};
 pub(crate) use source::RecordArgs;
 pub(crate) use time::{Period, parse_moment, text};

@@ -10,7 +10,7 @@ use croft_record::{
     slots::SNAPSHOT_PREFIX,
     snapshot::read::{Moment, each_moment, moment, times},
 };
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::json;
@@ -24,7 +24,7 @@ use super::{
 use crate::{failure::Failure, output::Output, source::ClusterArgs};
 
 /// A cluster at rest has no new snapshot. Beyond this age it is said which one is shown.
-const OLD_MILLIS: i64 = 20 * 60 * 1_000;
+pub(crate) const SNAPSHOT_IS_OLD: SignedDuration = SignedDuration::from_mins(20);
 
 /// Arguments of a command that reads the cluster as it was.
 #[derive(Args, Clone, Debug)]
@@ -95,7 +95,7 @@ impl SnapshotArgs {
         let at = parse_moment(self.at.as_deref().unwrap_or("0s"), now)?;
         let segments = self.segments(place, Period::at(at), cluster)?;
         let found = find(&segments, at)?;
-        if at.saturating_sub(found.at) > OLD_MILLIS {
+        if SignedDuration::from_millis(at.saturating_sub(found.at)) > SNAPSHOT_IS_OLD {
             let shown = text(found.at);
             out.warn(&[format!(
                 "the last snapshot before is of {shown}: nothing has changed since, or the controller made none"

@@ -14,8 +14,9 @@ use crate::{
         plan::impact::{Edit, Edited, Removal, created_under, edit, without_leaving},
         simulate::comparison::set_prices,
     },
-    record::Period,
+    record::{Period, SNAPSHOT_IS_OLD},
     simulation::{Replay, Totals, keep_demand, register_coming, time_of},
+    table::counted,
 };
 
 /// A time, and what changes.
@@ -43,6 +44,8 @@ pub(in crate::commands::simulate) struct Player<'a> {
 struct Sides {
     begun: Timestamp,
     snapshots: usize,
+    /// Times without a snapshot that are too long to be one of a busy cluster.
+    gaps: Vec<(Timestamp, Timestamp)>,
     /// The cluster at the last snapshot.
     recorded: Input,
     /// The objects to put over the next snapshot: not those of the first that were deleted since.
@@ -91,6 +94,7 @@ impl<'a> Player<'a> {
             self.sides = Some(Sides {
                 begun: at,
                 snapshots: 1,
+                gaps: Vec::new(),
                 totals: Totals::begin(&recorded),
                 edit: (*objects).clone(),
                 recorded,
@@ -126,10 +130,22 @@ impl<'a> Player<'a> {
         sides.pass(end, types);
         sides.before.run_until(end)?;
         sides.after.run_until(end)?;
-        let Sides { begun, snapshots, totals, changes, warnings, before, after, .. } = sides;
+        let Sides { begun, snapshots, totals, changes, mut warnings, before, after, gaps, .. } = sides;
+        warnings.extend(warning_of(&gaps));
         let (before, after) = (Figures::of(&before), Figures::of(&after));
         Ok(Comparison::new((begun, end, snapshots), changes, (&totals).into(), before, after, warnings))
     }
+}
+
+/// What a reader can't see in the sums: pods that came and went while no snapshot was made.
+fn warning_of(gaps: &[(Timestamp, Timestamp)]) -> Option<String> {
+    let (from, to) = gaps.iter().max_by_key(|(from, to)| to.duration_since(*from))?;
+    let longest = format!("the longest from {from} to {to}");
+    Some(format!(
+        "{} of more than {} minutes without a snapshot, {longest}: nothing changed then, or the controller made none",
+        counted(gaps.len(), "time"),
+        SNAPSHOT_IS_OLD.as_mins(),
+    ))
 }
 
 /// Leaves objects out of `edit` that were in the snapshot before and aren't in `now`: someone has deleted them.
@@ -148,7 +164,11 @@ fn leave_out_deleted(edit: &mut Input, before: &Input, now: &Input) {
 impl Sides {
     /// Adds the price of the recorded nodes until `until`.
     fn pass(&mut self, until: Timestamp, types: &Arc<[InstanceType]>) {
-        let lasted = until.duration_since(time_of(&self.recorded));
+        let since = time_of(&self.recorded);
+        let lasted = until.duration_since(since);
         self.totals.add(&self.recorded, types, lasted);
+        if lasted > SNAPSHOT_IS_OLD {
+            self.gaps.push((since, until));
+        }
     }
 }
