@@ -309,6 +309,7 @@ impl Engine {
     }
 
     fn observe_result(&mut self, result: ActionResult, now: Now) {
+        self.record.observe_going(&self.snapshot, result.going(), now);
         let Self { snapshot, evidence, deciders, in_flight, counts, figures, record, .. } = self;
         match result {
             ActionResult::Launched(claim) => figures.count_launch(snapshot, &claim, LAUNCHED_REASON),

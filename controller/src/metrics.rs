@@ -413,7 +413,7 @@ impl Metrics {
         let existing = costs.by_purpose.iter().filter(|((labels, _), _)| labels.exists(snapshot));
         let costs_of = existing.map(|((labels, purpose), amount)| {
             let PoolLabels { tenant, pool } = labels.clone();
-            (LedgerLabels { tenant, pool, purpose: purpose.as_str() }, amount.dollars())
+            (LedgerLabels { tenant, pool, purpose }, amount.dollars())
         });
         self.ledger_cost.replace(costs_of.collect(), |counter, dollars| {
             counter.inc_by((dollars - counter.get()).max(0.0));

@@ -138,3 +138,20 @@ pub enum ActionResult {
     /// A write of the decision log failed, or its outcome is unknown.
     RecordUnwritten,
 }
+
+impl ActionResult {
+    /// The instances that it shows going, and since when, in seconds since 1970, if the cloud says so.
+    pub(crate) fn going(&self) -> Vec<(&str, Option<i64>)> {
+        match self {
+            Self::Instances(_, instances) | Self::InstancesDescribed(_, _, instances) => {
+                let going = instances.iter().filter(|instance| instance.state.is_going());
+                going.map(|instance| (instance.id.as_str(), instance.ended_at)).collect()
+            }
+            Self::Terminated(instances) => {
+                let going = instances.iter().filter(|instance| instance.state.is_going());
+                going.map(|instance| (instance.id.as_str(), None)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}

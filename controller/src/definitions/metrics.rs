@@ -27,7 +27,7 @@ RECORD_UNARCHIVED = Beta Gauge "croft_controller_record_unarchived_objects" [];
 RECORD_LOST_SEGMENTS = Beta Counter "croft_controller_record_lost_segments" [];
 /// When the object store last had all of the decision log, since 1970; 0 without one, and on replicas that don't lead.
 RECORD_LAST_ARCHIVED = Beta Gauge "croft_controller_record_last_archived_timestamp" [] in Seconds;
-/// Cost of the hours that this process closed in the ledger, by purpose: used, daemonsets, idle, starting, or draining. It grows once an hour.
+/// Cost of the hours that this process closed in the ledger, by purpose: used, daemonsets, headroom, idle, starting, or draining, and committed for the list price of what a commitment pays for. It grows once an hour.
 LEDGER_COST = Beta Counter "croft_controller_ledger_cost_dollars" ["tenant", "pool", "purpose"];
 /// The end of the last hour that is closed in the ledger, since 1970; 0 before the first.
 LEDGER_CLOSED = Beta Gauge "croft_controller_ledger_closed_timestamp" [] in Seconds;

@@ -13,6 +13,7 @@ use croft_api::{
     condition::{LAUNCHED, REGISTERED, Statement},
 };
 use croft_cloud::{InstanceState, LaunchError, LaunchRequest, Launched, Prepared, tags};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use super::dispatch::{Executor, FIND_INSTANCE_EVERY, api_failure, cloud_failure};
 use crate::{
@@ -284,6 +285,8 @@ fn record_instance(status: &mut NodeClaimStatus, launched: &Launched) {
     status.zone = Some(instance.zone.clone());
     status.capacity_type = Some(instance.capacity_type.as_str().to_owned());
     status.image_id = Some(instance.image_id.clone()).filter(|id| !id.is_empty());
+    let launched_at = Some(instance.launched_at).filter(|at| *at > 0);
+    status.launch_time = launched_at.and_then(|at| Timestamp::from_second(at).ok()).map(Time);
     status.price_per_hour = launched.price.map(|p| p.to_string());
     status.price_estimated = launched.price_estimated;
     status.capacity = amounts(&launched.capacity);

@@ -291,7 +291,7 @@ impl Buffer {
             return;
         }
         let ResumedRecord { writer, last_sequence, versions, ledger, book, snapshots, .. } = resumed;
-        self.ledger.resume(ledger, book);
+        self.ledger.resume(ledger, book, now);
         self.snapshots.resume(snapshots);
         let (arrived, missing): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.writing).into_iter().partition(|entry| entry.sequence <= last_sequence);

@@ -8,7 +8,6 @@ use croft_record::{
         amount::Amount,
         book::{HOUR_MILLIS, hour_of},
         closed::{LEDGER_SLOTS, Ledger},
-        node::Purpose,
         record::LogBook,
     },
     writer::{SLOTS, SegmentWrite},
@@ -16,14 +15,15 @@ use croft_record::{
 
 use crate::{pool_figures::PoolLabels, time::Now};
 
-/// An hour is closed this long after its end. Entries wait for five seconds, and a write takes three.
-const CLOSE_AFTER: Duration = Duration::from_secs(15);
+/// An hour is closed this long after its end, and by a process that has led for as long. What happened in it is recorded by then, also after a
+/// change of leaders: the next one lists the cloud's instances within seconds, entries wait for five seconds, and a write takes three.
+const CLOSE_AFTER: Duration = Duration::from_secs(60);
 
 /// The costs of the hours that this process closed, for the metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClosedCosts {
-    /// The costs, by tenant, pool and purpose.
-    pub by_purpose: BTreeMap<(PoolLabels, Purpose), Amount>,
+    /// The costs, by tenant, pool and purpose. `committed` is the list price of what a commitment pays for.
+    pub by_purpose: BTreeMap<(PoolLabels, &'static str), Amount>,
     /// The end of the last closed hour, in seconds since 1970; 0 before the first.
     pub until: i64,
 }
@@ -37,6 +37,8 @@ pub(super) struct LedgerKeeper {
     costs: ClosedCosts,
     /// The end of the last hour in `costs`: one whose write failed is closed again, and counted once.
     counted: i64,
+    /// When the store was read, on the monotonic clock.
+    resumed: Duration,
 }
 
 impl LedgerKeeper {
@@ -45,7 +47,8 @@ impl LedgerKeeper {
     }
 
     /// Goes on from what the store holds.
-    pub(super) fn resume(&mut self, ledger: Ledger, book: LogBook) {
+    pub(super) fn resume(&mut self, ledger: Ledger, book: LogBook, now: Now) {
+        self.resumed = now.mono;
         self.costs.until = ledger.closed_until().unwrap_or(0) / 1_000;
         self.ledger = ledger;
         self.book = book;
@@ -64,7 +67,8 @@ impl LedgerKeeper {
         now: Now,
         is_written: impl Fn(i64) -> bool,
     ) -> Vec<SegmentWrite> {
-        let Some(until) = self.next_end(versions).filter(|end| millis(now) >= closes_at(*end)) else {
+        let is_due = |end: &i64| millis(now) >= closes_at(*end) && now.mono >= self.ready();
+        let Some(until) = self.next_end(versions).filter(is_due) else {
             return Vec::new();
         };
         // At once up to the last hour that is over.
@@ -82,7 +86,13 @@ impl LedgerKeeper {
     /// When the next hour is closed, on the monotonic clock.
     pub(super) fn next_close(&self, versions: &BTreeMap<usize, String>, now: Now) -> Option<Duration> {
         let wait = closes_at(self.next_end(versions)?).saturating_sub(millis(now));
-        Some(now.mono.saturating_add(Duration::from_millis(u64::try_from(wait).unwrap_or(0))))
+        let due = now.mono.saturating_add(Duration::from_millis(u64::try_from(wait).unwrap_or(0)));
+        Some(due.max(self.ready()))
+    }
+
+    /// From when on this process closes hours.
+    const fn ready(&self) -> Duration {
+        self.resumed.saturating_add(CLOSE_AFTER)
     }
 
     /// The end of the first hour that isn't closed.
@@ -102,8 +112,9 @@ impl LedgerKeeper {
         self.counted = end;
         for line in self.ledger.lines(hour, end) {
             let account = line.account;
+            let purpose = if account.is_committed() { "committed" } else { account.purpose.as_str() };
             let labels = PoolLabels { tenant: account.payer.tenant, pool: account.pool };
-            *self.costs.by_purpose.entry((labels, account.purpose)).or_default() += line.amount;
+            *self.costs.by_purpose.entry((labels, purpose)).or_default() += line.amount;
         }
     }
 }
@@ -155,32 +166,34 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_closed_once_its_entries_are_written_and_fifteen_seconds_have_passed() {
+    fn an_hour_is_closed_once_its_entries_are_written_and_a_minute_has_passed() {
         let mut keeper = LedgerKeeper::default();
         assert_eq!(keeper.next_close(&versions(), at(0, 0)), None, "no entry yet");
         keeper.observe_written(&[launch()]);
-        assert_eq!(keeper.next_close(&versions(), at(0, 10)), Some(at(1, 15).mono));
-        assert!(keeper.close(&versions(), at(1, 14), |_| true).is_empty());
-        assert!(keeper.close(&versions(), at(1, 15), |end| end > START + HOUR_MILLIS).is_empty());
-        assert_eq!(keeper.close(&versions(), at(1, 16), |end| end == START + HOUR_MILLIS).len(), 1);
+        assert_eq!(keeper.next_close(&versions(), at(0, 10)), Some(at(1, 60).mono));
+        assert!(keeper.close(&versions(), at(1, 59), |_| true).is_empty());
+        assert!(keeper.close(&versions(), at(1, 60), |end| end > START + HOUR_MILLIS).is_empty());
+        assert_eq!(keeper.close(&versions(), at(1, 61), |end| end == START + HOUR_MILLIS).len(), 1);
         assert_eq!((cost(&keeper), keeper.costs().until), (100_000, START / 1_000 + 3_600));
         let (labels, purpose) = keeper.costs().by_purpose.keys().next().unwrap();
         assert_eq!((labels.tenant.as_str(), labels.pool.as_str()), ("tenant-a", "pool-a"));
-        assert_eq!(*purpose, Purpose::Starting);
-        assert_eq!(keeper.next_close(&versions(), at(1, 16)), Some(at(2, 15).mono));
+        assert_eq!(*purpose, "starting");
+        assert_eq!(keeper.next_close(&versions(), at(1, 61)), Some(at(2, 60).mono));
     }
 
     #[test]
     fn hours_without_a_leader_are_closed_at_once_and_a_failed_write_is_counted_once() {
         let mut keeper = LedgerKeeper::default();
         keeper.observe_written(&[launch()]);
-        assert!(!keeper.close(&versions(), at(5, 20), |_| true).is_empty());
+        assert!(!keeper.close(&versions(), at(5, 70), |_| true).is_empty());
         assert_eq!(cost(&keeper), 500_000);
         // The write failed: the store is read again, and has none of it.
         let log = Record { entries: vec![launch()], damaged: Vec::new() };
         let empty = Ledger::default();
-        keeper.resume(empty.clone(), LogBook::replay(&log, &empty, i64::MAX));
-        assert!(!keeper.close(&versions(), at(6, 20), |_| true).is_empty());
+        keeper.resume(empty.clone(), LogBook::replay(&log, &empty, i64::MAX), at(6, 10));
+        assert_eq!(keeper.next_close(&versions(), at(6, 10)), Some(at(6, 70).mono));
+        assert!(keeper.close(&versions(), at(6, 69), |_| true).is_empty(), "it has just begun to lead");
+        assert!(!keeper.close(&versions(), at(6, 70), |_| true).is_empty());
         assert_eq!(cost(&keeper), 600_000, "five hours were counted before");
     }
 
@@ -189,7 +202,7 @@ mod tests {
         let mut keeper = LedgerKeeper::default();
         keeper.observe_written(&[launch()]);
         let of_log: BTreeMap<usize, String> = (0..SLOTS).map(|slot| (slot, "1".to_owned())).collect();
-        assert!(keeper.close(&of_log, at(5, 20), |_| true).is_empty());
-        assert_eq!(keeper.next_close(&of_log, at(5, 20)), None);
+        assert!(keeper.close(&of_log, at(5, 70), |_| true).is_empty());
+        assert_eq!(keeper.next_close(&of_log, at(5, 70)), None);
     }
 }

@@ -11,7 +11,7 @@ use croft_record::{
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
     ledger::node::{Payer, Purpose, Share},
 };
-use croft_scheduler::{PodKey, resources};
+use croft_scheduler::{CapacityType, PodKey, resources};
 
 use super::buffer::{Buffer, REPEAT_AFTER, digest};
 use crate::{
@@ -34,6 +34,8 @@ pub(super) struct Nodes {
     since: Option<i64>,
     /// True once every claim has been looked at since the store was read.
     compared: bool,
+    /// Claims whose instance began to terminate, and when, that the log may not have yet.
+    ended: BTreeMap<String, i64>,
     /// The snapshot's count of changes when ends were last looked for.
     changes: Option<u64>,
     state_at: Option<Duration>,
@@ -45,6 +47,7 @@ struct Known {
     pool: String,
     tenants: Vec<String>,
     deleting: bool,
+    ended: bool,
     /// The resourceVersion of the claim that was looked at last.
     version: Option<String>,
     /// Digest of the state that was recorded last, and when.
@@ -60,8 +63,9 @@ impl Nodes {
         }
         self.since = last_at.map(|at| at.saturating_sub(CLOCK_SKEW_MILLIS));
         for Entry { object, node, pool, tenants, kind, .. } in open_claims {
-            let deleting = kind == EntryKind::Deleting;
-            let known = Known { node, pool, tenants, deleting, version: None, state: None };
+            let ended = kind == EntryKind::Ended;
+            let deleting = ended || kind == EntryKind::Deleting;
+            let known = Known { node, pool, tenants, deleting, ended, version: None, state: None };
             self.known.entry(object.name).or_insert(known);
         }
     }
@@ -92,6 +96,23 @@ pub(super) fn claim_entry(
 }
 
 impl Nodes {
+    /// Takes in instances that are going, each with the time in seconds at which that began, if the cloud says so.
+    pub(super) fn observe_going<'i>(
+        &mut self,
+        snapshot: &Snapshot,
+        going: impl IntoIterator<Item = (&'i str, Option<i64>)>,
+        now: Now,
+    ) {
+        for (id, ended_at) in going {
+            let is_its = |claim: &NodeClaim| instance_of(claim) == Some(id);
+            if let Some((name, _)) = snapshot.claims().iter().find(|(_, claim)| is_its(claim)) {
+                // Whole seconds are charged.
+                let at = ended_at.unwrap_or(now.wall.as_second());
+                self.ended.entry(name.clone()).or_insert(at.saturating_mul(1_000));
+            }
+        }
+    }
+
     /// Records what has changed about claims since the last pass.
     pub(super) fn observe(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, tenancy: &Tenants, now: Now) {
         if std::mem::replace(&mut self.compared, true) {
@@ -104,10 +125,13 @@ impl Nodes {
                 self.observe_claim(buffer, snapshot, (name, claim), since, now);
             }
         }
+        self.observe_instance_ends(buffer, snapshot, now);
         if self.changes.replace(snapshot.claim_changes()) != Some(snapshot.claim_changes()) {
             self.observe_ends(buffer, snapshot, now);
         }
-        if self.state_at.is_none_or(|at| now.mono.saturating_sub(at) >= LOOK_EVERY) {
+        // A list comes first: an instance that ended without a leader has no state since.
+        let is_due = self.state_at.is_none_or(|at| now.mono.saturating_sub(at) >= LOOK_EVERY);
+        if is_due && snapshot.instances().is_some() {
             self.state_at = Some(now.mono);
             self.observe_states(buffer, snapshot, tenancy, now);
         }
@@ -142,7 +166,7 @@ impl Nodes {
                     reason: condition.reason.clone(),
                     message: condition.message.clone(),
                     price: micros(claim),
-                    instance: instance(claim).filter(|_| condition.type_ == LAUNCHED),
+                    instance: instance(snapshot, claim).filter(|_| condition.type_ == LAUNCHED),
                     ..claim_entry(snapshot, name, claim, EntryKind::Condition, now)
                 };
                 buffer.push(entry, now);
@@ -158,6 +182,19 @@ impl Nodes {
         }
         if claim.metadata.deletion_timestamp.is_some() && !std::mem::replace(&mut known.deleting, true) {
             buffer.push(claim_entry(snapshot, name, claim, EntryKind::Deleting, now), now);
+        }
+    }
+
+    /// Records the instances that began to terminate.
+    fn observe_instance_ends(&mut self, buffer: &mut Buffer, snapshot: &Snapshot, now: Now) {
+        for (name, at) in std::mem::take(&mut self.ended) {
+            let Some(claim) = snapshot.claims().get(&name) else { continue };
+            let known = self.known.entry(name.clone()).or_default();
+            if !std::mem::replace(&mut known.ended, true) {
+                let facts = instance(snapshot, claim).map(|facts| InstanceFacts { ended: Some(at), ..facts });
+                let entry = claim_entry(snapshot, &name, claim, EntryKind::Ended, now);
+                buffer.push(Entry { instance: facts, ..entry }, now);
+            }
         }
     }
 
@@ -179,11 +216,15 @@ impl Nodes {
             else {
                 continue;
             };
+            if self.known.get(name).is_some_and(|known| known.ended) {
+                continue;
+            }
             let there: Vec<(&PodKey, &PodView)> =
                 snapshot.pods_on(node).filter(|(_, pod)| !pod.traits.finished).collect();
             let works = there.iter().filter(|(_, pod)| !pod.traits.daemon && !pod.traits.mirror);
             let pods: Vec<String> = works.map(|(key, _)| key.to_string()).collect();
-            let usage = usage(snapshot, tenancy, view, &there);
+            let spare = snapshot.headroom_on(node).chain(snapshot.headroom_on(name));
+            let usage = usage(snapshot, tenancy, view, &there, (&claim.spec.pool, spare));
             let held = claim.status.as_ref().and_then(|status| {
                 status.conditions.iter().find(|condition| condition.type_ == CONSOLIDATABLE)
             });
@@ -193,7 +234,7 @@ impl Nodes {
                 reason: held.map(|c| c.reason.clone()).unwrap_or_default(),
                 message: held.map(|c| c.message.clone()).unwrap_or_default(),
                 pods,
-                instance: instance(claim),
+                instance: instance(snapshot, claim),
                 usage: Some(usage),
                 ..claim_entry(snapshot, name, claim, EntryKind::State, now)
             };
@@ -218,7 +259,7 @@ fn micros(claim: &NodeClaim) -> Option<i64> {
 }
 
 /// The instance of a claim, once it is launched.
-fn instance(claim: &NodeClaim) -> Option<InstanceFacts> {
+fn instance(snapshot: &Snapshot, claim: &NodeClaim) -> Option<InstanceFacts> {
     let status = claim.status.as_ref()?;
     let of = |field: &Option<String>| field.clone().unwrap_or_default();
     Some(InstanceFacts {
@@ -226,11 +267,32 @@ fn instance(claim: &NodeClaim) -> Option<InstanceFacts> {
         instance_type: of(&status.instance_type),
         zone: of(&status.zone),
         capacity_type: of(&status.capacity_type),
+        launched: status.launch_time.as_ref().map(|at| at.0.as_millisecond()),
+        ended: None,
+        list_price: list_price(snapshot, claim),
     })
 }
 
-/// The allocatable resources of a node, and the requests of its pods by workload.
-fn usage(snapshot: &Snapshot, tenancy: &Tenants, node: &NodeView, pods: &[(&PodKey, &PodView)]) -> Usage {
+/// The on-demand price of a reserved instance, in millionths of a dollar per hour.
+fn list_price(snapshot: &Snapshot, claim: &NodeClaim) -> Option<i64> {
+    let status = claim.status.as_ref()?;
+    if status.capacity_type.as_deref() != Some(CapacityType::Reserved.as_str()) {
+        return None;
+    }
+    let types = snapshot.classes().get(&claim.spec.node_class_ref.name)?.types.as_ref()?;
+    let kind = types.iter().find(|kind| status.instance_type.as_deref() == Some(kind.name.as_str()))?;
+    let offerings = kind.offerings.iter().filter(|offering| offering.capacity_type == CapacityType::OnDemand);
+    offerings.filter_map(|offering| offering.price).map(|price| price.micros()).min()
+}
+
+/// The allocatable resources of a node, and the requests of its pods by workload; `spare` are a pool's headroom pods there.
+fn usage<'s>(
+    snapshot: &Snapshot,
+    tenancy: &Tenants,
+    node: &NodeView,
+    pods: &[(&PodKey, &PodView)],
+    (pool, spare): (&str, impl Iterator<Item = &'s PodKey>),
+) -> Usage {
     let amount = |amount: i64| u64::try_from(amount).unwrap_or(0);
     let mut requests: BTreeMap<(Payer, Purpose), (u64, u64)> = BTreeMap::new();
     for (key, pod) in pods {
@@ -242,6 +304,16 @@ fn usage(snapshot: &Snapshot, tenancy: &Tenants, node: &NodeView, pods: &[(&PodK
         let purpose =
             if pod.traits.daemon || pod.traits.mirror { Purpose::DaemonSets } else { Purpose::Used };
         let sum = requests.entry((payer, purpose)).or_default();
+        *sum = (sum.0.saturating_add(amount(cpu)), sum.1.saturating_add(amount(memory)));
+    }
+    for key in spare {
+        let Some((cpu, memory)) = snapshot.cluster().requests(key) else { continue };
+        let tenant = match tenants_of_pool(snapshot, pool).as_slice() {
+            [only] => only.clone(),
+            _ => String::new(),
+        };
+        let payer = Payer { tenant, ..Payer::default() };
+        let sum = requests.entry((payer, Purpose::Headroom)).or_default();
         *sum = (sum.0.saturating_add(amount(cpu)), sum.1.saturating_add(amount(memory)));
     }
     let share =

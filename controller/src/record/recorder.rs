@@ -14,7 +14,7 @@ use super::{
 use crate::{
     action::{Action, UserEvent},
     provisioning::planning::RunSummary,
-    state::{BoundPod, Change},
+    state::{BoundPod, Change, Snapshot},
     time::Now,
 };
 
@@ -113,6 +113,18 @@ impl Recorder {
     /// Records pods that were bound to the nodes that were launched for them.
     pub(crate) fn observe_bound(&mut self, facts: &Facts<'_>, bound: &[BoundPod]) {
         decisions::observe_bound(&mut self.buffer, facts, bound);
+    }
+
+    /// Takes in instances that are going, each with the time in seconds at which that began, if the cloud says so.
+    pub(crate) fn observe_going<'i>(
+        &mut self,
+        snapshot: &Snapshot,
+        going: impl IntoIterator<Item = (&'i str, Option<i64>)>,
+        now: Now,
+    ) {
+        if self.buffer.is_on() {
+            self.nodes.observe_going(snapshot, going, now);
+        }
     }
 
     /// Records what has changed about claims since the last pass.

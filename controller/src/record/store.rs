@@ -73,7 +73,7 @@ pub struct ResumedRecord {
     pub(super) last_at: Option<i64>,
     /// The versions of the slots.
     pub(super) versions: BTreeMap<usize, String>,
-    /// NodeClaims whose end isn't recorded: the last entry of each that names its node or pool.
+    /// NodeClaims whose end isn't recorded: the last entry of each, or that of its instance's end.
     pub(super) open_claims: Vec<Entry>,
     /// The closed hours and days.
     pub(super) ledger: Ledger,
@@ -117,7 +117,8 @@ fn open_claims(record: Record) -> Vec<Entry> {
         .collect();
     let mut open: BTreeMap<String, Entry> = BTreeMap::new();
     for entry in record.entries.into_iter().filter(of_claim) {
-        if !gone.contains(&entry.object.name) {
+        let has_ended = open.get(&entry.object.name).is_some_and(|last| last.kind == EntryKind::Ended);
+        if !gone.contains(&entry.object.name) && !has_ended {
             open.insert(entry.object.name.clone(), entry);
         }
     }

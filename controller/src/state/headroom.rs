@@ -35,6 +35,11 @@ impl Snapshot {
         self.headroom.at.contains_key(node_or_claim)
     }
 
+    /// The headroom pods that this node, or this claim's node, holds.
+    pub fn headroom_on(&self, node_or_claim: &str) -> impl Iterator<Item = &PodKey> {
+        self.headroom.at.get(node_or_claim).into_iter().flatten()
+    }
+
     pub(super) fn update_headroom_pods(&mut self, pool: &str) {
         let before = self.headroom.pools.remove(pool).map_or(0, |status| status.wanted);
         if before > 0 {
@@ -88,12 +93,12 @@ impl Snapshot {
         for placement in &plan.existing {
             for pod in placement.pods.iter().filter(|pod| Self::is_headroom(pod)) {
                 self.cluster.nominate(pod, &placement.node, placement.coming);
-                *self.headroom.at.entry(placement.node.clone()).or_default() += 1;
+                self.headroom.at.entry(placement.node.clone()).or_default().push(pod.clone());
             }
         }
         for (pod, claim) in claim_of.iter().filter(|(pod, _)| Self::is_headroom(pod)) {
             self.cluster.nominate(pod, claim, true);
-            *self.headroom.at.entry(claim.clone()).or_default() += 1;
+            self.headroom.at.entry(claim.clone()).or_default().push(pod.clone());
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::CloudInstance;
-use croft_scheduler::{CapacityType, InstanceType};
+use croft_scheduler::{CapacityType, InstanceType, PodKey};
 
 use crate::time::Now;
 
@@ -54,8 +54,8 @@ pub struct InvalidObject {
 #[derive(Debug, Default)]
 pub(super) struct Headroom {
     pub(super) pools: BTreeMap<String, HeadroomStatus>,
-    /// How many headroom pods each node, or claim without a Node, holds.
-    pub(super) at: BTreeMap<String, usize>,
+    /// The headroom pods that each node, or claim without a Node, holds.
+    pub(super) at: BTreeMap<String, Vec<PodKey>>,
 }
 
 /// The headroom of one pool.

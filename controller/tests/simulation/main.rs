@@ -14,6 +14,7 @@ mod crashes;
 mod edits;
 mod evidence;
 mod faults;
+mod ledger;
 mod panics;
 mod run;
 mod runs;

@@ -118,6 +118,9 @@ pub struct NodeClaimStatus {
     /// The image that it was launched from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_id: Option<String>,
+    /// When it was launched, by the cloud's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch_time: Option<Time>,
     /// Its price, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_per_hour: Option<String>,

@@ -139,12 +139,21 @@ fn read(instance: &Instance) -> Option<DescribedInstance> {
         image_id: instance.image_id().unwrap_or_default().to_owned(),
         state,
         launched_at: instance.launch_time().map_or(0, |at| at.secs()),
+        ended_at: instance.state_transition_reason().and_then(ended_at),
         claim: tag_map.get(tags::CLAIM).cloned(),
         claim_uid: tag_map.get(tags::CLAIM_UID).cloned(),
         pool: tag_map.get(tags::POOL).cloned(),
         tags: tag_map,
     };
     Some(DescribedInstance { instance, profile, efas: u32::try_from(efas).unwrap_or(u32::MAX), reason })
+}
+
+/// The time of `User initiated (2026-11-26 18:54:07 GMT)`, in seconds since 1970. Other reasons have none.
+fn ended_at(reason: &str) -> Option<i64> {
+    let (_, rest) = reason.split_once('(')?;
+    let time = rest.strip_suffix(" GMT)")?;
+    let time = jiff::civil::DateTime::strptime("%Y-%m-%d %H:%M:%S", time).ok()?;
+    Some(time.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp().as_second())
 }
 
 /// True if the instance was launched into a capacity reservation. An on-demand launch that an open reservation matches
@@ -243,4 +252,19 @@ pub(crate) async fn tag(clients: &Clients, paces: &Paces, wanted: Vec<Tagged>) -
         each.extend(halved(ids, call).await);
     }
     each
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_an_instance_is_read_from_the_reason_of_its_state() {
+        assert_eq!(ended_at("User initiated (2026-11-26 18:54:07 GMT)"), Some(1_795_719_247));
+        for without in
+            ["", "Server.SpotInstanceTermination: Instance terminated by Spot", "User initiated (soon)", "("]
+        {
+            assert_eq!(ended_at(without), None, "{without}");
+        }
+    }
 }

@@ -237,6 +237,8 @@ pub struct CloudInstance {
     pub state: InstanceState,
     /// Launch time, in seconds since 1970.
     pub launched_at: i64,
+    /// When it began to stop or terminate, in seconds since 1970, if the cloud says so.
+    pub ended_at: Option<i64>,
     /// The claim's name, from its tags.
     pub claim: Option<String>,
     /// The claim's uid, from its tags.

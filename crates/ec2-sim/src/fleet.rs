@@ -373,9 +373,12 @@ impl World {
             token: token.map(str::to_owned),
             console: String::new(),
             reason: String::new(),
+            ended: None,
             fails: self.failure(instance_type, zone),
             doomed: None,
         };
+        let price = self.price(instance_type, zone, capacity_type);
+        self.bill.launch(&id, capacity_type, price, self.now);
         self.instances.insert(id.clone(), instance);
         self.revision += 1;
         Ok(id)

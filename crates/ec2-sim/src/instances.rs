@@ -17,6 +17,18 @@ use crate::{
 /// Time that a terminated instance stays visible.
 const VISIBLE_MS: u64 = 3_600_000;
 
+/// Why the state changed last. EC2 says when, if a user asked for it.
+fn transition_reason(instance: &Instance) -> String {
+    match instance.ended.filter(|_| instance.reason.starts_with("Client.UserInitiatedShutdown")) {
+        Some(at) => {
+            let at = jiff::Timestamp::from_second(i64::try_from(at / 1000).unwrap_or_default())
+                .unwrap_or_default();
+            format!("User initiated ({} GMT)", at.strftime("%Y-%m-%d %H:%M:%S"))
+        }
+        None => instance.reason.clone(),
+    }
+}
+
 impl World {
     /// An instance.
     #[must_use]
@@ -74,6 +86,7 @@ impl World {
             }
         }
         for id in failed {
+            self.bill.cancel(&id);
             self.announce_state(&id, "terminated");
         }
         for (subnet, reservation) in freed {
@@ -109,6 +122,8 @@ impl World {
         let Some(instance) = self.instances.get_mut(id).filter(|i| i.state.is_alive()) else { return false };
         instance.state = State::ShuttingDown;
         instance.since = now;
+        instance.ended = Some(now);
+        self.bill.end(id, now);
         self.revision += 1;
         reason.clone_into(&mut instance.reason);
         self.happenings.push(Happening::Gone(id.to_owned()));
@@ -159,7 +174,7 @@ impl World {
         i.state.write(xml, "instanceState");
         // EC2 assigns a terminated instance's name and address to others.
         xml.leaf("privateDnsName", if gone { "" } else { &dns })
-            .leaf("reason", &i.reason)
+            .leaf("reason", transition_reason(i))
             .leaf("instanceType", &i.instance_type)
             .leaf("launchTime", iso(i.launched))
             .node("placement", |xml| {

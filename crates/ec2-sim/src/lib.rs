@@ -19,6 +19,7 @@
 //! and refuse others.
 
 pub mod answer;
+pub mod bill;
 mod calls;
 pub mod capacity_rule;
 pub mod catalogue;

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     answer::{Call, Refusal, Service},
+    bill::Bill,
     catalogue::Catalogue,
     faults::Faults,
     market::Market,
@@ -118,6 +119,7 @@ pub struct World {
     pub(crate) images: BTreeMap<String, Image>,
     pub(crate) templates: BTreeMap<String, Template>,
     pub(crate) instances: BTreeMap<String, Instance>,
+    pub(crate) bill: Bill,
     pub(crate) profiles: BTreeMap<String, Profile>,
     pub(crate) reservations: BTreeMap<String, Reservation>,
     pub(crate) tokens: BTreeMap<String, Token>,
@@ -159,6 +161,7 @@ impl World {
             images: BTreeMap::new(),
             templates: BTreeMap::new(),
             instances: BTreeMap::new(),
+            bill: Bill::default(),
             profiles: BTreeMap::new(),
             reservations: BTreeMap::new(),
             tokens: BTreeMap::new(),

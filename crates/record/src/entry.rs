@@ -39,6 +39,8 @@ pub enum EntryKind {
     Gone,
     /// The controller terminated an instance.
     Terminate,
+    /// An instance began to terminate, by whomever: nothing is paid for it from then on.
+    Ended,
     /// A pod was bound to the node that was launched for it.
     Bound,
     /// The state of a node: what it costs and which pods it runs.
@@ -67,6 +69,7 @@ impl EntryKind {
             Self::Deleting => "deleting",
             Self::Gone => "gone",
             Self::Terminate => "terminate",
+            Self::Ended => "ended",
             Self::Bound => "bound",
             Self::State => "state",
             Self::Lost => "lost",
@@ -166,6 +169,15 @@ pub struct InstanceFacts {
     /// `on-demand`, `spot` or `reserved`.
     #[serde(rename = "paid")]
     pub capacity_type: String,
+    /// When it was launched, by EC2's clock, in milliseconds since 1970.
+    #[serde(rename = "up", default, skip_serializing_if = "Option::is_none")]
+    pub launched: Option<i64>,
+    /// When it began to terminate, by EC2's clock if that says so, in milliseconds since 1970.
+    #[serde(rename = "down", default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<i64>,
+    /// The list price of a reserved instance, which a commitment pays for, in millionths of a dollar per hour.
+    #[serde(rename = "list", default, skip_serializing_if = "Option::is_none")]
+    pub list_price: Option<i64>,
 }
 
 /// The allocatable resources of a node, and the requests of its pods.

@@ -29,8 +29,10 @@ pub struct Bill {
     pub to: i64,
     /// Since when costs are known: a later time than `from` if the log or the ledger goes back less.
     pub begins: Option<i64>,
-    /// The sum, in millionths of a dollar.
+    /// The sum without what commitments pay for, in millionths of a dollar.
     pub total: u64,
+    /// The list price of what commitments pay for.
+    pub committed: u64,
     /// The same by purpose: used, daemonsets, idle and so on.
     pub purposes: BTreeMap<&'static str, u64>,
     /// The same by namespace; empty for what no pod requests.
@@ -41,17 +43,22 @@ impl Bill {
     /// The bill of a tenant.
     #[must_use]
     pub fn new(model: &Model, scope: &Scope, tenant: &str, lines: &[Line]) -> Self {
-        let mut total = Amount::ZERO;
+        let (mut total, mut committed) = (Amount::ZERO, Amount::ZERO);
         let mut purposes: BTreeMap<Purpose, Amount> = BTreeMap::new();
         let mut namespaces: BTreeMap<String, Amount> = BTreeMap::new();
         let of_tenant = lines.iter().filter(|line| line.account.payer.tenant == tenant);
         for line in of_tenant.filter(|line| sees_line(model, scope, line)) {
+            if line.account.is_committed() {
+                committed += line.amount;
+                continue;
+            }
             total += line.amount;
             *purposes.entry(line.account.purpose).or_default() += line.amount;
             *namespaces.entry(line.account.payer.namespace.clone()).or_default() += line.amount;
         }
         Self {
             total: micros(total),
+            committed: micros(committed),
             purposes: purposes.into_iter().map(|(purpose, sum)| (purpose.as_str(), micros(sum))).collect(),
             namespaces: namespaces.into_iter().map(|(namespace, sum)| (namespace, micros(sum))).collect(),
             ..Self::default()

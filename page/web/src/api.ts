@@ -40,7 +40,7 @@ export interface PoolView extends PoolRow {
   version: number; limits: Record<string, string>; conditions: Condition[]; nodes: NodeView[];
 }
 export interface Bill {
-  from: number; to: number; begins: number | null; total: number; purposes: Record<string, number>;
+  from: number; to: number; begins: number | null; total: number; committed: number; purposes: Record<string, number>;
   namespaces: Record<string, number>;
 }
 export interface TenantView extends TenantRow {

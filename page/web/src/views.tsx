@@ -148,6 +148,7 @@ function BillView({ data }: { data: TenantView }): JSX.Element {
       <h2 id="bill">Bill of the month</h2>
       <p>{bill(it.total)} since {moment(Math.max(it.from, it.begins ?? it.from))}, {percent(idle, it.total)} of it for capacity that no pod requested.
         {it.begins !== null && it.begins > it.from ? " Earlier costs aren't in the record that the page reads." : ""}
+        {it.committed > 0 ? ` Commitments pay for capacity of ${bill(it.committed)} at list prices beside it.` : ""}
         {data.isWhole ? "" : " It counts your namespaces alone."}</p>
       {it.total > 0 ? (
         <>

@@ -30,6 +30,8 @@ pub struct Instance {
     pub since: u64,
     /// Launch time.
     pub launched: u64,
+    /// Time at which it began to terminate.
+    pub ended: Option<u64>,
     /// Tags.
     pub tags: BTreeMap<String, String>,
     /// Tags of its volumes, its network interfaces and, for spot, its request.

@@ -19,7 +19,7 @@ pub const fn hour_of(at: i64) -> i64 {
 }
 
 /// An instance that runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Open {
     since: i64,
     cost: NodeCost,
@@ -30,25 +30,19 @@ struct Open {
 pub struct Line {
     /// The beginning of the hour, in milliseconds since 1970.
     pub hour: i64,
+    /// Hours from then on that it sums: 24 for a day whose hours are no longer kept.
+    pub hours: u32,
     /// The account.
     pub account: Account,
     /// The amount that was paid.
     pub amount: Amount,
 }
 
-/// Amounts by hour and account, and the instances that run. It is written as a whole and read again, and then goes on: an instance
-/// that ran at the last write has run since.
+/// Amounts by hour and account, and the instances that run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {
     open: BTreeMap<String, Open>,
     hours: BTreeMap<i64, BTreeMap<Account, Amount>>,
-}
-
-/// A book as it is written: maps with other keys than text aren't JSON.
-#[derive(Serialize, Deserialize)]
-struct Written {
-    open: BTreeMap<String, Open>,
-    lines: Vec<Line>,
 }
 
 impl Book {
@@ -88,6 +82,7 @@ impl Book {
         hours.flat_map(|(hour, accounts)| {
             accounts.iter().map(|(account, amount)| Line {
                 hour: *hour,
+                hours: 1,
                 account: account.clone(),
                 amount: *amount,
             })
@@ -97,26 +92,6 @@ impl Book {
     /// Forgets hours that begin before `from`.
     pub fn forget(&mut self, from: i64) {
         self.hours = self.hours.split_off(&from);
-    }
-
-    /// The book as JSON.
-    #[must_use]
-    pub fn to_json(&self) -> String {
-        let lines = self.lines(i64::MIN, i64::MAX).collect();
-        serde_json::to_string(&Written { open: self.open.clone(), lines }).unwrap_or_default()
-    }
-
-    /// Reads a book.
-    ///
-    /// # Errors
-    /// If `text` is none.
-    pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
-        let Written { open, lines } = serde_json::from_str(text)?;
-        let mut hours: BTreeMap<i64, BTreeMap<Account, Amount>> = BTreeMap::new();
-        for Line { hour, account, amount } in lines {
-            *hours.entry(hour).or_default().entry(account).or_default() += amount;
-        }
-        Ok(Self { open, hours })
     }
 
     fn charge(&mut self, cost: &NodeCost, from: i64, to: i64) {

@@ -132,13 +132,16 @@ impl Ledger {
 
     /// The lines of closed hours that begin from `from` on and before `to`.
     pub fn lines(&self, from: i64, to: i64) -> impl Iterator<Item = Line> {
-        self.hours.range(from..to.max(from)).flat_map(lines_of)
+        self.hours.range(from..to.max(from)).flat_map(|period| lines_of(period, 1))
     }
 
     /// A line for each account of each closed day whose hours are no longer there, and which begins from `from` on and ends by `to`.
     pub fn lines_of_days(&self, from: i64, to: i64) -> impl Iterator<Item = Line> {
         let whole = move |day: i64| day.saturating_add(DAY_MILLIS) <= to && self.has_day_only(day);
-        self.days.range(from..to.max(from)).filter(move |(day, _)| whole(**day)).flat_map(lines_of)
+        self.days
+            .range(from..to.max(from))
+            .filter(move |(day, _)| whole(**day))
+            .flat_map(|period| lines_of(period, 24))
     }
 
     /// Closes every hour that ended by `at` and isn't closed, and the days that are over with them; the book forgets them. Returns the
@@ -225,10 +228,11 @@ fn sum_day(hours: &Sheet, day: i64) -> Period {
     sum
 }
 
-fn lines_of((at, period): (&i64, &Period)) -> impl Iterator<Item = Line> {
+fn lines_of((at, period): (&i64, &Period), hours: u32) -> impl Iterator<Item = Line> {
     let hour = *at;
     let line = move |(account, amount): (&Arc<Account>, &Amount)| Line {
         hour,
+        hours,
         account: Account::clone(account),
         amount: *amount,
     };

@@ -64,6 +64,14 @@ pub struct Account {
     pub purpose: Purpose,
 }
 
+impl Account {
+    /// True for capacity that a commitment pays for: its amounts are list prices, and nobody is billed for them by the hour.
+    #[must_use]
+    pub fn is_committed(&self) -> bool {
+        self.capacity_type == "reserved"
+    }
+}
+
 /// Requests on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Share {
@@ -102,7 +110,7 @@ pub struct NodeCost {
     pub tenant: String,
     /// `on-demand`, `spot` or `reserved`.
     pub capacity_type: String,
-    /// Its price, in millionths of a dollar per hour.
+    /// Its price, in millionths of a dollar per hour; of a reserved instance the list price.
     pub price: i64,
     /// Allocatable CPU, in thousandths.
     pub cpu_millis: u64,

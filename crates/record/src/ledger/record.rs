@@ -12,25 +12,33 @@ use crate::{
     record::Record,
 };
 
+/// EC2 charges each second of an instance, and a minute at least.
+const LEAST_MILLIS: i64 = 60_000;
+
 /// A claim's instance as far as the log has been read.
 #[derive(Clone, Debug, Default)]
 struct Known {
     cost: Option<NodeCost>,
     pool: String,
     tenants: Vec<String>,
+    instance: String,
     capacity_type: String,
+    launched: Option<i64>,
+    list_price: Option<i64>,
     ended: Option<i64>,
 }
 
-/// The book of a log that is still written: it takes in one entry after another. An instance is paid for from the entry of its launch,
-/// or from the first that has its price, up to the entry of its end. What its pods request is known from its `state` entries: each holds
-/// until the next.
+/// The book of a log that is still written: it takes in one entry after another. An instance is paid for from its launch until it begins
+/// to terminate, both by EC2's clock where an entry has that time, else by the entries' own. What its pods request is known from its
+/// `state` entries: each holds until the next.
 #[derive(Clone, Debug, Default)]
 pub struct LogBook {
     claims: BTreeMap<String, Known>,
     book: Book,
     begins: Option<(u64, i64)>,
     through: u64,
+    /// What is charged up to then stays so.
+    settled: i64,
 }
 
 impl LogBook {
@@ -61,13 +69,33 @@ impl LogBook {
         }
         let name = entry.object.name.as_str();
         let known = self.claims.entry(name.to_owned()).or_default();
-        if known.observe(entry) {
-            self.book.observe(name, entry.at, known.cost.clone());
+        let was_paid = known.cost.is_some();
+        if !known.observe(entry) {
+            return;
         }
+        let cost = known.cost.clone();
+        let at = match (was_paid, &cost) {
+            (false, Some(_)) => {
+                let launched = known.launched.unwrap_or(entry.at);
+                let before = self.paid_before(name).unwrap_or(i64::MIN);
+                launched.max(before).max(self.settled)
+            }
+            (_, None) => known.ended.unwrap_or(entry.at),
+            _ => entry.at,
+        };
+        self.book.observe(name, at, cost);
+    }
+
+    /// Until when another claim paid for the instance of `claim`: one that lost its claim gets a new one.
+    fn paid_before(&self, claim: &str) -> Option<i64> {
+        let instance = &self.claims.get(claim).filter(|known| !known.instance.is_empty())?.instance;
+        let others = self.claims.iter().filter(|(name, known)| *name != claim && known.instance == *instance);
+        others.filter_map(|(_, known)| known.ended).max()
     }
 
     /// Charges what runs up to `at`.
     pub fn settle(&mut self, at: i64) {
+        self.settled = self.settled.max(at);
         self.book.settle(at);
     }
 
@@ -138,8 +166,10 @@ impl Known {
         if self.ended.is_some() {
             return false;
         }
-        if entry.kind == EntryKind::Gone {
-            self.ended = Some(entry.at);
+        if matches!(entry.kind, EntryKind::Ended | EntryKind::Gone) {
+            let ended = entry.instance.as_ref().and_then(|instance| instance.ended).unwrap_or(entry.at);
+            let least = self.launched.map_or(i64::MIN, |launched| launched.saturating_add(LEAST_MILLIS));
+            self.ended = Some(ended.max(least));
             return self.cost.take().is_some();
         }
         if !entry.pool.is_empty() {
@@ -150,10 +180,13 @@ impl Known {
             self.tenants.clone_from(&entry.tenants);
         }
         if let Some(instance) = &entry.instance {
+            self.instance.clone_from(&instance.id);
             self.capacity_type.clone_from(&instance.capacity_type);
+            self.launched = self.launched.or(instance.launched);
+            self.list_price = instance.list_price;
         }
         let before = self.cost.clone();
-        if let Some(price) = entry.price {
+        if let Some(price) = entry.price.map(|price| self.list_price.unwrap_or(price)) {
             let stage = if entry.condition == "Launched=True" { Stage::Starting } else { Stage::Working };
             let tenant = match self.tenants.as_slice() {
                 [only] => only.clone(),

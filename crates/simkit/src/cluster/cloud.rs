@@ -130,6 +130,7 @@ impl SimCloud {
             image_id: instance.image.clone(),
             state: state(instance.state),
             launched_at: i64::try_from(instance.launched / 1000).unwrap(),
+            ended_at: instance.ended.map(|at| i64::try_from(at / 1000).unwrap()),
             claim: tag(tags::CLAIM),
             claim_uid: tag(tags::CLAIM_UID),
             pool: tag(tags::POOL),

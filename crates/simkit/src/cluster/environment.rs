@@ -140,6 +140,8 @@ pub struct Environment {
     pub finds_nothing: AtomicBool,
     /// Processes that start from now on run the real election, and pass calls through the real leader gate.
     pub elects: AtomicBool,
+    /// Processes that start from now on keep the decision log and the ledger in the store's ConfigMaps.
+    pub records: AtomicBool,
     /// The instance types that the cloud offers, at the present prices.
     types: Mutex<Arc<[InstanceType]>>,
     /// Something in the store may have changed.
@@ -189,6 +191,7 @@ impl Environment {
             api_down: AtomicBool::new(false),
             finds_nothing: AtomicBool::new(false),
             elects: AtomicBool::new(false),
+            records: AtomicBool::new(false),
             types: Mutex::new(types),
             changed: Notify::new(),
             calls: Mutex::default(),

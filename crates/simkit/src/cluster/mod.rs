@@ -29,7 +29,7 @@ pub use self::{
     environment::{Environment, Faults, Links, SimClock},
     index::{Amounts, ClusterIndex, NodeView, PodView},
     model::{ClusterModel, Observer, PodChange, Timing},
-    process::Process,
+    process::{NAMESPACE, Process},
     scheduler::Placement,
     store::{Backup, Id, Logged, Store, cluster_id},
     workload::{Spread, Workload},

@@ -18,6 +18,7 @@ use croft_controller::{
     executor::Executor,
     kube_api::{KubeApi, leader_gate::LeaderGate},
     metrics::Metrics,
+    record::store::ClusterStore,
     state::Change,
 };
 use croft_runtime::{clock::Clock, lease::LeaseConfig, shutdown::Shutdown};
@@ -32,6 +33,8 @@ use super::{
     watch::{is_modelled, watch},
 };
 
+/// The namespace of the ConfigMaps that hold the record.
+pub const NAMESPACE: &str = "croft-system";
 const LEASE_DURATION: Duration = Duration::from_secs(10);
 const RENEW_DEADLINE: Duration = Duration::from_secs(7);
 const RETRY_PERIOD: Duration = Duration::from_millis(1_500);
@@ -78,7 +81,10 @@ impl Process {
         };
         let Office { api, cloud, is_leader, election } = office;
         let start = environment.clock.start;
-        let executor = Executor::new(api, cloud, clock, start.into_std(), "sim");
+        let mut executor = Executor::new(Arc::clone(&api), cloud, clock, start.into_std(), "sim");
+        if environment.records.load(Ordering::Relaxed) {
+            executor = executor.recording_in(Arc::new(ClusterStore::new(api, NAMESPACE)));
+        }
         let (sender, changes) = mpsc::channel(4_096);
         let mut tasks = vec![election];
         for kind in KINDS {

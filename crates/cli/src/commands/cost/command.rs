@@ -38,6 +38,9 @@ pub struct CostArgs {
     /// How to print it; focus has one row for each hour and account, whatever --by says
     #[arg(short, long, value_enum, default_value_t = CostFormat::Text)]
     output: CostFormat,
+    /// The AWS account that is billed: BillingAccountId of focus
+    #[arg(long, value_name = "ACCOUNT", default_value = "")]
+    billing_account: String,
     #[command(flatten)]
     record: RecordArgs,
     #[command(flatten)]
@@ -70,7 +73,7 @@ struct Statement {
 
 /// Runs the command.
 pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let CostArgs { by, from, to, output, record, page, cluster } = args;
+    let CostArgs { by, from, to, output, billing_account, record, page, cluster } = args;
     let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
     let Period { from, to } = period;
     let route = format!("cost?from={from}&to={to}");
@@ -96,7 +99,7 @@ pub(crate) fn run(args: &CostArgs, out: &mut Output) -> Result<ExitCode, Failure
         CostFormat::Text => write::text(by, &group(by, &lines), out)?,
         CostFormat::Csv => write::csv(by, &group(by, &lines), out)?,
         CostFormat::Json => write::json(by, &group(by, &lines), out)?,
-        CostFormat::Focus => focus::write(&lines, out)?,
+        CostFormat::Focus => focus::write(&lines, billing_account, out)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! Columns of FOCUS 1.2, the FinOps open cost and usage specification: one row for each hour and account.
+//! Columns of FOCUS 1.2, the FinOps open cost and usage specification: one row for each hour and account. All that it makes mandatory are
+//! there. A quantity is in dollars of list price: what a pod uses of a node has no unit of its own.
 
 use croft_record::ledger::{
     amount::Amount,
@@ -10,20 +11,26 @@ use serde_json::json;
 use super::{group::in_utc, write::dollars};
 use crate::{failure::Failure, output::Output};
 
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 26] = [
     "BilledCost",
     "EffectiveCost",
     "ListCost",
     "ContractedCost",
+    "BillingAccountId",
+    "BillingAccountName",
     "BillingCurrency",
     "BillingPeriodStart",
     "BillingPeriodEnd",
     "ChargePeriodStart",
     "ChargePeriodEnd",
     "ChargeCategory",
+    "ChargeClass",
     "ChargeDescription",
     "ChargeFrequency",
+    "InvoiceIssuerName",
     "PricingCategory",
+    "PricingQuantity",
+    "PricingUnit",
     "ServiceCategory",
     "ServiceName",
     "ProviderName",
@@ -34,20 +41,19 @@ const COLUMNS: [&str; 20] = [
 ];
 const MOMENT: &str = "%Y-%m-%dT%H:%M:%SZ";
 
-/// Writes heading and rows.
-pub(super) fn write(lines: &[Line], out: &mut Output) -> Result<(), Failure> {
+/// Writes heading and rows. `account` is the AWS account that is billed.
+pub(super) fn write(lines: &[Line], account: &str, out: &mut Output) -> Result<(), Failure> {
     out.csv_row(&COLUMNS.map(str::to_owned))?;
     for line in lines {
-        out.csv_row(&row(line))?;
+        out.csv_row(&row(line, account))?;
     }
     Ok(())
 }
 
-fn row(line: &Line) -> Vec<String> {
-    let Line { hour, account, amount } = line;
+fn row(line: &Line, payer: &str) -> Vec<String> {
+    let Line { hour, hours, account, amount } = line;
     let (start, end) = month(*hour);
-    // Capacity that a commitment covers is billed with the commitment.
-    let committed = account.capacity_type == "reserved";
+    let lasts = HOUR_MILLIS.saturating_mul(i64::from(*hours));
     let pricing = match account.capacity_type.as_str() {
         "spot" => "Dynamic",
         "reserved" => "Committed",
@@ -61,19 +67,26 @@ fn row(line: &Line) -> Vec<String> {
         "purpose": account.purpose.as_str(),
     });
     vec![
-        dollars(if committed { Amount::ZERO } else { *amount }),
+        // A commitment is billed by itself.
+        dollars(if account.is_committed() { Amount::ZERO } else { *amount }),
         cost.clone(),
         cost.clone(),
-        cost,
+        cost.clone(),
+        payer.to_owned(),
+        payer.to_owned(),
         "USD".to_owned(),
         start,
         end,
         in_utc(*hour, MOMENT),
-        in_utc(hour.saturating_add(HOUR_MILLIS), MOMENT),
+        in_utc(hour.saturating_add(lasts), MOMENT),
         "Usage".to_owned(),
+        String::new(),
         format!("{} capacity of pool {}", account.purpose.as_str(), account.pool),
         "Usage-Based".to_owned(),
+        "AWS".to_owned(),
         pricing.to_owned(),
+        cost,
+        "Dollars".to_owned(),
         "Compute".to_owned(),
         "Amazon Elastic Compute Cloud".to_owned(),
         "AWS".to_owned(),

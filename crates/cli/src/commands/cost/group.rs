@@ -19,7 +19,7 @@ pub(super) enum Dimension {
     Pool,
     /// on-demand, spot or reserved
     CapacityType,
-    /// used, daemonsets, idle, starting or draining
+    /// used, daemonsets, headroom, idle, starting or draining
     Purpose,
     /// The hour
     Hour,
@@ -65,13 +65,17 @@ pub(super) fn in_utc(millis: i64, format: &str) -> String {
 /// The cost of one group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
+    /// The price of what no commitment pays for.
     pub(super) total: Amount,
+    /// The list price of what a commitment pays for.
+    pub(super) committed: Amount,
     by_purpose: BTreeMap<Purpose, Amount>,
 }
 
 impl Sum {
     pub(super) fn merge(&mut self, other: &Self) {
         self.total += other.total;
+        self.committed += other.committed;
         for (purpose, amount) in &other.by_purpose {
             *self.by_purpose.entry(*purpose).or_default() += *amount;
         }
@@ -87,6 +91,10 @@ pub(super) fn group(by: &[Dimension], lines: &[Line]) -> BTreeMap<Vec<String>, S
     let mut groups: BTreeMap<Vec<String>, Sum> = BTreeMap::new();
     for line in lines {
         let sum = groups.entry(by.iter().map(|dimension| dimension.value(line)).collect()).or_default();
+        if line.account.is_committed() {
+            sum.committed += line.amount;
+            continue;
+        }
         sum.total += line.amount;
         *sum.by_purpose.entry(line.account.purpose).or_default() += line.amount;
     }

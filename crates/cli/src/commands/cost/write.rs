@@ -14,9 +14,15 @@ use crate::{
 
 type Groups = BTreeMap<Vec<String>, Sum>;
 
-/// Columns of purposes. Headroom is idle until its pods are told apart.
-const PURPOSES: [Purpose; 5] =
-    [Purpose::Used, Purpose::DaemonSets, Purpose::Idle, Purpose::Starting, Purpose::Draining];
+/// Columns of purposes.
+const PURPOSES: [Purpose; 6] = [
+    Purpose::Used,
+    Purpose::DaemonSets,
+    Purpose::Headroom,
+    Purpose::Idle,
+    Purpose::Starting,
+    Purpose::Draining,
+];
 
 /// Dollars, to the millionth.
 pub(super) fn dollars(amount: Amount) -> String {
@@ -36,6 +42,7 @@ fn cells(by: &[Dimension], sum: &Sum) -> Vec<String> {
     if !by.contains(&Dimension::Purpose) {
         cells.extend(PURPOSES.map(|purpose| dollars(sum.of(purpose))));
     }
+    cells.push(dollars(sum.committed));
     cells
 }
 
@@ -49,9 +56,11 @@ pub(super) fn text(by: &[Dimension], groups: &Groups, out: &mut Output) -> Resul
     head.push(("COST $", Align::Right));
     if !by.contains(&Dimension::Purpose) {
         head.extend(
-            ["USED", "DAEMONSETS", "IDLE", "STARTING", "DRAINING"].map(|title| (title, Align::Right)),
+            ["USED", "DAEMONSETS", "HEADROOM", "IDLE", "STARTING", "DRAINING"]
+                .map(|title| (title, Align::Right)),
         );
     }
+    head.push(("COMMITTED $", Align::Right));
     let mut table = Table::new(&head);
     let shown = |value: &String| if value.is_empty() { "-".to_owned() } else { value.clone() };
     for (values, sum) in groups {
@@ -70,6 +79,7 @@ pub(super) fn csv(by: &[Dimension], groups: &Groups, out: &mut Output) -> Result
     if !by.contains(&Dimension::Purpose) {
         head.extend(PURPOSES.map(|purpose| purpose.as_str().to_owned()));
     }
+    head.push("committed".to_owned());
     out.csv_row(&head)?;
     for (values, sum) in groups {
         let row: Vec<String> = values.iter().cloned().chain(cells(by, sum)).collect();
@@ -87,6 +97,7 @@ pub(super) fn json(by: &[Dimension], groups: &Groups, out: &mut Output) -> Resul
                 by.iter().zip(values).map(|(d, value)| (d.title().to_lowercase(), json!(value))).collect();
             row.insert("cost".to_owned(), json!(dollars(sum.total)));
             row.insert("exact".to_owned(), json!(sum.total));
+            row.insert("committed".to_owned(), json!(dollars(sum.committed)));
             if !by.contains(&Dimension::Purpose) {
                 for purpose in PURPOSES {
                     row.insert(purpose.as_str().to_owned(), json!(dollars(sum.of(purpose))));
