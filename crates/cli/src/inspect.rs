@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_manifest::{Input, InputError};
+use croft_manifest::{Input, InputError, KindGroup, Objects, each_kind};
 use croft_scheduler::{Options, PlannedInstance, PodKey, Price, Unschedulable};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 use serde::Serialize;
 
 use crate::{
@@ -257,30 +258,22 @@ pub fn pods_asked_for(input: &Input) -> usize {
     of_workloads.fold(input.pods.len(), usize::saturating_add)
 }
 
-/// Puts the objects of `added` into `input`.
+/// Puts the settings, namespaces and workloads of `added` into `input`. Objects of other kinds stay those of the cluster.
 fn merge(input: &mut Input, added: &Input) {
-    macro_rules! put {
-        ($($kind:ident),*) => { $(for one in &added.$kind {
-            input.$kind.put(one.object.clone(), one.origin.clone());
-        })* };
+    fn put<K: Resource + Clone>(into: &mut Objects<K>, added: &Objects<K>) {
+        for one in added {
+            into.put(one.object.clone(), one.origin.clone());
+        }
     }
-    put!(
-        tenants,
-        pools,
-        classes,
-        configs,
-        namespaces,
-        pods,
-        deployments,
-        replica_sets,
-        stateful_sets,
-        daemon_sets,
-        replication_controllers,
-        jobs,
-        cron_jobs,
-        volume_claims,
-        budgets
-    );
+    macro_rules! put {
+        ($($field:ident: $group:ident),*) => { $(
+            if matches!(KindGroup::$group, KindGroup::Settings | KindGroup::Workloads) {
+                put(&mut input.$field, &added.$field);
+            }
+        )* };
+    }
+    each_kind!(put);
+    put(&mut input.namespaces, &added.namespaces);
 }
 
 fn key_of(pod: &Pod) -> (&str, &str) {

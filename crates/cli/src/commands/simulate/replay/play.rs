@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use croft_manifest::{Input, InputError};
+use croft_manifest::{Input, InputError, KindGroup, each_kind};
 use croft_scheduler::{InstanceType, Options};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -151,14 +151,14 @@ fn warning_of(gaps: &[(Timestamp, Timestamp)]) -> Option<String> {
 /// Leaves objects out of `edit` that were in the snapshot before and aren't in `now`: someone has deleted them.
 fn leave_out_deleted(edit: &mut Input, before: &Input, now: &Input) {
     macro_rules! leave_out {
-        ($($field:ident),*) => { $(
+        ($($field:ident: $group:ident),*) => { $(if KindGroup::$group == KindGroup::Settings {
             edit.$field.retain(|object| {
                 let name = object.name_any();
                 before.$field.get("", &name).is_none() || now.$field.get("", &name).is_some()
             });
-        )* };
+        })* };
     }
-    leave_out!(tenants, pools, classes, configs);
+    each_kind!(leave_out);
 }
 
 impl Sides {
