@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use croft_cli::inspect;
+use croft_inspect::pods_asked_for;
 use croft_manifest::{Input, InputError, KindGroup, LoadOptions, Objects, each_kind, parse};
 use kube::{Resource, ResourceExt as _};
 
@@ -39,7 +39,7 @@ pub enum WhatIfError {
 /// If it can't be read, is empty or too large, or has objects that the reader may not try.
 pub fn read(scope: &Scope, text: &str, namespace: &str) -> Result<Input, WhatIfError> {
     let added = parse("manifest", text, &LoadOptions { namespace: namespace.to_owned() })?;
-    let count = inspect::pods_asked_for(&added);
+    let count = pods_asked_for(&added);
     if count == 0 {
         return Err(WhatIfError::Nothing);
     }

@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use croft_inspect::{
+    admission::Admission,
+    simulation::{Replay, Totals, keep_demand, register_coming, time_of},
+};
 use croft_manifest::{Input, InputError, KindGroup, each_kind};
 use croft_scheduler::{InstanceType, Options};
 use jiff::Timestamp;
@@ -9,13 +13,11 @@ use kube::ResourceExt as _;
 
 use super::report::{Comparison, Figures};
 use crate::{
-    admission::Admission,
     commands::{
         plan::impact::{Edit, Edited, Removal, created_under, edit, without_leaving},
         simulate::comparison::set_prices,
     },
     record::{Period, SNAPSHOT_IS_OLD},
-    simulation::{Replay, Totals, keep_demand, register_coming, time_of},
     table::counted,
 };
 
