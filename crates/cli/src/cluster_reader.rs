@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use croft_api::stored::{Kind, Stored};
-use croft_manifest::{Input, Objects, Origin};
+use croft_manifest::{Input, KindGroup, Objects, Origin, each_kind};
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
@@ -38,28 +38,11 @@ pub(crate) async fn read_kubernetes(client: &Client) -> anyhow::Result<Input> {
 
 async fn put_kubernetes(client: &Client, input: &mut Input) -> anyhow::Result<()> {
     macro_rules! list {
-        ($($field:ident),*) => { $(put_all(client, &mut input.$field).await?;)* };
+        ($($field:ident: $group:ident),*) => { $(if !KindGroup::$group.is_croft() {
+            put_all(client, &mut input.$field).await?;
+        })* };
     }
-    list!(
-        namespaces,
-        nodes,
-        pods,
-        deployments,
-        replica_sets,
-        stateful_sets,
-        daemon_sets,
-        replication_controllers,
-        jobs,
-        cron_jobs,
-        volume_claims,
-        volumes,
-        storage_classes,
-        csi_nodes,
-        priority_classes,
-        runtime_classes,
-        limit_ranges,
-        budgets
-    );
+    each_kind!(list);
     Ok(())
 }
 

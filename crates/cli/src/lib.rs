@@ -10,46 +10,34 @@
 //!                          └─────────────────────────▶ output (text or JSON) ◀─────────────────────┘
 //! ```
 //!
-//! Commands call the functions that the webhook and the controller call, so they give the same answers. Exit codes: 0
-//! done, 1 failed or found something, 2 bad input or arguments.
+//! Commands call the functions that the webhook and the controller call, so they give the same answers; for an input,
+//! [`croft_inspect`] calls them. Exit codes: 0 done, 1 failed or found something, 2 bad input or arguments.
 //!
 //! | module | owns |
 //! |---|---|
 //! | `commands` | a file or folder per command: arguments, what it does, what it prints |
 //! | `source`, `cluster_reader`, `catalog_file` | where input comes from: files, the API server, a catalogue |
 //! | `aws` | which AWS commands ask, if any |
-//! | `admission` | what Croft's admission does to the input's pods and DaemonSets |
-//! | `workload` | the pods that workloads create |
-//! | `simulation` | the scheduler's plan for an input, consolidation included |
-//! | `advice` | prices of constraints |
 //! | `record` | the decision log: where it is read from, times, and how entries are shown |
-//! | `inventory` | nodes of an input with pool, claim and price |
 //! | `page_client` | the page's API, for users with rights in their own namespaces only |
-//! | [`inspect`] | the same answers as data, for the page |
-//! | `output`, `table`, `monthly`, `reference` | text, tables, prices, the generated reference page |
+//! | `output`, `table`, `costs`, `reference` | text, tables, costs, the generated reference page |
 
 mod activity;
-mod admission;
-mod advice;
 mod args;
 mod aws;
 mod catalog_file;
 mod cluster_reader;
 mod commands;
+mod costs;
 mod croft_object;
 mod failure;
-pub mod inspect;
-mod inventory;
-mod monthly;
 mod output;
 mod own_objects;
 mod page_client;
 mod record;
 pub mod reference;
-mod simulation;
 mod source;
 mod table;
-mod workload;
 
 use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 

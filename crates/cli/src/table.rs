@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
+pub(crate) use croft_inspect::amounts::counted;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -86,11 +87,6 @@ impl Table {
         }
         Ok(())
     }
-}
-
-/// `1 pod`, `2 pods`.
-pub(crate) fn counted(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// The first `most` of `names`, and the number of the others.

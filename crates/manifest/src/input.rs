@@ -75,3 +75,90 @@ pub struct Input {
     /// Findings that don't make the input invalid, such as duplicate keys.
     pub warnings: Vec<String>,
 }
+
+/// Groups of the kinds of an [`Input`], as [`each_kind`](crate::each_kind) lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KindGroup {
+    /// Croft's kinds that users write.
+    Settings,
+    /// NodeClaims, which Croft writes.
+    Claims,
+    /// Pods, the workloads that create them, and the claims and budgets beside these: kinds that a tenant's people write.
+    Workloads,
+    /// The other kinds of Kubernetes: namespaces, nodes, storage, classes and LimitRanges.
+    Cluster,
+}
+
+impl KindGroup {
+    /// True for the kinds of Croft's own API group.
+    #[must_use]
+    pub const fn is_croft(self) -> bool {
+        matches!(self, Self::Settings | Self::Claims)
+    }
+}
+
+/// Calls the macro `$each` with every kind of an [`Input`]: its field, and the name of its [`KindGroup`].
+///
+/// ```
+/// use croft_manifest::{Input, KindGroup, each_kind};
+///
+/// let input = Input::default();
+/// let mut settings = 0;
+/// macro_rules! count {
+///     ($($field:ident: $group:ident),*) => {
+///         $(if KindGroup::$group == KindGroup::Settings {
+///             settings += input.$field.len();
+///         })*
+///     };
+/// }
+/// each_kind!(count);
+/// assert_eq!(settings, 0);
+/// ```
+#[macro_export]
+macro_rules! each_kind {
+    ($each:ident) => {
+        $each! {
+            tenants: Settings,
+            pools: Settings,
+            classes: Settings,
+            claims: Claims,
+            configs: Settings,
+            namespaces: Cluster,
+            nodes: Cluster,
+            pods: Workloads,
+            deployments: Workloads,
+            replica_sets: Workloads,
+            stateful_sets: Workloads,
+            daemon_sets: Workloads,
+            replication_controllers: Workloads,
+            jobs: Workloads,
+            cron_jobs: Workloads,
+            volume_claims: Workloads,
+            volumes: Cluster,
+            storage_classes: Cluster,
+            csi_nodes: Cluster,
+            priority_classes: Cluster,
+            runtime_classes: Cluster,
+            limit_ranges: Cluster,
+            budgets: Workloads
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_lists_every_field_that_holds_objects() {
+        macro_rules! groups {
+            ($($field:ident: $group:ident),*) => { {
+                // Doesn't compile if one is missing.
+                let Input { $($field: _,)* recorded_at: _, skipped: _, warnings: _ } = Input::default();
+                [$(KindGroup::$group),*]
+            } };
+        }
+        let groups = each_kind!(groups);
+        assert_eq!(groups.iter().filter(|group| group.is_croft()).count(), 5);
+    }
+}

@@ -18,6 +18,7 @@
 //! | [`apply_admission_plugins`] | a pod about to be created | what LimitRanger, Priority and others write into it |
 //! | [`prune`] | a JSON object of one of Croft's kinds | the same without unknown fields, and its errors |
 //! | [`to_yaml`] | JSON values | YAML that `kubectl` reads as the same values |
+//! | [`each_kind`] | the name of a macro | its call with every kind of an [`Input`] |
 //!
 //! | module | owns |
 //! |---|---|
@@ -51,7 +52,7 @@ pub use admission_plugins::apply as apply_admission_plugins;
 pub use check::FieldErrors;
 pub use croft_kinds::{Pruned, prune};
 pub use error::{InputError, Problem};
-pub use input::Input;
+pub use input::{Input, KindGroup};
 pub use kinds::{SNAPSHOT_KIND, SNAPSHOT_VERSION};
 pub use load::{LoadOptions, load, parse};
 pub use objects::{Objects, Sourced};

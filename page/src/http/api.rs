@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, Query, Request, State as Shared},
 };
-use croft_cli::inspect::{self, TenantAdvice, WhatIf};
+use croft_inspect::{TenantAdvice, WhatIf};
 use croft_record::{
     entry::Entry,
     ledger::book::{HOUR_MILLIS, hour_of},
@@ -116,7 +116,7 @@ pub async fn advice(
     let state = page.state.clone();
     let computed = page.compute(move || {
         let part = part_of(&state.cluster().input, &model, &scope);
-        let mut advice = inspect::advice(&part, &name, COUNTERFACTUALS)?;
+        let mut advice = croft_inspect::tenant_advice(&part, &name, COUNTERFACTUALS)?;
         // An object of a namespace that the reader doesn't see has a name of its own.
         advice.rows.retain(|row| row.namespace.as_ref().is_none_or(|one| scope.sees_namespace(one)));
         Ok::<_, croft_manifest::InputError>(advice)
@@ -188,7 +188,7 @@ pub async fn pod(
         let Reader { scope, model, .. } = reader;
         let outlook = page.compute(move || {
             let part = part_of(&state.cluster().input, &model, &scope);
-            inspect::outlook(&part, &namespace, &name)
+            croft_inspect::outlook(&part, &namespace, &name)
         });
         detail.outlook = match outlook.await {
             Ok(Ok(outlook)) => Some(outlook),
@@ -316,7 +316,7 @@ pub async fn what_if(
     let answer = page.compute(move || {
         let added = what_if::read(&scope, &text, namespace.as_deref().unwrap_or("default"))?;
         let part = part_of(&state.cluster().input, &model, &scope);
-        Ok::<_, ApiError>(inspect::what_if(&part, &added).map_err(what_if::WhatIfError::Input)?)
+        Ok::<_, ApiError>(croft_inspect::what_if(&part, &added).map_err(what_if::WhatIfError::Input)?)
     });
     answer.await?.map(Json)
 }

@@ -6,7 +6,10 @@ use croft_api::{
     NodeClaim,
     condition::{INITIALIZED, INTERRUPTED, READY},
 };
-use croft_cli::inspect::{self, NodeInfo, Tenancy};
+use croft_inspect::{
+    Tenancy,
+    inventory::{self, NodeInfo},
+};
 use croft_manifest::Input;
 use croft_scheduler::{Resources, resources};
 use k8s_openapi::{
@@ -230,7 +233,7 @@ impl Model {
 
     fn add_nodes(&mut self, input: &Input, log: &Log) {
         let mut registered = BTreeSet::new();
-        for info in inspect::nodes(input) {
+        for info in inventory::nodes(input) {
             let Some(node) = input.nodes.get("", &info.name) else { continue };
             let claim = info.claim.as_ref().and_then(|claim| input.claims.get("", claim));
             registered.extend(info.claim.clone());

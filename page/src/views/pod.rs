@@ -1,6 +1,6 @@
 //! One pod: why it is where it is, or why it is pending and what would help.
 
-use croft_cli::inspect::Outlook;
+use croft_inspect::Outlook;
 use croft_record::entry::Entry;
 use serde::Serialize;
 

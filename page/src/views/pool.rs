@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_cli::inspect::NodeInfo;
+use croft_inspect::inventory::NodeInfo;
 use serde::Serialize;
 
 use crate::{

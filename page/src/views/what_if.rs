@@ -1,10 +1,10 @@
 //! The effect of a manifest, for a reader's part of the cluster.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
-use croft_cli::inspect;
-use croft_manifest::{Input, InputError, LoadOptions, parse};
-use kube::ResourceExt as _;
+use croft_inspect::pods_asked_for;
+use croft_manifest::{Input, InputError, KindGroup, LoadOptions, Objects, each_kind, parse};
+use kube::{Resource, ResourceExt as _};
 
 use crate::{access::Scope, model::facts::Model};
 
@@ -30,7 +30,7 @@ pub enum WhatIfError {
     Foreign(String),
     /// A tenant's people may only try workloads.
     #[error("{0} objects can be tried by operators only: leave them out")]
-    OperatorOnly(&'static str),
+    OperatorOnly(Cow<'static, str>),
 }
 
 /// Reads a manifest, with `namespace` for objects that name none, and checks that `scope` may try it.
@@ -39,7 +39,7 @@ pub enum WhatIfError {
 /// If it can't be read, is empty or too large, or has objects that the reader may not try.
 pub fn read(scope: &Scope, text: &str, namespace: &str) -> Result<Input, WhatIfError> {
     let added = parse("manifest", text, &LoadOptions { namespace: namespace.to_owned() })?;
-    let count = inspect::pods_asked_for(&added);
+    let count = pods_asked_for(&added);
     if count == 0 {
         return Err(WhatIfError::Nothing);
     }
@@ -54,36 +54,31 @@ pub fn read(scope: &Scope, text: &str, namespace: &str) -> Result<Input, WhatIfE
 
 fn check(scope: &Scope, added: &Input) -> Result<(), WhatIfError> {
     macro_rules! refuse {
-        ($($kind:ident: $name:literal),*) => { $(if !added.$kind.is_empty() {
-            return Err(WhatIfError::OperatorOnly($name));
+        ($($field:ident: $group:ident),*) => { $(if KindGroup::$group != KindGroup::Workloads {
+            operators_only(&added.$field)?;
         })* };
     }
-    refuse!(
-        tenants: "Tenant", pools: "TenantPool", classes: "EC2NodeClass", claims: "NodeClaim", configs: "CroftConfig",
-        namespaces: "Namespace", nodes: "Node", volumes: "PersistentVolume", storage_classes: "StorageClass",
-        csi_nodes: "CSINode", priority_classes: "PriorityClass", runtime_classes: "RuntimeClass",
-        limit_ranges: "LimitRange"
-    );
     macro_rules! within {
-        ($($kind:ident),*) => { $(for one in &added.$kind {
-            let namespace = one.namespace().unwrap_or_default();
-            if !scope.sees_namespace(&namespace) {
-                return Err(WhatIfError::Foreign(format!("{namespace}/{}", one.name_any())));
-            }
+        ($($field:ident: $group:ident),*) => { $(if KindGroup::$group == KindGroup::Workloads {
+            within(scope, &added.$field)?;
         })* };
     }
-    within!(
-        pods,
-        deployments,
-        replica_sets,
-        stateful_sets,
-        daemon_sets,
-        replication_controllers,
-        jobs,
-        cron_jobs,
-        volume_claims,
-        budgets
-    );
+    each_kind!(refuse);
+    each_kind!(within);
+    Ok(())
+}
+
+fn operators_only<K: Resource<DynamicType = ()>>(objects: &Objects<K>) -> Result<(), WhatIfError> {
+    if objects.is_empty() { Ok(()) } else { Err(WhatIfError::OperatorOnly(K::kind(&()))) }
+}
+
+fn within<K: Resource>(scope: &Scope, objects: &Objects<K>) -> Result<(), WhatIfError> {
+    for one in objects {
+        let namespace = one.namespace().unwrap_or_default();
+        if !scope.sees_namespace(&namespace) {
+            return Err(WhatIfError::Foreign(format!("{namespace}/{}", one.name_any())));
+        }
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use croft_inspect::admission::Admission;
 use croft_manifest::InputError;
 use croft_webhook::{
     admit::{Answer, respond},
@@ -15,7 +16,7 @@ use croft_webhook::{
     server::BODY_LIMIT,
 };
 
-use crate::{Failure, Output, admission::Admission, source::FileArgs};
+use crate::{Failure, Output, source::FileArgs};
 
 /// Arguments of `croft admit`.
 #[derive(Args, Clone, Debug)]

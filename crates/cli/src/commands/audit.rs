@@ -12,6 +12,7 @@ use clap::Args;
 use croft_api::{
     CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert, stored::Stored,
 };
+use croft_inspect::workload::is_active;
 use croft_manifest::Input;
 use croft_policy::{
     Tenants,
@@ -36,7 +37,6 @@ use crate::{
     output::{Format, Output},
     source::load_files,
     table::{Align, BAD, BOLD, GOOD, NAME, Table, counted},
-    workload::is_active,
 };
 
 /// Arguments of `croft audit`.

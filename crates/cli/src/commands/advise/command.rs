@@ -3,19 +3,17 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum};
+use croft_inspect::{
+    advice::{Focus, Request, advise},
+    simulation::time_of,
+};
 use croft_manifest::{InputError, closest};
 use croft_scheduler::Price;
 use kube::ResourceExt as _;
 
 use super::write;
 use crate::{
-    activity::Activity,
-    advice::{Focus, Request, advise},
-    catalog_file::instance_types,
-    failure::Failure,
-    output::Output,
-    simulation::time_of,
-    source::SourceArgs,
+    activity::Activity, catalog_file::instance_types, failure::Failure, output::Output, source::SourceArgs,
 };
 
 /// Arguments of `croft advise`.

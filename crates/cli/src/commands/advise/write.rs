@@ -2,14 +2,16 @@
 
 use std::io::Write as _;
 
+use croft_inspect::{
+    advice::{Advice, ConstraintPrice},
+    amounts::per_month,
+};
 use croft_manifest::to_yaml;
 use croft_scheduler::Price;
 use serde::Serialize;
 
 use crate::{
-    advice::{Advice, ConstraintPrice},
     failure::Failure,
-    monthly::per_month,
     output::Output,
     table::{Align, BOLD, DIM, GOOD, NOTE, Table, counted},
 };

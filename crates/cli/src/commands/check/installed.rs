@@ -7,14 +7,13 @@ use std::collections::BTreeSet;
 
 #[cfg(feature = "aws")]
 use croft_cloud::instance_id;
+use croft_inspect::inventory::node_of;
 use croft_policy::definitions::IDENTITY_PREFIX;
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{ConfigMap, Container, Namespace, Node, Pod, ServiceAccount},
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
-
-use crate::inventory::node_of;
 
 /// Name of the webhook's Deployment, and of its pods' label.
 pub(super) const WEBHOOK: &str = "croft-webhook";

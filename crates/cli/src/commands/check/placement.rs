@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use croft_inspect::inventory::node_of;
 use croft_policy::definitions::POOL_NAME_LABEL;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
@@ -10,10 +11,7 @@ use super::{
     installed::{Installed, WEBHOOK},
     report::Outcome,
 };
-use crate::{
-    inventory::node_of,
-    table::{counted, shortened},
-};
+use crate::table::{counted, shortened};
 
 const NODE_GROUP: &str = "eks.amazonaws.com/nodegroup";
 const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";

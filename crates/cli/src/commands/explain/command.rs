@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use super::{
     node, page,
     past::{self, PastArgs},
-    pod, pool, reasons, tenant,
+    pod, pool, reason, tenant,
 };
 use crate::{failure::Failure, output::Output, page_client::PageArgs, source::SourceArgs};
 
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Fail
         },
         What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default", out)?, name, out),
         What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default", out)?, name, out),
-        What::Reason(ReasonArgs { name }) => reasons::explain(name.as_deref(), out),
+        What::Reason(ReasonArgs { name }) => reason::explain(name.as_deref(), out),
     }?;
     Ok(ExitCode::SUCCESS)
 }

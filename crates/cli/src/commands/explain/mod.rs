@@ -13,9 +13,8 @@ mod past;
 mod pod;
 mod pool;
 mod prices;
-mod reasons;
+mod reason;
 mod tenant;
 mod users;
 
 pub(crate) use command::{ExplainArgs, run};
-pub(crate) use reasons::meaning;

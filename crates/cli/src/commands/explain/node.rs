@@ -2,20 +2,23 @@
 
 use std::io::Write as _;
 
+use croft_inspect::{
+    admission::Admission,
+    advice::Focus,
+    inventory::{self, NodeInfo},
+    simulation::node_outlook,
+    workload::controller,
+};
 use croft_manifest::Input;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{conditions::write_conditions, missing::missing, prices::write_prices, users::users};
 use crate::{
-    admission::Admission,
-    advice::Focus,
+    costs::estimate_mark,
     failure::Failure,
-    inventory::{self, NodeInfo},
     output::Output,
-    simulation::node_outlook,
     table::{BAD, BOLD, NAME, NOTE, counted, shortened},
-    workload::controller,
 };
 
 /// Annotations that forbid disruption.
@@ -49,7 +52,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         "  {}",
         info.price.map_or_else(
             || "price unknown".to_owned(),
-            |p| format!("costs {}${p}/h", inventory::estimate_mark(info.estimated))
+            |p| format!("costs {}${p}/h", estimate_mark(info.estimated))
         )
     )?;
     for finding in

@@ -3,6 +3,12 @@
 use std::io::Write as _;
 
 use croft_api::condition::UNLIMITED;
+use croft_inspect::{
+    admission::{Admission, Outcome},
+    advice::Focus,
+    inventory,
+    simulation::{is_created, simulate},
+};
 use croft_manifest::Input;
 use croft_policy::NamespaceTenancy;
 use croft_scheduler::{Options, PodKey};
@@ -11,12 +17,9 @@ use kube::ResourceExt as _;
 
 use super::{missing::missing, prices::write_prices};
 use crate::{
-    admission::{Admission, Outcome},
-    advice::Focus,
+    costs::estimate_mark,
     failure::Failure,
-    inventory,
     output::Output,
-    simulation::{is_created, simulate},
     table::{BAD, BOLD, GOOD, NAME, NOTE},
 };
 
@@ -132,7 +135,7 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
             instance.zone,
             instance.capacity_type,
             instance.pool,
-            inventory::estimate_mark(simulation.is_estimate(instance)),
+            estimate_mark(simulation.is_estimate(instance)),
             instance.price,
             instance.pods.len()
         )?;

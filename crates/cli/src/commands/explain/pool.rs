@@ -2,12 +2,13 @@
 
 use std::io::Write as _;
 
+use croft_inspect::inventory::{self, NodeInfo};
 use croft_manifest::{Input, sum_quantities};
 
 use super::{conditions::write_conditions, missing::missing, users::users};
 use crate::{
+    costs::cost_text,
     failure::Failure,
-    inventory::{self, NodeInfo},
     output::Output,
     table::{BOLD, counted, shortened},
 };
@@ -48,12 +49,12 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         out,
         "  {}, {}",
         counted(its.len(), "node"),
-        inventory::cost_text(inventory::total_cost(its.iter().copied()))
+        cost_text(inventory::total_cost(its.iter().copied()))
     )?;
     for (resource, limit) in &pool.spec.limits {
         let used = match resource.as_str() {
             croft_scheduler::LIMIT_NODES => its.len().to_string(),
-            croft_scheduler::LIMIT_COST => inventory::cost_text(inventory::total_cost(its.iter().copied())),
+            croft_scheduler::LIMIT_COST => cost_text(inventory::total_cost(its.iter().copied())),
             _ => capacity(input, &its, resource),
         };
         writeln!(out, "  limit {resource}: {used} of {}", limit.0)?;

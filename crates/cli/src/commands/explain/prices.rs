@@ -2,16 +2,18 @@
 
 use std::io::Write as _;
 
+use croft_inspect::{
+    advice::{Focus, LEAST_SAVING_MICROS, Request, advise, has_constraints},
+    amounts::per_month,
+    simulation::time_of,
+};
 use croft_manifest::Input;
 use croft_scheduler::Price;
 
 use crate::{
     activity::Activity,
-    advice::{Focus, LEAST_SAVING_MICROS, Request, advise, has_constraints},
     failure::Failure,
-    monthly::per_month,
     output::Output,
-    simulation::time_of,
     table::{NOTE, counted},
 };
 

@@ -2,15 +2,18 @@
 
 use std::io::Write as _;
 
+use croft_inspect::{
+    admission::Admission,
+    inventory::{self, NodeInfo},
+};
 use croft_manifest::Input;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::{conditions::write_conditions, missing::missing};
 use crate::{
-    admission::Admission,
+    costs::cost_text,
     failure::Failure,
-    inventory::{self, NodeInfo},
     output::Output,
     table::{BAD, BOLD, NAME, NOTE, counted, shortened},
 };
@@ -58,7 +61,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             out,
             "  pool {NAME}{pool}{NAME:#}{default}: {}, {}",
             counted(its.len(), "node"),
-            inventory::cost_text(inventory::total_cost(its.iter().copied()))
+            cost_text(inventory::total_cost(its.iter().copied()))
         )?;
     }
     let pods: Vec<&Pod> = inventory::active_pods(input)

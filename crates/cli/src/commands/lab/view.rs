@@ -13,7 +13,7 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
-    inventory::estimate_mark,
+    costs::estimate_mark,
     table::{Align, Table},
 };
 

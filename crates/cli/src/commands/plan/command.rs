@@ -4,12 +4,12 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
+use croft_inspect::admission::Admission;
 use croft_manifest::LoadOptions;
 
-use super::{impact, page, planned, text};
+use super::{impact, page, text};
 use crate::{
     activity::Activity,
-    admission::Admission,
     catalog_file::instance_types,
     failure::Failure,
     output::{Format, Output},
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
         None => {
             let admission = Admission::new(&input)?;
             warnings.append(&mut admission.warnings());
-            (planned::plan(&input, &admission), None)
+            (croft_inspect::plan(&input, &admission), None)
         }
         Some(now) => {
             let types = instance_types(catalog.as_deref())?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
             let admission = Admission::new(&then)?;
             warnings.append(&mut admission.warnings());
             warnings.append(&mut edit.take_warnings());
-            (planned::plan(&input, &admission), Some(edit))
+            (croft_inspect::plan(&input, &admission), Some(edit))
         }
     };
     out.warn(&warnings)?;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
         Format::Json => {
             let mut document = serde_json::json!({ "workloads": planned });
             if let (Some(edit), Some(map)) = (&edit, document.as_object_mut()) {
-                map.insert("impact".to_owned(), planned::to_json(edit));
+                map.insert("impact".to_owned(), serde_json::to_value(edit).unwrap_or_default());
             }
             let text = serde_json::to_string_pretty(&document).context("failed to write the plan as JSON")?;
             writeln!(out, "{text}")?;

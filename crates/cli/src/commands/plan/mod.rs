@@ -8,9 +8,6 @@ mod command;
 mod diff;
 pub(in crate::commands) mod impact;
 mod page;
-mod planned;
 mod text;
 
 pub(crate) use command::{PlanArgs, run};
-pub use planned::Planned;
-pub(crate) use planned::plan;

@@ -2,7 +2,9 @@
 
 use std::io::Write as _;
 
-use super::{diff, planned::Planned};
+use croft_inspect::Planned;
+
+use super::diff;
 use crate::{
     failure::Failure,
     output::Output,

@@ -4,6 +4,7 @@ use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, pr
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use croft_inspect::simulation::{simulate_with_consolidation, time_of};
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{InstanceType, Options};
@@ -17,7 +18,6 @@ use crate::{
     failure::Failure,
     output::Output,
     record::{Period, SnapshotArgs},
-    simulation::{simulate_with_consolidation, time_of},
     source::{ClusterArgs, load_files},
 };
 

@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
+use croft_inspect::{amounts::per_month, simulation::Savings};
 use croft_scheduler::{PodKey, Price, consolidation::Command};
 use serde::Serialize;
 
 use crate::{
     failure::Failure,
-    monthly::per_month,
     output::Output,
-    simulation::Savings,
     table::{Align, BOLD, DIM, GOOD, Table, counted, shortened},
 };
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
+use croft_inspect::simulation::Simulation;
 use croft_manifest::Input;
 use croft_scheduler::{ExistingPlacement, PodKey, Price, Quantity, Relaxed};
 use serde::Serialize;
@@ -10,7 +11,7 @@ use super::{
     consolidation,
     pending::{PendingReason, pending_groups},
 };
-use crate::{failure::Failure, output::Output, simulation::Simulation};
+use crate::{failure::Failure, output::Output};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
+use croft_inspect::simulation::{DENIED, Simulation};
 use croft_manifest::Input;
 use croft_scheduler::{PodKey, Reason};
-
-use crate::simulation::{DENIED, Simulation};
 
 /// Pending pods grouped by equal reasons, in the order of the plan.
 pub(super) fn pending_groups(

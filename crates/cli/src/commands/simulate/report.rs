@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
+use croft_inspect::amounts::dollars;
 use croft_scheduler::Price;
 
 use crate::{
     commands::plan::impact::Edited,
+    costs::estimate_mark,
     failure::Failure,
-    inventory::estimate_mark,
-    monthly::dollars,
     output::Output,
     table::{BAD, BOLD, GOOD, NOTE, Table},
 };

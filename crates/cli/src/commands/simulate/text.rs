@@ -3,6 +3,10 @@
 use std::io::Write as _;
 
 use anstyle::Style;
+use croft_inspect::{
+    amounts::per_month,
+    simulation::{DENIED, Simulation},
+};
 use croft_manifest::Input;
 use croft_scheduler::{PlannedInstance, PodKey, Price, Relaxed, Resources, resources};
 
@@ -12,9 +16,7 @@ use super::{
 };
 use crate::{
     failure::Failure,
-    monthly::per_month,
     output::Output,
-    simulation::{DENIED, Simulation},
     table::{Align, BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted, shortened},
 };
 

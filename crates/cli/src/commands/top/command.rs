@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use croft_inspect::admission::Admission;
 use croft_manifest::{Input, InputError, to_yaml};
 
 use super::{
@@ -15,9 +16,7 @@ use super::{
     rows::{Filter, Rows, Sort},
     text,
 };
-use crate::{
-    admission::Admission, cluster_reader::read, failure::Failure, output::Output, source::SourceArgs,
-};
+use crate::{cluster_reader::read, failure::Failure, output::Output, source::SourceArgs};
 
 /// Arguments of `croft top`.
 #[derive(Args, Clone, Debug)]

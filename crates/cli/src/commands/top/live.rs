@@ -17,7 +17,7 @@ use super::{
     rows::{Rows, Sort},
     text,
 };
-use crate::inventory::cost_cell;
+use crate::costs::cost_cell;
 
 const KEYS: &str =
     "Tab, 1-3 view   \u{2191}\u{2193} row   Enter its nodes   Esc back   s sort   / filter   q quit";
@@ -366,6 +366,7 @@ fn nodes(rows: &Rows, scope: Option<&Scope>) -> Vec<Shown> {
 
 #[cfg(test)]
 mod tests {
+    use croft_inspect::inventory::Cost;
     use croft_scheduler::Price;
     use ratatui::{Terminal, backend::TestBackend};
 
@@ -373,7 +374,6 @@ mod tests {
         super::rows::{NodeRow, PoolRow, TenantRow},
         *,
     };
-    use crate::inventory::Cost;
 
     fn cost(dollars: &str) -> Cost {
         Cost { sum: dollars.parse::<Price>().unwrap(), ..Cost::default() }

@@ -6,16 +6,16 @@ use std::{
 };
 
 use clap::ValueEnum;
+use croft_inspect::{
+    admission::Admission,
+    inventory::{self, Cost, NodeInfo},
+};
 use croft_manifest::{Input, InputError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
 
-use crate::{
-    admission::Admission,
-    failure::Failure,
-    inventory::{self, Cost, NodeInfo},
-};
+use crate::failure::Failure;
 
 /// The rows to keep.
 #[derive(Clone, Copy, Debug, Default)]

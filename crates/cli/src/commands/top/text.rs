@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, io::Write as _};
 
 use super::rows::{NodeRow, PoolRow, Rows, TenantRow};
 use crate::{
+    costs::{cost_cell, cost_text},
     failure::Failure,
-    inventory,
     output::Output,
     table::{Align, BOLD, NAME, NOTE, Table, counted, shortened},
 };
@@ -31,7 +31,7 @@ pub(super) fn write(rows: &Rows, nodes: bool, wide: bool, out: &mut Output) -> R
 /// Nodes and their cost, in a sentence.
 pub(super) fn sum(Rows { nodes, cost, .. }: &Rows) -> String {
     let in_pools = nodes.iter().filter(|node| node.pool.is_some()).count();
-    format!("{in_pools} of {} in pools, {}", counted(nodes.len(), "node"), inventory::cost_text(*cost))
+    format!("{in_pools} of {} in pools, {}", counted(nodes.len(), "node"), cost_text(*cost))
 }
 
 /// Writes the tenants, or the nodes. Lists are separated by blanks.
@@ -90,7 +90,7 @@ pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
         row.zone.clone(),
         row.capacity_type.clone(),
         row.pods.to_string(),
-        if row.cost.unknown == 0 { inventory::cost_cell(row.cost) } else { "unknown".to_owned() },
+        if row.cost.unknown == 0 { cost_cell(row.cost) } else { "unknown".to_owned() },
         if row.ready { "True" } else { "False" }.to_owned(),
     ]
 }
@@ -116,7 +116,7 @@ fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
             plain(row.pods.to_string()),
             if row.pending > 0 { (row.pending.to_string(), NOTE) } else { plain("0".to_owned()) },
             plain(row.nodes.to_string()),
-            plain(inventory::cost_cell(row.cost)),
+            plain(cost_cell(row.cost)),
             plain(row.ready.clone()),
         ]);
     }
@@ -141,7 +141,7 @@ fn pool_table(rows: &[PoolRow], wide: bool) -> Table {
             plain(row.nodes.to_string()),
             plain(row.coming.to_string()),
             plain(limits(&row.limits)),
-            plain(inventory::cost_cell(row.cost)),
+            plain(cost_cell(row.cost)),
             plain(row.ready.clone()),
         ]);
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
 use croft_cloud::{CloudInstance, instance_id};
+use croft_inspect::inventory::is_open;
 use croft_policy::definitions::{CLAIM_ANNOTATION, POOL_NAME_LABEL};
 use croft_scheduler::Price;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     aws::{AwsArgs, Instances},
     cluster_reader::list_all,
-    inventory::{estimate_mark, is_open},
+    costs::estimate_mark,
     own_objects::{claims, crds, names},
 };
 

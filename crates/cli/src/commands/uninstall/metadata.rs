@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use croft_inspect::admission::{Admission, Outcome};
 use croft_manifest::{Input, Origin};
 use croft_policy::{
     definitions::{IDENTITY_PREFIX, INJECTED_ANNOTATION, TENANCY_LABEL, parameter::PREFIX},
@@ -16,13 +17,7 @@ use kube::{
 use serde_json::{Map, Value, json};
 
 use super::progress::Progress;
-use crate::{
-    admission::{Admission, Outcome},
-    cluster_reader::list_all,
-    commands::check::leader_of,
-    own_objects::is_absent,
-    table::counted,
-};
+use crate::{cluster_reader::list_all, commands::check::leader_of, own_objects::is_absent, table::counted};
 
 /// API servers enforce a deleted policy for a moment longer.
 const LINGERS: u32 = 60;

@@ -7,7 +7,7 @@ use croft_scheduler::Price;
 use super::found::{Found, Paid, is_launched};
 use crate::{
     aws::Instances,
-    inventory::estimate_mark,
+    costs::estimate_mark,
     output::Output,
     table::{BOLD, NOTE, counted, shortened},
 };

@@ -1,16 +1,18 @@
 //! Pods that run on every node today, and that the taints of pools or Croft's admission would keep off the pools' nodes.
 
 use croft_api::TenantPool;
+use croft_inspect::{
+    admission::{Admission, Outcome},
+    workload::prototype,
+};
 use croft_manifest::{Input, LoadOptions, Origin, parse};
 use croft_policy::definitions::POOL_NAME_LABEL;
 use k8s_openapi::api::core::v1::{PodSpec, Toleration};
 use kube::ResourceExt as _;
 
 use crate::{
-    admission::{Admission, Outcome},
     commands::check::report::{Failed, Finding, fail},
     table::{counted, shortened},
-    workload::prototype,
 };
 
 /// At most this many objects are named.
@@ -111,7 +113,7 @@ pub(super) fn untolerating(input: &Input) -> Finding {
 
 /// Other workloads that tolerate the taints of pools.
 pub(super) fn workloads(input: &Input, admission: &Admission, namespace: &str) -> Finding {
-    let names: Vec<String> = crate::workload::workloads(input)
+    let names: Vec<String> = croft_inspect::workload::workloads(input)
         .iter()
         .filter(|workload| workload.daemon_set.is_none() && workload.namespace != namespace)
         .filter(|workload| !matches!(admission.pod(&prototype(workload)).outcome, Outcome::Unchanged))

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use croft_inspect::{inventory::is_open, simulation::simulate};
 use croft_manifest::{Input, LoadOptions, Origin, parse};
 use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_scheduler::Options;
@@ -10,8 +11,6 @@ use kube::ResourceExt as _;
 
 use crate::{
     commands::check::report::{Failed, Finding, fail},
-    inventory::is_open,
-    simulation::simulate,
     table::{counted, shortened},
 };
 

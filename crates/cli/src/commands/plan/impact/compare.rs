@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use croft_inspect::{
+    admission::Admission,
+    simulation::{simulate, time_of},
+};
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{InstanceType, Options, Plan, Price};
 use kube::ResourceExt as _;
@@ -11,10 +15,6 @@ use super::{
     model::{Impact, Launched, Pending, PodImpact},
     nodes, pods,
     removal::{self, Removal},
-};
-use crate::{
-    admission::Admission,
-    simulation::{simulate, time_of},
 };
 
 /// A cluster after an edit, before the scheduler has planned for it.

@@ -9,13 +9,13 @@ use croft_api::{
     expiry,
     pool::Provisioner,
 };
+use croft_inspect::simulation::belongs;
 use croft_manifest::{Input, Sourced};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
 use super::model::NodeImpact;
-use crate::simulation::belongs;
 
 /// Nodes that the edit replaces or terminates, whatever their pods.
 pub(super) fn replaced(now: &Input, then: &Input, wall: Timestamp) -> Vec<NodeImpact> {

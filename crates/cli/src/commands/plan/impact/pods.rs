@@ -1,6 +1,10 @@
 //! Pods and DaemonSets whose admission the edit changes.
 
 use croft_api::{config::Misplaced, convert::policy as convert};
+use croft_inspect::{
+    admission::{Admission, Outcome},
+    simulation::is_created,
+};
 use croft_manifest::{Input, Origin};
 use croft_policy::{
     Tenants, audit::misplaced, definitions::MIRROR_ANNOTATION, lost_pins, plan_pod, plan_recreated,
@@ -9,10 +13,6 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt as _;
 
 use super::model::{DaemonSetImpact, PodImpact};
-use crate::{
-    admission::{Admission, Outcome},
-    simulation::is_created,
-};
 
 /// Controllers that always replace a pod that is deleted before it has run.
 const RECREATING: [&str; 3] = ["ReplicaSet", "StatefulSet", "ReplicationController"];

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use croft_manifest::{Input, InputError};
-use kube::ResourceExt as _;
+use croft_manifest::{Input, InputError, Objects, each_kind};
+use kube::{Resource, ResourceExt as _};
 
 use super::model::Edited;
 
@@ -25,12 +25,26 @@ pub(in crate::commands) struct Removal {
 impl Removal {
     /// True if `input` has the object.
     pub(in crate::commands) fn is_in(&self, input: &Input) -> bool {
-        let Self { kind, name } = self;
-        match *kind {
-            "Tenant" => input.tenants.get("", name).is_some(),
-            "TenantPool" => input.pools.get("", name).is_some(),
-            "EC2NodeClass" => input.classes.get("", name).is_some(),
-            _ => input.configs.get("", name).is_some(),
+        macro_rules! is_among {
+            ($($field:ident: $group:ident),*) => { [$(self.is_among(&input.$field)),*].contains(&true) };
+        }
+        each_kind!(is_among)
+    }
+
+    fn is_among<K: Resource<DynamicType = ()>>(&self, objects: &Objects<K>) -> bool {
+        K::kind(&()) == self.kind && objects.get("", &self.name).is_some()
+    }
+
+    fn remove_from(&self, input: &mut Input) {
+        macro_rules! remove {
+            ($($field:ident: $group:ident),*) => { $(self.remove(&mut input.$field);)* };
+        }
+        each_kind!(remove);
+    }
+
+    fn remove<K: Resource<DynamicType = ()>>(&self, objects: &mut Objects<K>) {
+        if K::kind(&()) == self.kind {
+            objects.retain(|object| object.meta().name.as_deref() != Some(self.name.as_str()));
         }
     }
 }
@@ -59,22 +73,18 @@ impl FromStr for Removal {
 /// If an object isn't there, is among `edit`, or is still used by another: the controller keeps a pool while a Tenant names it.
 pub(super) fn apply(then: &mut Input, edit: &Input, removals: &[Removal]) -> Result<Vec<Edited>, InputError> {
     let mut edited = Vec::new();
-    for Removal { kind, name } in removals {
-        let name = name.as_str();
-        let is_changed = match *kind {
-            "Tenant" => remove(&mut then.tenants, &edit.tenants, name),
-            "TenantPool" => remove(&mut then.pools, &edit.pools, name),
-            "EC2NodeClass" => remove(&mut then.classes, &edit.classes, name),
-            _ => remove(&mut then.configs, &edit.configs, name),
-        };
-        let is_changed = is_changed.ok_or_else(|| {
-            InputError::Other(format!("there is no {kind} {name} to remove: write the name of one"))
-        })?;
-        if is_changed {
+    for removal in removals {
+        let Removal { kind, name } = removal;
+        if !removal.is_in(then) {
+            let message = format!("there is no {kind} {name} to remove: write the name of one");
+            return Err(InputError::Other(message));
+        }
+        if removal.is_in(edit) {
             let message = format!("{kind} {name} is both changed and removed: write one of both");
             return Err(InputError::Other(message));
         }
-        edited.push(Edited { kind, name: name.to_owned(), change: "removed" });
+        removal.remove_from(then);
+        edited.push(Edited { kind, name: name.clone(), change: "removed" });
     }
     for Removal { kind, name } in removals {
         if let Some(user) = user(then, kind, name) {
@@ -84,17 +94,6 @@ pub(super) fn apply(then: &mut Input, edit: &Input, removals: &[Removal]) -> Res
         }
     }
     Ok(edited)
-}
-
-/// Removes an object. Returns whether the edit has it; `None` if there is none.
-fn remove<K: kube::Resource>(
-    from: &mut croft_manifest::Objects<K>,
-    edit: &croft_manifest::Objects<K>,
-    name: &str,
-) -> Option<bool> {
-    from.get("", name)?;
-    from.retain(|object| object.meta().name.as_deref() != Some(name));
-    Some(edit.get("", name).is_some())
 }
 
 /// An object that names the one of this kind and name.

@@ -1,6 +1,6 @@
 //! Which objects a file of changes may hold.
 
-use croft_manifest::{Input, InputError, Objects, Problem};
+use croft_manifest::{Input, InputError, KindGroup, Objects, Problem, each_kind};
 use kube::{Resource, ResourceExt as _};
 
 /// Checks that `edit` changes settings alone.
@@ -10,29 +10,11 @@ use kube::{Resource, ResourceExt as _};
 pub(in crate::commands::simulate) fn check(edit: &Input) -> Result<(), InputError> {
     let mut problems = Vec::new();
     macro_rules! refuse {
-        ($($field:ident),*) => { $(refuse(&edit.$field, &mut problems);)* };
+        ($($field:ident: $group:ident),*) => { $(if KindGroup::$group != KindGroup::Settings {
+            refuse(&edit.$field, &mut problems);
+        })* };
     }
-    refuse!(
-        claims,
-        namespaces,
-        nodes,
-        pods,
-        deployments,
-        replica_sets,
-        stateful_sets,
-        daemon_sets,
-        replication_controllers,
-        jobs,
-        cron_jobs,
-        volume_claims,
-        volumes,
-        storage_classes,
-        csi_nodes,
-        priority_classes,
-        runtime_classes,
-        limit_ranges,
-        budgets
-    );
+    each_kind!(refuse);
     if problems.is_empty() { Ok(()) } else { Err(InputError::Problems(problems)) }
 }
 

@@ -5,6 +5,11 @@ use std::{
     sync::Arc,
 };
 
+use croft_inspect::{
+    admission::Admission,
+    inventory::{NodeInfo, tenants_by_namespace, total_cost},
+    simulation::{DENIED, Settling, register_coming},
+};
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{CapacityType, InstanceType, Options, PodKey, Price};
 use kube::ResourceExt as _;
@@ -13,12 +18,7 @@ use super::{
     model::{Comparison, Difference, Figures, LaunchedRow, PendingRow, Row, Side},
     state::{Scope, State},
 };
-use crate::{
-    admission::Admission,
-    commands::plan::impact::{Edit, Removal, edit, without_leaving},
-    inventory::{NodeInfo, tenants_by_namespace, total_cost},
-    simulation::{DENIED, Settling, register_coming},
-};
+use crate::commands::plan::impact::{Edit, Removal, edit, without_leaving};
 
 /// A recorded cluster, and what changes.
 pub(in crate::commands::simulate) struct Question<'a> {
@@ -83,7 +83,7 @@ pub(in crate::commands::simulate) fn compare(question: &Question<'_>) -> Result<
 struct Solved {
     begin: State,
     end: State,
-    placed: crate::inventory::Cost,
+    placed: croft_inspect::inventory::Cost,
     pools: BTreeSet<String>,
     /// Pools by tenant.
     tenants: BTreeMap<String, Vec<String>>,

@@ -1,12 +1,12 @@
 //! The comparison. Its shape as JSON is part of the command line's contract.
 
+use croft_inspect::{amounts::monthly, inventory::Cost};
 use croft_scheduler::Price;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use crate::{
     commands::{plan::impact::Edited, simulate::report::less},
-    inventory::Cost,
-    monthly,
+    costs,
 };
 
 /// A recorded cluster under its own settings and under others.
@@ -105,7 +105,7 @@ impl Difference {
 
 /// A month's cost in micro-dollars, cut to whole cents as it is shown.
 pub(super) fn cents(cost: Cost) -> i64 {
-    monthly::cents(monthly::monthly(cost.sum)).micros()
+    costs::cents(monthly(cost.sum)).micros()
 }
 
 /// A pool or a tenant.

@@ -6,16 +6,16 @@ use std::{
 };
 
 use croft_api::convert::scheduler::value;
+use croft_inspect::{
+    inventory::{NodeInfo, active_pods, node_infos, node_of, total_cost},
+    workload::controller,
+};
 use croft_manifest::Input;
 use croft_scheduler::{InstanceType, PodKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
 use super::model::Figures;
-use crate::{
-    inventory::{NodeInfo, active_pods, node_infos, node_of, total_cost},
-    workload::controller,
-};
 
 /// The nodes in pools, and the pods that aren't a DaemonSet's.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,10 @@
 use super::model::{Comparison, Difference, Figures, Row, cents};
 use crate::{
     commands::simulate::report::{Report, Verdict, signed},
-    inventory::{Cost, estimate_mark},
-    monthly::{dollars, signed_dollars},
+    costs::{estimate_mark, signed_dollars},
     table::{Align, Table},
 };
+use croft_inspect::{amounts::dollars, inventory::Cost};
 use croft_scheduler::Price;
 
 /// Pods whose reasons are shown.

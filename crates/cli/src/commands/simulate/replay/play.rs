@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use croft_manifest::{Input, InputError};
+use croft_inspect::{
+    admission::Admission,
+    simulation::{Replay, Totals, keep_demand, register_coming, time_of},
+};
+use croft_manifest::{Input, InputError, KindGroup, each_kind};
 use croft_scheduler::{InstanceType, Options};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::report::{Comparison, Figures};
 use crate::{
-    admission::Admission,
     commands::{
         plan::impact::{Edit, Edited, Removal, created_under, edit, without_leaving},
         simulate::comparison::set_prices,
     },
     record::{Period, SNAPSHOT_IS_OLD},
-    simulation::{Replay, Totals, keep_demand, register_coming, time_of},
     table::counted,
 };
 
@@ -151,14 +153,14 @@ fn warning_of(gaps: &[(Timestamp, Timestamp)]) -> Option<String> {
 /// Leaves objects out of `edit` that were in the snapshot before and aren't in `now`: someone has deleted them.
 fn leave_out_deleted(edit: &mut Input, before: &Input, now: &Input) {
     macro_rules! leave_out {
-        ($($field:ident),*) => { $(
+        ($($field:ident: $group:ident),*) => { $(if KindGroup::$group == KindGroup::Settings {
             edit.$field.retain(|object| {
                 let name = object.name_any();
                 before.$field.get("", &name).is_none() || now.$field.get("", &name).is_some()
             });
-        )* };
+        })* };
     }
-    leave_out!(tenants, pools, classes, configs);
+    each_kind!(leave_out);
 }
 
 impl Sides {

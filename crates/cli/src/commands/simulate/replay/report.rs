@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use croft_inspect::{
+    amounts::dollars,
+    simulation::{Replay, Totals, Usage},
+};
 use croft_scheduler::Price;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,9 +15,7 @@ use crate::{
         plan::impact::Edited,
         simulate::report::{Report, Verdict, less, signed},
     },
-    inventory::estimate_mark,
-    monthly::{cents, dollars, signed_dollars},
-    simulation::{Replay, Totals, Usage},
+    costs::{cents, estimate_mark, signed_dollars},
     table::{Align, Table, counted},
 };
 

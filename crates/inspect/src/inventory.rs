@@ -9,7 +9,7 @@ use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
-use crate::{table::counted, workload::is_active};
+use crate::workload::is_active;
 
 /// A node with its pool, claim and price.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,15 +35,23 @@ pub struct NodeInfo {
 }
 
 /// Every node of the input, by name.
-pub(crate) fn node_infos(input: &Input, types: &Arc<[InstanceType]>) -> Vec<NodeInfo> {
+#[must_use]
+pub fn node_infos(input: &Input, types: &Arc<[InstanceType]>) -> Vec<NodeInfo> {
     let mut nodes: Vec<NodeInfo> =
         input.nodes.iter().map(|node| node_info(&node.object, input, types)).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes
 }
 
+/// The same at the prices of the built-in catalogue.
+#[must_use]
+pub fn nodes(input: &Input) -> Vec<NodeInfo> {
+    node_infos(input, &croft_cloud::builtin_catalog())
+}
+
 /// Pool, claim and price of one node. The claim's price is preferred to the catalogue's.
-pub(crate) fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -> NodeInfo {
+#[must_use]
+pub fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -> NodeInfo {
     let labels = node.labels();
     let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
     let pool = input.pools.iter().find(|pool| {
@@ -85,17 +93,17 @@ pub(crate) fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>)
 
 /// Total cost of nodes, per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub struct Cost {
     /// Sum of the known prices.
-    pub(crate) sum: Price,
+    pub sum: Price,
     /// Number of nodes without a known price.
-    pub(crate) unknown: usize,
+    pub unknown: usize,
     /// True if a price of the sum is an estimate.
-    pub(crate) estimated: bool,
+    pub estimated: bool,
 }
 
 /// Adds up the prices of nodes.
-pub(crate) fn total_cost<'n>(nodes: impl Iterator<Item = &'n NodeInfo>) -> Cost {
+pub fn total_cost<'n>(nodes: impl Iterator<Item = &'n NodeInfo>) -> Cost {
     nodes.fold(Cost::default(), |cost, node| match node.price {
         Some(price) => Cost { sum: cost.sum + price, estimated: cost.estimated || node.estimated, ..cost },
         None => Cost { unknown: cost.unknown + 1, ..cost },
@@ -108,32 +116,14 @@ fn is_ready(node: &Node) -> bool {
 }
 
 /// True for a node that is ready and isn't cordoned.
-pub(crate) fn is_open(node: &Node) -> bool {
+#[must_use]
+pub fn is_open(node: &Node) -> bool {
     is_ready(node) && !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
-/// The prefix of an estimated price.
-pub(crate) fn estimate_mark(estimated: bool) -> &'static str {
-    if estimated { "~" } else { "" }
-}
-
-/// A cost in a sentence, which marks estimates and counts unknown prices.
-pub(crate) fn cost_text(cost: Cost) -> String {
-    let (mark, sum) = (estimate_mark(cost.estimated), cost.sum);
-    match cost.unknown {
-        0 => format!("{mark}${sum}/h"),
-        n => format!("{mark}${sum}/h and {} of unknown price", counted(n, "node")),
-    }
-}
-
-/// A cost in a table.
-pub(crate) fn cost_cell(cost: Cost) -> String {
-    let (mark, sum) = (estimate_mark(cost.estimated), cost.sum);
-    if cost.unknown == 0 { format!("{mark}{sum}") } else { format!("{mark}{sum} + {} unknown", cost.unknown) }
-}
-
 /// The tenant of each namespace that belongs to one.
-pub(crate) fn tenants_by_namespace(input: &Input, tenants: &Tenants) -> BTreeMap<String, String> {
+#[must_use]
+pub fn tenants_by_namespace(input: &Input, tenants: &Tenants) -> BTreeMap<String, String> {
     let mut names: Vec<String> = input.namespaces.iter().map(|n| n.name_any()).collect();
     names.extend(input.pods.iter().filter_map(|p| p.namespace()));
     names.sort();
@@ -151,49 +141,19 @@ pub(crate) fn tenants_by_namespace(input: &Input, tenants: &Tenants) -> BTreeMap
 }
 
 /// The node that a pod is bound to.
-pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
+#[must_use]
+pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// Pods that are neither finished nor being deleted.
-pub(crate) fn active_pods(input: &Input) -> impl Iterator<Item = &Pod> {
+pub fn active_pods(input: &Input) -> impl Iterator<Item = &Pod> {
     input.pods.iter().map(|p| &p.object).filter(|p| is_active(p))
 }
 
 /// Placement violations of an existing pod.
-pub(crate) fn placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
+#[must_use]
+pub fn placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
     let namespace = pod.namespace().unwrap_or_default();
     croft_policy::audit::pod(tenants, &namespace, &convert::pod(pod)).into_iter().map(|f| f.message).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn node(price: Option<i64>, estimated: bool) -> NodeInfo {
-        NodeInfo {
-            name: "n".to_owned(),
-            pool: None,
-            instance_type: String::new(),
-            zone: String::new(),
-            capacity_type: String::new(),
-            price: price.map(Price::from_micros),
-            estimated,
-            claim: None,
-            ready: true,
-        }
-    }
-
-    #[test]
-    fn cost_with_an_estimate_is_marked_as_one() {
-        let listed = node(Some(96_000), false);
-        let guessed = node(Some(43_200), true);
-        let unknown = node(None, false);
-        assert_eq!(cost_text(total_cost([&listed].into_iter())), "$0.096/h");
-        assert_eq!(cost_cell(total_cost([&listed, &guessed].into_iter())), "~0.1392");
-        assert_eq!(
-            cost_text(total_cost([&guessed, &unknown].into_iter())),
-            "~$0.0432/h and 1 node of unknown price"
-        );
-    }
 }

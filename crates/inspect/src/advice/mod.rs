@@ -6,8 +6,8 @@
 //!                     └───────────────── cost less cost: the price ◀────────────────────────┘
 //! ```
 //!
-//! No I/O and no clock. `croft advise` and `croft explain` call this module; `designs/constraint-prices.md` says what a
-//! price means.
+//! No I/O and no clock. `croft advise`, `croft explain` and `tenant_advice` call this module;
+//! `designs/constraint-prices.md` says what a price means.
 //!
 //! | module | owns |
 //! |---|---|
@@ -28,5 +28,5 @@ mod take_out;
 mod tests;
 mod words;
 
-pub(crate) use find::Focus;
-pub(crate) use prices::{Advice, ConstraintPrice, LEAST_SAVING_MICROS, Request, advise, has_constraints};
+pub use find::Focus;
+pub use prices::{Advice, ConstraintPrice, LEAST_SAVING_MICROS, Request, advise, has_constraints};

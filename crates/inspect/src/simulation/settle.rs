@@ -39,7 +39,7 @@ use super::{
 const MOST_ROUNDS: usize = 20;
 
 /// An input on its way to the end of consolidation.
-pub(crate) struct Settling {
+pub struct Settling {
     input: Input,
     types: Arc<[InstanceType]>,
     options: Options,
@@ -56,7 +56,8 @@ pub(crate) struct Settling {
 
 impl Settling {
     /// Begins with `input`, whose NodeClaims count as registered.
-    pub(crate) fn new(mut input: Input, types: Arc<[InstanceType]>, options: Options) -> Self {
+    #[must_use]
+    pub fn new(mut input: Input, types: Arc<[InstanceType]>, options: Options) -> Self {
         register_coming(&mut input, &types);
         Self {
             input,
@@ -84,7 +85,8 @@ impl Settling {
     }
 
     /// The objects as they are by now.
-    pub(crate) const fn input(&self) -> &Input {
+    #[must_use]
+    pub const fn input(&self) -> &Input {
         &self.input
     }
 
@@ -94,27 +96,32 @@ impl Settling {
     }
 
     /// Pods that found no place in the last plan, and why.
-    pub(crate) fn unschedulable(&self) -> &[Unschedulable] {
+    #[must_use]
+    pub fn unschedulable(&self) -> &[Unschedulable] {
         &self.unschedulable
     }
 
     /// Pods that admission refused.
-    pub(crate) fn denied(&self) -> &[Denied] {
+    #[must_use]
+    pub fn denied(&self) -> &[Denied] {
         &self.denied
     }
 
     /// Warnings of the first plan.
-    pub(crate) fn warnings(&self) -> &[String] {
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
     /// Work steps of plans and searches.
-    pub(crate) const fn steps(&self) -> u64 {
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
         self.steps
     }
 
     /// True if a search ended before it found nothing more.
-    pub(crate) const fn is_cut_short(&self) -> bool {
+    #[must_use]
+    pub const fn is_cut_short(&self) -> bool {
         self.is_cut_short
     }
 
@@ -122,7 +129,7 @@ impl Settling {
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
-    pub(crate) fn place_pending(&mut self) -> Result<(), InputError> {
+    pub fn place_pending(&mut self) -> Result<(), InputError> {
         let Planned { simulation, created, .. } =
             plan(&self.input, Arc::clone(&self.types), &self.options, true)?;
         self.create(created);
@@ -136,7 +143,7 @@ impl Settling {
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
-    pub(crate) fn consolidate(&mut self) -> Result<(), InputError> {
+    pub fn consolidate(&mut self) -> Result<(), InputError> {
         for _ in 0..MOST_ROUNDS {
             if self.round(Horizon::End, None)? == 0 {
                 return Ok(());
@@ -344,7 +351,7 @@ fn origin() -> Origin {
 }
 
 /// Adds a Node for each NodeClaim that has none and isn't being deleted: it costs already, and pods will run there.
-pub(crate) fn register_coming(input: &mut Input, types: &Arc<[InstanceType]>) {
+pub fn register_coming(input: &mut Input, types: &Arc<[InstanceType]>) {
     let waits = |claim: &&croft_manifest::Sourced<NodeClaim>| {
         claim.metadata.deletion_timestamp.is_none() && !input.nodes.iter().any(|node| belongs(node, claim))
     };

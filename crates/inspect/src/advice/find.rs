@@ -32,13 +32,18 @@ use crate::{
 
 /// The objects whose constraints are priced.
 #[derive(Clone, Debug)]
-pub(crate) enum Focus {
+pub enum Focus {
     /// Every node and pod of the pools.
     All,
     /// One node, its pods and its pool.
     Node(String),
     /// One pod.
-    Pod { namespace: String, name: String },
+    Pod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// A constraint that could have a price.

@@ -1,14 +1,11 @@
 //! Each reason for a pending pod: meaning and remedy.
 
-use std::io::Write as _;
-
-use croft_manifest::{InputError, closest};
 use croft_scheduler::ReasonKind;
 
-use crate::{failure::Failure, output::Output, simulation::DENIED, table::BOLD};
+use crate::simulation::DENIED;
 
 /// The reasons with their meaning and remedy.
-const MEANINGS: &[(&str, &str)] = &[
+pub const MEANINGS: &[(&str, &str)] = &[
     (
         ReasonKind::PoolNotProvisioned.as_str(),
         "The pool's nodes come from another provisioner, and no existing node has room. Add nodes, or set provisioner: Croft and write spec.template.",
@@ -87,21 +84,7 @@ const MEANINGS: &[(&str, &str)] = &[
 ];
 
 /// The meaning and remedy of a reason.
-pub(crate) fn meaning(reason: &str) -> Option<&'static str> {
+#[must_use]
+pub fn meaning(reason: &str) -> Option<&'static str> {
     MEANINGS.iter().find(|(name, _)| *name == reason).map(|(_, meaning)| *meaning)
-}
-
-/// Explains one reason, or all.
-pub(super) fn explain(name: Option<&str>, out: &mut Output) -> Result<(), Failure> {
-    let chosen: Vec<_> =
-        MEANINGS.iter().filter(|(reason, _)| name.is_none_or(|n| n.eq_ignore_ascii_case(reason))).collect();
-    if let (Some(name), true) = (name, chosen.is_empty()) {
-        let all: Vec<&str> = MEANINGS.iter().map(|(reason, _)| *reason).collect();
-        let hint = closest(name, &all).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
-        return Err(InputError::Other(format!("there is no reason {name}{hint}")).into());
-    }
-    for (reason, meaning) in chosen {
-        writeln!(out, "{BOLD}{reason}{BOLD:#}\n  {meaning}")?;
-    }
-    Ok(())
 }

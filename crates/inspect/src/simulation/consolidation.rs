@@ -24,20 +24,20 @@ use super::{
     eligibility::{PodIndex, has_do_not_disrupt},
     horizon::{Horizon, time_of},
 };
-use crate::monthly::per_month;
+use crate::amounts::per_month;
 
 /// The taint of a node that is being removed.
 pub(super) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 
 /// The result of the search, and the nodes that aren't candidates.
 #[derive(Clone, Debug)]
-pub(crate) struct Savings {
+pub struct Savings {
     /// The nodes that can be removed now.
-    pub(crate) found: Consolidation,
+    pub found: Consolidation,
     /// Why a node isn't a candidate, by node.
-    pub(crate) kept: BTreeMap<String, String>,
+    pub kept: BTreeMap<String, String>,
     /// Savings without the limits of disruption budgets, if those limits reduce them.
-    pub(crate) in_time: Option<Price>,
+    pub in_time: Option<Price>,
 }
 
 /// The question of a search, and why each other node is kept.

@@ -10,7 +10,7 @@ use croft_scheduler::{
 use kube::ResourceExt as _;
 
 use super::demand::belongs;
-use crate::table::counted;
+use crate::amounts::counted;
 
 /// Instances that static pools lack.
 #[derive(Default)]

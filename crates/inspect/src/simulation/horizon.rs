@@ -15,6 +15,7 @@ pub(crate) enum Horizon {
 }
 
 /// The time that ages and schedules are measured by: when the input was recorded, or the present.
-pub(crate) fn time_of(input: &Input) -> Timestamp {
+#[must_use]
+pub fn time_of(input: &Input) -> Timestamp {
     input.recorded_at.unwrap_or_else(|| SystemClock.wall())
 }

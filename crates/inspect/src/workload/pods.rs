@@ -33,7 +33,8 @@ impl PodNames {
 
 /// The pod that the template defines, before admission, named after the workload: the template's metadata and spec, and
 /// the labels and owner that the controller adds to every pod.
-pub(crate) fn prototype(workload: &Workload<'_>) -> Pod {
+#[must_use]
+pub fn prototype(workload: &Workload<'_>) -> Pod {
     let template = workload.template;
     let meta = template.metadata.clone().unwrap_or_default();
     let mut labels = meta.labels.unwrap_or_default();

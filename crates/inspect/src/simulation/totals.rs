@@ -19,25 +19,27 @@ pub(super) const MILLIS_PER_HOUR: i128 = 3_600_000;
 
 /// The price of some nodes over a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Micro-dollars per hour, times milliseconds.
     micros_per_hour_millis: i128,
     /// Nodes times milliseconds.
     node_millis: i128,
     /// True if a price is an estimate.
-    pub(crate) estimated: bool,
+    pub estimated: bool,
     /// True if a node has no known price.
-    pub(crate) unknown: bool,
+    pub unknown: bool,
 }
 
 impl Usage {
     /// The dollars that were paid.
-    pub(crate) fn cost(self) -> Price {
+    #[must_use]
+    pub fn cost(self) -> Price {
         Price::from_micros(i64::try_from(self.micros_per_hour_millis / MILLIS_PER_HOUR).unwrap_or(i64::MAX))
     }
 
     /// Nodes times hours.
-    pub(crate) fn node_hours(self) -> f64 {
+    #[must_use]
+    pub fn node_hours(self) -> f64 {
         self.node_millis as f64 / MILLIS_PER_HOUR as f64
     }
 
@@ -52,38 +54,40 @@ impl Usage {
 
 /// Sums over a time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Totals {
+pub struct Totals {
     /// Of each pool's nodes.
-    pub(crate) pools: BTreeMap<String, Usage>,
+    pub pools: BTreeMap<String, Usage>,
     /// Nodes that were launched.
-    pub(crate) launched: usize,
+    pub launched: usize,
     /// Nodes that were removed.
-    pub(crate) removed: usize,
+    pub removed: usize,
     nodes: BTreeSet<String>,
 }
 
 impl Totals {
     /// Of all pools.
-    pub(crate) fn all(&self) -> Usage {
+    #[must_use]
+    pub fn all(&self) -> Usage {
         let mut all = Usage::default();
         self.pools.values().for_each(|usage| all.add(*usage));
         all
     }
 
     /// Begins with the nodes of `input`, which were neither launched nor removed.
-    pub(crate) fn begin(input: &Input) -> Self {
+    #[must_use]
+    pub fn begin(input: &Input) -> Self {
         Self { nodes: names(input), ..Self::default() }
     }
 
     /// Counts nodes that have come and gone since the last call.
-    pub(crate) fn observe(&mut self, input: &Input) {
+    pub fn observe(&mut self, input: &Input) {
         let before = std::mem::replace(&mut self.nodes, names(input));
         self.launched = self.launched.saturating_add(self.nodes.difference(&before).count());
         self.removed = self.removed.saturating_add(before.difference(&self.nodes).count());
     }
 
     /// Adds what the nodes of `input` that are in a pool cost for some time.
-    pub(crate) fn add(&mut self, input: &Input, types: &Arc<[InstanceType]>, lasted: SignedDuration) {
+    pub fn add(&mut self, input: &Input, types: &Arc<[InstanceType]>, lasted: SignedDuration) {
         let millis = lasted.as_millis();
         for node in node_infos(input, types) {
             let Some(pool) = node.pool else { continue };

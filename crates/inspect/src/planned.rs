@@ -40,14 +40,15 @@ pub struct Planned {
     pub warnings: Vec<String>,
     /// The object before Croft's admission.
     #[serde(skip)]
-    pub(crate) before: Value,
+    pub before: Value,
     /// The object after it.
     #[serde(skip)]
-    pub(crate) after: Value,
+    pub after: Value,
 }
 
 /// Admits every pod and workload of `input` that doesn't exist in a cluster yet.
-pub(crate) fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
+#[must_use]
+pub fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
     let mut planned = Vec::new();
     for pod in input.pods.iter().filter(|p| !is_created(&p.object)) {
         let (before, verdict) = admit(&pod.object, input, admission);
@@ -105,6 +106,6 @@ fn entry<T: Serialize>(
     }
 }
 
-pub(super) fn to_json<T: Serialize>(object: &T) -> Value {
+fn to_json<T: Serialize>(object: &T) -> Value {
     serde_json::to_value(object).unwrap_or_default()
 }

@@ -15,25 +15,26 @@ use super::{
 
 /// A plan for an input.
 #[derive(Clone, Debug)]
-pub(crate) struct Simulation {
+pub struct Simulation {
     /// The scheduler's answer.
-    pub(crate) plan: Plan,
+    pub plan: Plan,
     /// Headroom pods by node or new instance.
-    pub(crate) headroom: BTreeMap<String, usize>,
+    pub headroom: BTreeMap<String, usize>,
     /// Pods that admission refuses, which are therefore never created.
-    pub(crate) denied: Vec<Denied>,
+    pub denied: Vec<Denied>,
     /// Findings that don't make the input invalid.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
     /// Milliseconds from the parsed input to the plan.
-    pub(crate) elapsed_ms: u64,
+    pub elapsed_ms: u64,
     /// The commands of consolidation, if requested.
-    pub(crate) savings: Option<Savings>,
+    pub savings: Option<Savings>,
     types: Arc<[InstanceType]>,
 }
 
 impl Simulation {
     /// True if the instance's price is an estimate, not published.
-    pub(crate) fn is_estimate(&self, instance: &PlannedInstance) -> bool {
+    #[must_use]
+    pub fn is_estimate(&self, instance: &PlannedInstance) -> bool {
         let offerings =
             self.types.iter().filter(|t| t.name == instance.instance_type).flat_map(|t| &t.offerings);
         offerings
@@ -42,12 +43,14 @@ impl Simulation {
     }
 
     /// Number of headroom pods on a node or new instance.
-    pub(crate) fn headroom_on(&self, node: &str) -> usize {
+    #[must_use]
+    pub fn headroom_on(&self, node: &str) -> usize {
         self.headroom.get(node).copied().unwrap_or(0)
     }
 
     /// True if no pod stays pending.
-    pub(crate) fn is_complete(&self) -> bool {
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
         self.plan.unschedulable.is_empty() && self.denied.is_empty()
     }
 }
@@ -56,7 +59,7 @@ impl Simulation {
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
-pub(crate) fn simulate(
+pub fn simulate(
     input: &Input,
     types: Arc<[InstanceType]>,
     options: &Options,
@@ -68,7 +71,7 @@ pub(crate) fn simulate(
 ///
 /// # Errors
 /// As [`simulate`].
-pub(crate) fn simulate_with_consolidation(
+pub fn simulate_with_consolidation(
     input: &Input,
     types: Arc<[InstanceType]>,
     options: &Options,
@@ -119,7 +122,7 @@ pub(super) fn plan(
 ///
 /// # Errors
 /// As [`simulate`].
-pub(crate) fn node_outlook(
+pub fn node_outlook(
     input: &Input,
     types: Arc<[InstanceType]>,
     node: &str,

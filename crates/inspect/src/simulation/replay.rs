@@ -53,7 +53,7 @@ struct Placement {
 }
 
 /// A cluster under one set of settings.
-pub(crate) struct Replay {
+pub struct Replay {
     types: Arc<[InstanceType]>,
     options: Options,
     input: Input,
@@ -77,7 +77,7 @@ impl Replay {
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
-    pub(crate) fn begin(
+    pub fn begin(
         recorded: &Input,
         mut input: Input,
         types: Arc<[InstanceType]>,
@@ -122,11 +122,7 @@ impl Replay {
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
-    pub(crate) fn advance(
-        &mut self,
-        next: Input,
-        admit: &dyn Fn(Pod) -> Option<Pod>,
-    ) -> Result<(), InputError> {
+    pub fn advance(&mut self, next: Input, admit: &dyn Fn(Pod) -> Option<Pod>) -> Result<(), InputError> {
         self.run_until(time_of(&next))?;
         self.follow(next, admit);
         self.place()
@@ -136,7 +132,7 @@ impl Replay {
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
-    pub(crate) fn run_until(&mut self, until: Timestamp) -> Result<(), InputError> {
+    pub fn run_until(&mut self, until: Timestamp) -> Result<(), InputError> {
         while self.at < until {
             if self.search_at <= self.at {
                 let mut settling = self.settling();
@@ -155,22 +151,26 @@ impl Replay {
     }
 
     /// The sums so far.
-    pub(crate) const fn totals(&self) -> &Totals {
+    #[must_use]
+    pub const fn totals(&self) -> &Totals {
         &self.totals
     }
 
     /// Pods that consolidation moved, and those that the edit did.
-    pub(crate) const fn evicted(&self) -> usize {
+    #[must_use]
+    pub const fn evicted(&self) -> usize {
         self.evicted
     }
 
     /// Pods without a place, times hours.
-    pub(crate) fn pending_hours(&self) -> f64 {
+    #[must_use]
+    pub fn pending_hours(&self) -> f64 {
         self.pending_millis as f64 / MILLIS_PER_HOUR as f64
     }
 
     /// Warnings of the last plan for pending pods.
-    pub(crate) fn warnings(&self) -> &[String] {
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
@@ -316,7 +316,7 @@ fn settle_nodes(input: &mut Input) {
 
 /// Leaves out of a snapshot what a replay makes itself: pods of DaemonSets, for which every node keeps room, and the state of
 /// PodDisruptionBudgets, which follows from the pods.
-pub(crate) fn keep_demand(input: &mut Input) {
+pub fn keep_demand(input: &mut Input) {
     input.pods.retain(|pod| {
         let owner = controller(&pod.metadata).map(|owner| owner.kind.as_str());
         is_active(pod)
@@ -357,10 +357,10 @@ fn after(at: Timestamp, pause: SignedDuration) -> Timestamp {
 #[cfg(test)]
 mod tests {
     use croft_manifest::{LoadOptions, parse};
+    use croft_scheduler::Catalog;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::catalog_file::instance_types;
 
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;
@@ -371,8 +371,8 @@ mod tests {
 
     /// `small` is $0.10 an hour and takes one of these pods; `large` is $0.40 and takes seven.
     fn types() -> Arc<[InstanceType]> {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/_shared/catalog.json");
-        instance_types(Some(path.as_ref())).unwrap()
+        let text = include_str!("../../../cli/tests/cases/_shared/catalog.json");
+        serde_json::from_str::<Catalog>(text).unwrap().instance_types.into()
     }
 
     fn node(name: &str, instance_type: &str) -> [Value; 2] {

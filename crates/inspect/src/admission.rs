@@ -9,28 +9,33 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 /// The tenants, pools and settings of an input, ready to admit objects.
-pub(crate) struct Admission {
+pub struct Admission {
     tenants: Tenants,
     warnings: Vec<String>,
 }
 
 /// The result of admitting a pod or a DaemonSet.
 #[derive(Clone, Debug)]
-pub(crate) struct Verdict<T = Pod> {
-    pub(crate) outcome: Outcome<T>,
+pub struct Verdict<T = Pod> {
+    /// How it is stored, or why it isn't.
+    pub outcome: Outcome<T>,
     /// The tenant that owns its namespace.
     pub(crate) tenant: Option<String>,
     /// The pool that it is placed in.
-    pub(crate) pool: Option<String>,
+    pub pool: Option<String>,
     pub(crate) warnings: Vec<String>,
     /// The changes as JSON Patch.
     pub(crate) patch: Value,
 }
 
+/// How an object is stored, or why it isn't.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome<T = Pod> {
+pub enum Outcome<T = Pod> {
+    /// As it was written.
     Unchanged,
+    /// With the changes of the policy.
     Changed(Box<T>),
+    /// Not at all, with the message of the denial.
     Denied(String),
 }
 
@@ -48,9 +53,11 @@ impl<T> Verdict<T> {
 }
 
 impl Admission {
+    /// Reads the Tenants, pools, settings, namespaces and nodes of `input`.
+    ///
     /// # Errors
     /// A Tenant whose selector can't be read.
-    pub(crate) fn new(input: &Input) -> Result<Self, InputError> {
+    pub fn new(input: &Input) -> Result<Self, InputError> {
         let mut warnings = Vec::new();
         let mut tenants = Vec::new();
         for tenant in &input.tenants {
@@ -77,23 +84,27 @@ impl Admission {
     }
 
     /// The index of tenants and pools.
-    pub(crate) fn tenants(&self) -> &Tenants {
+    #[must_use]
+    pub fn tenants(&self) -> &Tenants {
         &self.tenants
     }
 
     /// Findings about tenants and pools.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
 
     /// Admits a pod that is about to be created.
-    pub(crate) fn pod(&self, pod: &Pod) -> Verdict {
+    #[must_use]
+    pub fn pod(&self, pod: &Pod) -> Verdict {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_pod(&self.tenants, namespace, &convert::pod(pod)), pod)
     }
 
     /// Admits a DaemonSet that is about to be written.
-    pub(crate) fn daemon_set(&self, set: &DaemonSet) -> Verdict<DaemonSet> {
+    #[must_use]
+    pub fn daemon_set(&self, set: &DaemonSet) -> Verdict<DaemonSet> {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_daemonset(&self.tenants, namespace, &convert::daemonset(set)), set)
     }

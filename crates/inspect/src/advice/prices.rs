@@ -17,57 +17,57 @@ use super::{
 };
 
 /// Below this no price is shown unless the user asks for it, in millionths of a dollar per hour: a cent.
-pub(crate) const LEAST_SAVING_MICROS: i64 = 10_000;
+pub const LEAST_SAVING_MICROS: i64 = 10_000;
 
 /// The question: which constraints, and how far to search.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub struct Request {
     /// The objects whose constraints are priced.
-    pub(crate) focus: Focus,
+    pub focus: Focus,
     /// Only constraints of this tenant.
-    pub(crate) tenant: Option<String>,
+    pub tenant: Option<String>,
     /// Only constraints of objects in this namespace.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// Prices below this aren't shown.
-    pub(crate) min_saving: Price,
+    pub min_saving: Price,
     /// At most this many counterfactuals are searched.
-    pub(crate) most: usize,
+    pub most: usize,
     /// The time for which disruption costs are computed.
-    pub(crate) now: Timestamp,
+    pub now: Timestamp,
 }
 
 /// A constraint and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConstraintPrice {
+pub struct ConstraintPrice {
     /// The savings per hour without it.
-    pub(crate) saving: Price,
+    pub saving: Price,
     /// The tenants that it belongs to.
-    pub(crate) tenants: Vec<String>,
+    pub tenants: Vec<String>,
     /// The namespace of its object.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// Its kind, in CamelCase.
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Kind and name of its object.
-    pub(crate) object: String,
+    pub object: String,
     /// The constraint.
-    pub(crate) constraint: String,
+    pub constraint: String,
     /// The edit that takes it out.
-    pub(crate) change: String,
+    pub change: String,
 }
 
 /// Ranked prices.
 #[derive(Clone, Debug)]
-pub(crate) struct Advice {
+pub struct Advice {
     /// The dearest constraint first.
-    pub(crate) prices: Vec<ConstraintPrice>,
+    pub prices: Vec<ConstraintPrice>,
     /// The known prices of the pools' nodes, once pending pods have theirs.
-    pub(crate) cost: Price,
+    pub cost: Price,
     /// The savings per hour without all constraints at once, the cluster consolidated in both cases.
-    pub(crate) together: Price,
+    pub together: Price,
     /// Number of constraints that could have a price.
-    pub(crate) constraints: usize,
+    pub constraints: usize,
     /// Number of constraints that weren't tried.
-    pub(crate) not_tried: usize,
+    pub not_tried: usize,
 }
 
 /// Constraints of one part that save something at once.
@@ -82,7 +82,7 @@ struct Binding {
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
-pub(crate) fn advise(
+pub fn advise(
     input: &Input,
     types: &Arc<[InstanceType]>,
     request: &Request,
@@ -138,7 +138,7 @@ pub(crate) fn advise(
 ///
 /// # Errors
 /// As [`advise`].
-pub(crate) fn has_constraints(
+pub fn has_constraints(
     input: &Input,
     types: &Arc<[InstanceType]>,
     request: &Request,

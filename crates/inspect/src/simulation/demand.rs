@@ -285,7 +285,8 @@ fn admit(pod: &Pod, input: &Input, admission: &Admission) -> Result<Pod, String>
 }
 
 /// True for a pod that exists in a cluster (it has a uid, a phase or a node), which isn't admitted again.
-pub(crate) fn is_created(pod: &Pod) -> bool {
+#[must_use]
+pub fn is_created(pod: &Pod) -> bool {
     pod.metadata.uid.is_some()
         || pod.status.as_ref().is_some_and(|s| s.phase.is_some())
         || pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()))
@@ -299,7 +300,8 @@ fn key(pod: &Pod) -> PodKey {
 }
 
 /// True if the node runs on the claim's instance: same provider id, or the node name that the cloud reported.
-pub(crate) fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
+#[must_use]
+pub fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
     let Some(status) = &claim.status else { return false };
     let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref());
     match (&status.provider_id, id) {

@@ -15,9 +15,10 @@ use super::owners::{Owners, controller};
 
 /// An object that creates pods from a template.
 #[derive(Clone, Debug)]
-pub(crate) struct Workload<'i> {
+pub struct Workload<'i> {
     pub(crate) kind: WorkloadKind,
-    pub(crate) namespace: String,
+    /// Its namespace.
+    pub namespace: String,
     pub(crate) name: String,
     pub(crate) uid: Option<String>,
     pub(crate) origin: &'i Origin,
@@ -30,7 +31,8 @@ pub(crate) struct Workload<'i> {
     pub(crate) first: i32,
     /// True for a Job with completion mode Indexed.
     pub(crate) indexed: bool,
-    pub(crate) daemon_set: Option<&'i DaemonSet>,
+    /// The DaemonSet itself, for one.
+    pub daemon_set: Option<&'i DaemonSet>,
 }
 
 /// Kinds of workloads.
@@ -73,13 +75,15 @@ impl WorkloadKind {
 
 impl Workload<'_> {
     /// Kind, namespace and name, for messages: `Deployment shop/web`.
-    pub(crate) fn title(&self) -> String {
+    #[must_use]
+    pub fn title(&self) -> String {
         format!("{} {}/{}", self.kind.as_str(), self.namespace, self.name)
     }
 }
 
 /// Every workload of the input, kind by kind.
-pub(crate) fn workloads(input: &Input) -> Vec<Workload<'_>> {
+#[must_use]
+pub fn workloads(input: &Input) -> Vec<Workload<'_>> {
     let owners = Owners::new(input);
     let mut all = Vec::new();
     for set in &input.deployments {

@@ -80,12 +80,14 @@ pub(crate) fn workload_of(input: &Input, pod: &Pod) -> WorkloadName {
 }
 
 /// The owner reference of an object's controller.
-pub(crate) fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+#[must_use]
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.iter().flatten().find(|o| o.controller == Some(true))
 }
 
 /// True if a controller counts the pod as a replica: neither finished nor being deleted.
-pub(crate) fn is_active(pod: &Pod) -> bool {
+#[must_use]
+pub fn is_active(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
 }

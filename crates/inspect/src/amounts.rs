@@ -1,0 +1,30 @@
+//! Amounts in sentences and tables: dollars, dollars per month from dollars per hour, and counts.
+
+use croft_scheduler::Price;
+
+/// Hours of an average month: 365.25 days / 12.
+const HOURS_PER_MONTH_TENTHS: u64 = 7_305;
+
+/// The cost of an average month at `price` per hour.
+#[must_use]
+pub fn monthly(price: Price) -> Price {
+    Price::from_micros(price.saturating_mul(HOURS_PER_MONTH_TENTHS).micros() / 10)
+}
+
+/// The same as text, such as `$70.08`.
+#[must_use]
+pub fn per_month(price: Price) -> String {
+    dollars(monthly(price))
+}
+
+/// An amount in whole cents, such as `$70.08`.
+#[must_use]
+pub fn dollars(amount: Price) -> String {
+    format!("${}.{:02}", amount.micros() / 1_000_000, amount.micros() % 1_000_000 / 10_000)
+}
+
+/// `1 pod`, `2 pods`.
+#[must_use]
+pub fn counted(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}

@@ -1,0 +1,44 @@
+//! Answers about a cluster as data: what admission does, what the scheduler plans, what constraints cost.
+//!
+//! ```text
+//!  Input ──workload──▶ pods ──admission──▶ pods as created ──simulation──▶ plan, consolidation ──▶ outlook, what_if
+//!                                   └──▶ planned                 └──▶ advice ──▶ tenant_advice
+//! ```
+//!
+//! An [`Input`](croft_manifest::Input) enters, which its caller has read from files or from a cluster; plans, prices and sentences
+//! leave. The `croft` command line and the page call this crate, so they give the same answers, and it calls the functions that
+//! the webhook and the controller call. No I/O; the clock is read only where an input doesn't say when it was recorded, and for the
+//! time that a plan took.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`admission`], `planned` | what Croft's admission does to the input's pods and DaemonSets |
+//! | [`workload`] | the pods that workloads create |
+//! | [`simulation`] | the scheduler's plan for an input, consolidation and replay included |
+//! | [`advice`], `tenant_advice` | prices of constraints |
+//! | [`inventory`] | nodes of an input with pool, claim and price |
+//! | [`reasons`] | meaning and remedy of each reason for a pending pod |
+//! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
+//! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
+//! | [`amounts`] | dollars and counts in sentences |
+
+pub mod admission;
+pub mod advice;
+pub mod amounts;
+pub mod inventory;
+mod outlook;
+mod places;
+mod planned;
+pub mod reasons;
+pub mod simulation;
+mod tenancy;
+mod tenant_advice;
+mod what_if;
+pub mod workload;
+
+pub use outlook::{Outlook, outlook};
+pub use places::{ExistingNode, NewInstance, PendingReason};
+pub use planned::{Planned, plan};
+pub use tenancy::Tenancy;
+pub use tenant_advice::{AdviceRow, TenantAdvice, tenant_advice};
+pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

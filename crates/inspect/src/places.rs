@@ -1,0 +1,118 @@
+//! Instances and nodes that a plan gives to some pods, and the reasons of those that stay pending.
+
+use croft_scheduler::{PlannedInstance, PodKey, Unschedulable};
+use serde::Serialize;
+
+use crate::{
+    reasons::meaning,
+    simulation::{DENIED, Simulation},
+};
+
+/// Why a pool can't take a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingReason {
+    /// The pool; empty where no pool is concerned.
+    pub pool: String,
+    /// One of a closed set: `croft explain reason` lists them.
+    pub reason: String,
+    /// In words, with the number that would have been enough.
+    pub detail: String,
+    /// The meaning of the reason, and what would help.
+    pub remedy: Option<&'static str>,
+}
+
+/// An instance that a plan launches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NewInstance {
+    /// The pool.
+    pub pool: String,
+    /// The instance type.
+    pub instance_type: String,
+    /// The zone.
+    pub zone: String,
+    /// `on-demand`, `spot` or `reserved`.
+    pub capacity_type: String,
+    /// Its price, in millionths of a dollar per hour.
+    pub price: i64,
+    /// True if the price is an estimate.
+    pub estimated: bool,
+    /// Its pods, as `namespace/name`.
+    pub pods: Vec<String>,
+}
+
+/// A node that gets pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExistingNode {
+    /// The node, or the NodeClaim of a coming one.
+    pub node: String,
+    /// True if the node isn't there yet.
+    pub coming: bool,
+    /// The pods, as `namespace/name`.
+    pub pods: Vec<String>,
+}
+
+fn named(pods: &[PodKey], is_wanted: impl Fn(&PodKey) -> bool) -> Vec<String> {
+    pods.iter().filter(|pod| is_wanted(pod)).map(ToString::to_string).collect()
+}
+
+/// The instance, if it is launched for a pod that is wanted.
+pub(crate) fn new_instance(
+    simulation: &Simulation,
+    instance: &PlannedInstance,
+    is_wanted: impl Fn(&PodKey) -> bool,
+) -> Option<NewInstance> {
+    let pods = named(&instance.pods, is_wanted);
+    (!pods.is_empty()).then(|| NewInstance {
+        pool: instance.pool.clone(),
+        instance_type: instance.instance_type.clone(),
+        zone: instance.zone.clone(),
+        capacity_type: instance.capacity_type.to_string(),
+        price: instance.price.micros(),
+        estimated: simulation.is_estimate(instance),
+        pods,
+    })
+}
+
+/// The nodes that take pods that are wanted.
+pub(crate) fn existing_nodes(
+    simulation: &Simulation,
+    is_wanted: impl Fn(&PodKey) -> bool,
+) -> Vec<ExistingNode> {
+    let nodes = simulation.plan.existing.iter().map(|place| ExistingNode {
+        node: place.node.clone(),
+        coming: place.coming,
+        pods: named(&place.pods, &is_wanted),
+    });
+    nodes.filter(|node| !node.pods.is_empty()).collect()
+}
+
+/// The reasons of a pod that the plan leaves pending.
+pub(crate) fn reasons(left: &Unschedulable) -> impl Iterator<Item = PendingReason> {
+    left.reasons.iter().map(|reason| PendingReason {
+        pool: reason.pool.clone(),
+        reason: reason.reason.as_str().to_owned(),
+        detail: reason.detail.clone(),
+        remedy: meaning(reason.reason.as_str()),
+    })
+}
+
+/// The wanted pods that admission refuses, each with its reason.
+pub(crate) fn denied(
+    simulation: &Simulation,
+    is_wanted: impl Fn(&PodKey) -> bool,
+) -> Vec<(String, PendingReason)> {
+    let reason = |refusal: &str| PendingReason {
+        pool: String::new(),
+        reason: DENIED.to_owned(),
+        detail: refusal.to_owned(),
+        remedy: meaning(DENIED),
+    };
+    let of_all = simulation.denied.iter().flat_map(|denied| {
+        let pods = named(&denied.pods, &is_wanted);
+        pods.into_iter().map(|pod| (pod, reason(&denied.refusal)))
+    });
+    of_all.collect()
+}

@@ -1,0 +1,180 @@
+//! The effect of a manifest on a cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use croft_manifest::{Input, InputError, KindGroup, Objects, each_kind};
+use croft_scheduler::{Options, PodKey};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
+use serde::Serialize;
+
+use crate::{
+    admission::Admission,
+    places::{ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, reasons},
+    planned::{Planned, plan},
+    simulation::simulate,
+    workload::workloads,
+};
+
+/// Pods that stay pending for the same reasons.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingPods {
+    /// The pods, as `namespace/name`.
+    pub pods: Vec<String>,
+    /// The reasons, one for each pool.
+    pub reasons: Vec<PendingReason>,
+}
+
+/// The effect of further objects.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhatIf {
+    /// The admission of each workload.
+    pub workloads: Vec<Planned>,
+    /// The instances that are launched for its pods.
+    pub instances: Vec<NewInstance>,
+    /// The nodes that get some of its pods.
+    pub existing: Vec<ExistingNode>,
+    /// The pods that stay pending.
+    pub pending: Vec<PendingPods>,
+    /// The cost that it adds, in millionths of a dollar per hour: the plan with it less the plan without.
+    pub adds: i64,
+    /// Findings that don't make the objects invalid.
+    pub warnings: Vec<String>,
+}
+
+/// The plan for `input` with the objects of `added`, which replace those of the same name.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub fn what_if(input: &Input, added: &Input) -> Result<WhatIf, InputError> {
+    let types = croft_cloud::builtin_catalog();
+    let before = simulate(input, types.clone(), &Options::default())?;
+    let mut after = input.clone();
+    merge(&mut after, added);
+    let known: BTreeSet<(&str, &str)> = input.pods.iter().map(|pod| key_of(pod)).collect();
+    let simulation = simulate(&after, types, &Options::default())?;
+    let is_new = |pod: &PodKey| !known.contains(&(&*pod.namespace, &*pod.name));
+
+    let mut pending: BTreeMap<Vec<PendingReason>, Vec<String>> = BTreeMap::new();
+    for left in simulation.plan.unschedulable.iter().filter(|left| is_new(&left.pod)) {
+        pending.entry(reasons(left).collect()).or_default().push(left.pod.to_string());
+    }
+    for (pod, reason) in denied(&simulation, is_new) {
+        pending.entry(vec![reason]).or_default().push(pod);
+    }
+    let mut subject = added.clone();
+    subject.limit_ranges.clone_from(&after.limit_ranges);
+    subject.priority_classes.clone_from(&after.priority_classes);
+    subject.runtime_classes.clone_from(&after.runtime_classes);
+    let instances = simulation.plan.instances.iter();
+    Ok(WhatIf {
+        workloads: plan(&subject, &Admission::new(&after)?),
+        instances: instances.filter_map(|one| new_instance(&simulation, one, is_new)).collect(),
+        existing: existing_nodes(&simulation, is_new),
+        pending: pending.into_iter().map(|(reasons, pods)| PendingPods { pods, reasons }).collect(),
+        adds: simulation.plan.cost.micros().saturating_sub(before.plan.cost.micros()),
+        warnings: simulation
+            .warnings
+            .iter()
+            .filter(|warning| !before.warnings.contains(warning))
+            .cloned()
+            .collect(),
+    })
+}
+
+/// The number of pods that the workloads of `input` ask for, at most; a DaemonSet counts as one.
+#[must_use]
+pub fn pods_asked_for(input: &Input) -> usize {
+    let of_workloads = workloads(input).into_iter().map(|workload| workload.missing.max(1));
+    of_workloads.fold(input.pods.len(), usize::saturating_add)
+}
+
+/// Puts the settings, namespaces and workloads of `added` into `input`. Objects of other kinds stay those of the cluster.
+fn merge(input: &mut Input, added: &Input) {
+    fn put<K: Resource + Clone>(into: &mut Objects<K>, added: &Objects<K>) {
+        for one in added {
+            into.put(one.object.clone(), one.origin.clone());
+        }
+    }
+    macro_rules! put {
+        ($($field:ident: $group:ident),*) => { $(
+            if matches!(KindGroup::$group, KindGroup::Settings | KindGroup::Workloads) {
+                put(&mut input.$field, &added.$field);
+            }
+        )* };
+    }
+    each_kind!(put);
+    put(&mut input.namespaces, &added.namespaces);
+}
+
+fn key_of(pod: &Pod) -> (&str, &str) {
+    let metadata = &pod.metadata;
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_manifest::{LoadOptions, parse};
+
+    use super::*;
+
+    const CLUSTER: &str = "
+apiVersion: croft.dev/v1alpha1
+kind: Tenant
+metadata: {name: shop}
+spec: {namespaces: [shop], pools: [pool-shop]}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: pool-shop}
+spec:
+  template:
+    spec:
+      requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}]
+      nodeClassRef: {group: croft.dev, kind: EC2NodeClass, name: default}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+";
+
+    fn workload(cpu: &str) -> Input {
+        let text = format!(
+            "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: web, namespace: shop}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{containers: [{{name: web, image: nginx, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}
+"
+        );
+        parse("web.yaml", &text, &LoadOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn what_if_shows_instances_cost_and_pool_of_a_new_workload() {
+        let cluster = parse("cluster.yaml", CLUSTER, &LoadOptions::default()).unwrap();
+        let answer = what_if(&cluster, &workload("500m")).unwrap();
+        assert_eq!(answer.workloads.len(), 1);
+        assert_eq!(answer.workloads[0].pool.as_deref(), Some("pool-shop"));
+        let pods: usize = answer.instances.iter().map(|instance| instance.pods.len()).sum();
+        assert_eq!((pods, answer.pending.len()), (2, 0), "{answer:?}");
+        assert_eq!(answer.adds, answer.instances.iter().map(|one| one.price).sum::<i64>());
+        assert!(answer.adds > 0);
+    }
+
+    #[test]
+    fn what_if_says_why_pods_of_a_new_workload_would_stay_pending() {
+        let cluster = parse("cluster.yaml", CLUSTER, &LoadOptions::default()).unwrap();
+        let answer = what_if(&cluster, &workload("50")).unwrap();
+        assert_eq!((answer.instances.len(), answer.adds, answer.pending.len()), (0, 0, 1), "{answer:?}");
+        let reason = &answer.pending[0].reasons[0];
+        assert_eq!((reason.pool.as_str(), reason.reason.as_str()), ("pool-shop", "InsufficientResources"));
+        assert!(reason.remedy.is_some());
+        assert_eq!(answer.pending[0].pods.len(), 2);
+    }
+}
