@@ -20,5 +20,6 @@ mod limits;
 mod panics;
 mod pools;
 mod record;
+mod replay;
 mod standing;
 mod unread;

@@ -35,6 +35,7 @@ const TENANTS: u64 = 3;
 /// Between two changes of the load.
 const STEP: Duration = Duration::from_secs(15 * 60);
 const HOUR: Duration = Duration::from_secs(3_600);
+const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
 const CENT: u128 = 10_000;
 /// An entry is in the store after this time, whatever happens to its writer.
 const LOST_AT_MOST: Duration = Duration::from_secs(10);
@@ -52,7 +53,7 @@ fn types(world: &World) -> Arc<[InstanceType]> {
     let mut types: Vec<InstanceType> =
         croft_cloud::builtin_catalog().iter().filter(is_one).cloned().collect();
     for kind in &mut types {
-        kind.offerings.retain(|offering| offering.zone == "us-east-1a");
+        kind.offerings.retain(|offering| ZONES.contains(&offering.zone.as_str()));
         for offering in &mut kind.offerings {
             offering.price = Some(match offering.capacity_type {
                 CapacityType::Spot => world.market.spot(&kind.name, &offering.zone),
@@ -246,6 +247,9 @@ async fn play(seed: u64, days: u64) {
 
 #[test]
 fn the_ledger_is_the_bill_to_the_cent_whatever_crashes() {
+    if std::env::var("CROFT_SIM_LOG").is_ok() {
+        let _ = croft_runtime::telemetry::init("debug", croft_runtime::telemetry::LogFormat::Text);
+    }
     let days = std::env::var("CROFT_LEDGER_DAYS").ok().and_then(|days| days.parse().ok()).unwrap_or(1);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

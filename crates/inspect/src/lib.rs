@@ -18,6 +18,7 @@
 //! | [`advice`], `tenant_advice` | prices of constraints |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
+//! | `recorded` | a snapshot of the record as an input |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
 //! | [`amounts`] | dollars and counts in sentences |
@@ -30,6 +31,7 @@ mod outlook;
 mod places;
 mod planned;
 pub mod reasons;
+mod recorded;
 pub mod simulation;
 mod tenancy;
 mod tenant_advice;
@@ -39,6 +41,7 @@ pub mod workload;
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use planned::{Planned, plan};
+pub use recorded::recorded_input;
 pub use tenancy::Tenancy;
 pub use tenant_advice::{AdviceRow, TenantAdvice, tenant_advice};
 pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

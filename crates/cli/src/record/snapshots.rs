@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::Args;
-use croft_manifest::{Input, InputError, LoadOptions, parse};
+use croft_inspect::recorded_input;
+use croft_manifest::{Input, InputError};
 use croft_record::{
     COMPONENT, COMPONENT_LABEL, SEGMENT_KEY,
     slots::SNAPSHOT_PREFIX,
@@ -13,7 +14,6 @@ use croft_record::{
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
-use serde_json::json;
 
 #[cfg(feature = "aws")]
 use super::archive::Archive;
@@ -61,7 +61,7 @@ impl SnapshotArgs {
         if !times(segments.iter().map(Vec::as_slice)).iter().any(|time| *time <= to) {
             return Err(missing(&segments, to).into());
         }
-        each_moment(segments.iter().map(Vec::as_slice), (from, to), |found| visit(to_input(&found)?))
+        each_moment(segments.iter().map(Vec::as_slice), (from, to), |found| visit(recorded_input(&found)?))
     }
 
     /// The segments with the snapshots of a time.
@@ -101,7 +101,7 @@ impl SnapshotArgs {
                 "the last snapshot before is of {shown}: nothing has changed since, or the controller made none"
             )])?;
         }
-        let mut input = to_input(&found)?;
+        let mut input = recorded_input(&found)?;
         out.warn(&std::mem::take(&mut input.warnings))?;
         Ok(input)
     }
@@ -124,25 +124,6 @@ fn missing(segments: &[Vec<u8>], at: i64) -> InputError {
                  dump writes a file for --record without --at"
             .to_owned(),
     })
-}
-
-/// The objects of a snapshot, as their manifests would be read.
-fn to_input(found: &Moment) -> Result<Input, InputError> {
-    let field = |object: &serde_json::Value, path: &str| {
-        object.pointer(path).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-    };
-    let is_pool = |object: &&serde_json::Value| field(object, "/kind") == "TenantPool";
-    let pools: Vec<String> =
-        found.objects.iter().filter(is_pool).map(|pool| field(pool, "/metadata/name")).collect();
-    // A NodeClaim of a TenantPool that is gone makes a file invalid.
-    let is_whole = |object: &&serde_json::Value| {
-        field(object, "/kind") != "NodeClaim" || pools.contains(&field(object, "/spec/pool"))
-    };
-    let items: Vec<&serde_json::Value> = found.objects.iter().filter(is_whole).collect();
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
-    let mut input = parse("record", &list, &LoadOptions::default())?;
-    input.recorded_at = Timestamp::from_millisecond(found.at).ok();
-    Ok(input)
 }
 
 async fn from_cluster(client: &Client, namespace: &str) -> anyhow::Result<Vec<Vec<u8>>> {
@@ -171,6 +152,7 @@ mod tests {
         mirror::{Mirror, ObjectName},
         writer::SnapshotWriter,
     };
+    use serde_json::json;
 
     use super::*;
 
@@ -205,7 +187,7 @@ mod tests {
         for (at, shown, pods) in
             [(3_600_000, 3_600_000, 1), (7_199_999, 3_600_000, 1), (i64::MAX, 7_200_000, 2)]
         {
-            let input = to_input(&find(&segments, at).unwrap()).unwrap();
+            let input = recorded_input(&find(&segments, at).unwrap()).unwrap();
             assert_eq!(input.recorded_at, Timestamp::from_millisecond(shown).ok());
             assert_eq!((input.pods.len(), input.claims.len()), (pods, 0), "{at}");
         }

@@ -1,0 +1,28 @@
+//! A snapshot of the record as an input.
+
+use croft_manifest::{Input, InputError, LoadOptions, parse};
+use croft_record::snapshot::read::Moment;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The objects of a snapshot, as their manifests would be read.
+///
+/// # Errors
+/// Objects that are no manifests.
+pub fn recorded_input(found: &Moment) -> Result<Input, InputError> {
+    let field = |object: &Value, path: &str| {
+        object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let is_pool = |object: &&Value| field(object, "/kind") == "TenantPool";
+    let pools: Vec<String> =
+        found.objects.iter().filter(is_pool).map(|pool| field(pool, "/metadata/name")).collect();
+    // A NodeClaim of a TenantPool that is gone makes a file invalid.
+    let is_whole = |object: &&Value| {
+        field(object, "/kind") != "NodeClaim" || pools.contains(&field(object, "/spec/pool"))
+    };
+    let items: Vec<&Value> = found.objects.iter().filter(is_whole).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let mut input = parse("record", &list, &LoadOptions::default())?;
+    input.recorded_at = Timestamp::from_millisecond(found.at).ok();
+    Ok(input)
+}
