@@ -162,6 +162,7 @@ async fn play(days: u64, size: u64, seed: u64) -> usize {
                 begun.elapsed().as_secs_f64(),
             );
         }
+        assert!(!model.index().nodes().is_empty(), "no node was launched");
         let broken = &environment.store.lock().unwrap().broken;
         assert!(broken.is_empty(), "{broken:?}");
     }

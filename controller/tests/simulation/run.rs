@@ -49,11 +49,6 @@ fn types() -> Arc<[InstanceType]> {
 fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
     let mut pool = objects::tenant_pool(capacity_key, capacity_types);
     pool["spec"]["disruption"] = json!({"consolidateAfter": "30s"});
-    // The tenant controller isn't simulated: its condition is there from the start.
-    pool["status"] = json!({"conditions": [{
-        "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]});
     merge_patch::apply(&mut pool["spec"], more);
     pool
 }

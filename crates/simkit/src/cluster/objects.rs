@@ -20,7 +20,8 @@ pub fn tenant(namespace: &str, pool: &str) -> Value {
 }
 
 /// A TenantPool with the key `node-pool`, whose nodes are of the class `class` and have one of these capacity types by a
-/// label of this key.
+/// label of this key. It is accepted from the start: the policies that a key must be in force in aren't modelled, and a
+/// pool that isn't accepted launches nothing.
 #[must_use]
 pub fn tenant_pool(capacity_key: &str, capacity_types: &[&str]) -> Value {
     json!({
@@ -32,6 +33,9 @@ pub fn tenant_pool(capacity_key: &str, capacity_types: &[&str]) -> Value {
                 "requirements": [{"key": capacity_key, "operator": "In", "values": capacity_types}],
             }},
         },
-        "status": {},
+        "status": {"conditions": [{
+            "type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]},
     })
 }
