@@ -20,6 +20,8 @@ soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the 
 	@$(SIMULATION) --no-run --quiet
 	@CROFT_SIM_POINTS=1 CROFT_SIM_CRASH_SEEDS=$(or $(CRASH_SEEDS),10) $(SIMULATION) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \
 		grep -E '^crashes:' target/crashes.log || tail -50 target/crashes.log; exit $$status
+	@CROFT_LEDGER_DAYS=7 $(SIMULATION) --quiet -- --nocapture the_ledger_is > target/ledger.log 2>&1; status=$$?; \
+		grep -E '^ledger:' target/ledger.log || tail -50 target/ledger.log; exit $$status
 	@echo "soak: seeds from $(FROM)"
 	@CROFT_SIM_FROM=$(FROM) CROFT_SIM_RUNS=$(or $(RUNS),10000) $(SIMULATION) --quiet -- --nocapture nothing_is_lost > target/soak.log 2>&1; status=$$?; \
 		grep -E '^seed ' target/soak.log; grep -E '^soak:' target/soak.log; exit $$status

@@ -231,7 +231,8 @@ async fn play(seed: u64, days: u64) {
     let now = week.environment.now_ms();
     let until = i64::try_from(now).unwrap();
     let (record, ledger) = week.record();
-    let lines = statement(&record, &ledger, begun - HOUR_MILLIS, until);
+    // A day whose hours are no longer kept is one line at its beginning.
+    let lines = statement(&record, &ledger, begun - 24 * HOUR_MILLIS, until);
     let paid = lines.iter().map(|line| line.amount).sum::<Amount>().micros();
     let world = week.environment.world.lock().unwrap();
     let bill = billed(&world, now);
