@@ -13,7 +13,9 @@ use std::{
     process::{Command, Stdio},
 };
 
+use croft_testkit::Browser;
 use croft_tests::lab::{self, Shown, text};
+use serde_json::{Value, json};
 
 fn croft(state: &Path) -> Command {
     lab::croft(state).unwrap()
@@ -52,6 +54,28 @@ async fn up_leaves_a_lab_running_and_down_ends_it() {
     std::fs::remove_dir_all(&state).unwrap();
 }
 
+/// The address that the demo printed signs in, and shows its tenants and a node of each.
+async fn page_shows_both_tenants(address: &str) {
+    let (origin, _) = address.split_once("/#").unwrap();
+    let mut browser = Browser::start().unwrap();
+    let mut ask = async |mut command: Value| {
+        command["session"] = json!("demo");
+        browser.ask(&command).await.unwrap()
+    };
+    ask(json!({"do": "session", "origin": origin, "scheme": "light"})).await;
+    ask(json!({"do": "goto", "url": address})).await;
+    for tenant in ["tenant-a", "tenant-b"] {
+        ask(json!({"do": "appears", "selector": "table a", "text": tenant})).await;
+    }
+    for pool in ["pool-a", "pool-b"] {
+        ask(json!({"do": "goto", "url": format!("{origin}/#/pools/{pool}")})).await;
+        ask(json!({"do": "appears", "selector": ".block", "text": ""})).await;
+    }
+    let found = ask(json!({"do": "errors"})).await;
+    assert_eq!(found["errors"], json!([]));
+    browser.end().await.unwrap();
+}
+
 #[tokio::test]
 async fn interrupted_demo_leaves_nothing() {
     // At the first line, and once everything is up.
@@ -64,7 +88,17 @@ async fn interrupted_demo_leaves_nothing() {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
-        assert!(lines.any(|line| line.contains(moment)), "{moment}");
+        let mut page = None;
+        let is_there = lines.any(|line| {
+            page = page.take().or_else(|| {
+                line.split_whitespace().find(|word| word.contains("/#token=")).map(str::to_owned)
+            });
+            line.contains(moment)
+        });
+        assert!(is_there, "{moment}");
+        if index == 1 {
+            page_shows_both_tenants(&page.expect("the demo prints the page's address")).await;
+        }
         assert!(Command::new("kill").args(["-INT", &demo.id().to_string()]).status().unwrap().success());
         assert!(lines.any(|line| line.contains("Nothing is left running")));
         assert_eq!(demo.wait().unwrap().code(), Some(130));

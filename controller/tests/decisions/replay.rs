@@ -103,6 +103,7 @@ fn node_objects(number: usize, zone: usize) -> [Value; 2] {
         "croft.dev/capacity-type": "on-demand", "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux",
     });
     let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": time(0)});
+    let conditions = ["Launched", "Registered", "Initialized"].map(condition);
     [
         json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
@@ -112,7 +113,7 @@ fn node_objects(number: usize, zone: usize) -> [Value; 2] {
                 "zones": [ZONES[zone]], "capacityType": "on-demand", "labels": {"node-pool": "pool-a"}, "taints": [taint]},
             "status": {"providerId": provider_id, "nodeName": name, "instanceType": "m5.xlarge", "zone": ZONES[zone],
                 "capacityType": "on-demand", "pricePerHour": "0.192",
-                "conditions": ["Launched", "Registered", "Initialized"].map(condition)},
+                "conditions": conditions},
         }),
         json!({
             "apiVersion": "v1", "kind": "Node",
@@ -148,8 +149,8 @@ fn decide(changes: Vec<Change>) -> (Planned, Vec<u8>) {
                 }
                 Action::WriteRecord(ref writes) => {
                     let of_log = writes.iter().filter(|write| write.segment.slot < FIRST_SLOT);
-                    entries =
-                        Record::read(of_log.map(|write| ("slot", write.segment.bytes.as_slice()))).entries;
+                    let read = Record::read(of_log.map(|write| ("slot", write.segment.bytes.as_slice())));
+                    entries.extend(read.entries);
                     let of_snapshots = writes.iter().filter(|write| write.segment.slot >= FIRST_SLOT);
                     snapshots.extend(of_snapshots.map(|write| write.segment.bytes.clone()));
                     let versions = writes.iter().map(|write| (write.segment.slot, "2".to_owned())).collect();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::CommandFactory as _;
 use croft_testkit::{
     Options, Part, http,
     wait::{Seen, until},
@@ -199,6 +200,11 @@ async fn commands_ask_the_page(world: &mut World, mine: &str, other: &str) {
     for (command, expected) in [
         (format!("explain pod {} -n {mine}", own.pods[0]), own.node.0.clone()),
         (format!("explain pod {} -n {mine}", own.pods[1]), "InsufficientResources".to_owned()),
+        (format!("explain pod {} -n {mine} --at {}", own.pods[0], utc(hours_ago(0))), own.node.0.clone()),
+        (format!("history tenant {mine} -o json"), own.node.1.clone()),
+        (format!("cost -o json --from {}", utc(hours_ago(3))), mine.to_owned()),
+        (format!("cost -o focus --from {}", utc(hours_ago(3))), mine.to_owned()),
+        (format!("plan -f {} -n {mine} -o json", manifest.display()), own.pool.clone()),
         (format!("cost --by tenant --from {}", utc(hours_ago(3))), mine.to_owned()),
         (format!("history tenant {mine}"), own.node.1.clone()),
         (format!("plan -f {} -n {mine}", manifest.display()), own.pool.clone()),
@@ -209,6 +215,48 @@ async fn commands_ask_the_page(world: &mut World, mine: &str, other: &str) {
     }
     let (code, text) = ask(&format!("explain pod {} -n {other}", foreign.pods[0])).await;
     assert!(code != 0 && text.contains("404"), "{code} {text}");
+    for (command, is_allowed) in every_other_command(&own, &foreign) {
+        let (code, text) = croft_as(&kubeconfig, &command).await.unwrap();
+        assert_eq!(code == 0, is_allowed, "{command}: {text}");
+        assert!(!secret.iter().any(|name| text.contains(name)), "{command}: {text}");
+    }
+}
+
+/// Every command, as a tenant's person runs it without the page, and whether their own namespace is all that it reads: the API
+/// server refuses the rest.
+fn every_other_command(own: &Names, foreign: &Names) -> Vec<(String, bool)> {
+    let mut calls = Vec::new();
+    for command in croft_cli::Cli::command().get_subcommands() {
+        let name = command.get_name();
+        let of_command: Vec<String> = match name {
+            // They ask no cluster, or change things: `croft_cli` has tests of each.
+            "admit" | "import" | "completion" | "version" | "lab" | "tenant" | "page" | "break-glass" => {
+                Vec::new()
+            }
+            "events" => {
+                calls.push((format!("events -n {}", own.namespace), true));
+                vec![format!("events -n {}", foreign.namespace), "events".to_owned()]
+            }
+            "explain" => vec![
+                format!("explain pod {} -n {}", own.pods[0], own.namespace),
+                format!("explain pod {} -n {}", foreign.pods[0], foreign.namespace),
+                format!("explain node {}", own.node.0),
+                format!("explain pool {}", own.pool),
+                format!("explain tenant {}", own.tenant),
+            ],
+            "history" => vec![format!("history tenant {}", own.tenant)],
+            "simulate" => vec!["simulate --at 0s".to_owned()],
+            "plan" => vec!["plan --live".to_owned()],
+            "debug" => vec!["debug dump".to_owned(), "debug record".to_owned()],
+            "top" => {
+                ["json", "yaml", "wide", "csv"].map(|format| format!("top --nodes -o {format}")).to_vec()
+            }
+            "advise" | "audit" | "check" | "cost" | "uninstall" => vec![name.to_owned()],
+            _ => panic!("{name} is new: say how a tenant's person calls it"),
+        };
+        calls.extend(of_command.into_iter().map(|words| (words, false)));
+    }
+    calls
 }
 
 fn utc(millis: i64) -> String {

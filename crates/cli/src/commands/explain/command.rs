@@ -77,7 +77,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Fail
         What::Pod(args) => {
             let PodArgs { name, namespace, past, page, source } = &**args;
             if page.is_given() && source.is_live() {
-                page::explain_pod(page, source.cluster(), namespace, name, out)
+                page::explain_pod(page, source.cluster(), (namespace, name), past::moment(past)?, out)
             } else {
                 match past::load(past, source.cluster(), out)? {
                     Some((log, at)) => past::explain_pod(&log, (namespace, name), at, out),

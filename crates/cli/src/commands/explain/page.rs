@@ -2,9 +2,10 @@
 
 use std::io::Write as _;
 
-use croft_record::entry::Entry;
+use croft_record::{entry::Entry, record::Record};
 use serde::Deserialize;
 
+use super::past;
 use crate::{
     failure::Failure,
     output::Output,
@@ -61,18 +62,24 @@ struct ExistingNode {
     coming: bool,
 }
 
-/// Explains a pod by the page's answer.
+/// Explains a pod by the page's answer; as it was at a time, by the entries of the log that the page answers with.
 pub(super) fn explain_pod(
     page: &PageArgs,
     cluster: &ClusterArgs,
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
+    at: Option<i64>,
     out: &mut Output,
 ) -> Result<(), Failure> {
     let Some(detail) = page.get::<Detail>(&format!("pods/{namespace}/{name}"), cluster)? else {
         return Ok(());
     };
-    write(&detail, namespace, name, out)
+    match at {
+        Some(at) => {
+            let record = Record { entries: detail.timeline, damaged: Vec::new() };
+            past::explain_pod(&record, (namespace, name), at, out)
+        }
+        None => write(&detail, namespace, name, out),
+    }
 }
 
 fn write(detail: &Detail, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {

@@ -34,13 +34,17 @@ pub(super) struct PastArgs {
 
 /// The log and the time, if one is given.
 pub(super) fn load(
-    PastArgs { at, record }: &PastArgs,
+    args: &PastArgs,
     cluster: &ClusterArgs,
     out: &mut Output,
 ) -> Result<Option<(Record, i64)>, Failure> {
-    let Some(at) = at else { return Ok(None) };
-    let at = parse_moment(at, SystemClock.wall())?;
-    Ok(Some((record.load(cluster, Period::at(at), out)?, at)))
+    let Some(at) = moment(args)? else { return Ok(None) };
+    Ok(Some((args.record.load(cluster, Period::at(at), out)?, at)))
+}
+
+/// The time, if one is given.
+pub(super) fn moment(PastArgs { at, record: _ }: &PastArgs) -> Result<Option<i64>, Failure> {
+    Ok(at.as_ref().map(|at| parse_moment(at, SystemClock.wall())).transpose()?)
 }
 
 /// Explains a node, or the node of a NodeClaim, as it was.
