@@ -129,7 +129,7 @@ fn node_objects(number: usize, zone: usize) -> [Value; 2] {
 /// A plan: its figures, and the pods of each new instance.
 type Planned = (PlanFigures, BTreeSet<Vec<String>>);
 
-/// What the engine decides and records for these objects, and the snapshot that it makes of them.
+/// The engine's recorded decision for these objects, and its snapshot of them.
 fn decide(changes: Vec<Change>) -> (Planned, Vec<u8>) {
     let mut bench = Bench::new();
     bench.engine.start_recording("leader-1");

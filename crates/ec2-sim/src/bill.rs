@@ -5,8 +5,6 @@
 
 use croft_scheduler::{CapacityType, Price};
 
-use crate::world::World;
-
 /// The seconds that are charged at least.
 const LEAST_SECONDS: u64 = 60;
 
@@ -41,6 +39,10 @@ impl Charge {
 pub(crate) struct Bill(Vec<Charge>);
 
 impl Bill {
+    pub(crate) fn charges(&self) -> &[Charge] {
+        &self.0
+    }
+
     pub(crate) fn launch(&mut self, id: &str, capacity_type: CapacityType, price: Price, at: u64) {
         self.0.push(Charge { id: id.to_owned(), capacity_type, price, from: at / 1000, to: None });
     }
@@ -53,21 +55,5 @@ impl Bill {
 
     pub(crate) fn cancel(&mut self, id: &str) {
         self.0.retain(|charge| charge.id != id);
-    }
-}
-
-impl World {
-    /// The charges of every instance that has been launched, in the order of their launches.
-    #[must_use]
-    pub fn bill(&self) -> &[Charge] {
-        &self.bill.0
-    }
-
-    pub(crate) fn price(&self, instance_type: &str, zone: &str, capacity_type: CapacityType) -> Price {
-        match capacity_type {
-            CapacityType::OnDemand => self.market.on_demand(instance_type),
-            CapacityType::Spot => self.market.spot(instance_type, zone),
-            CapacityType::Reserved => Price::ZERO,
-        }
     }
 }

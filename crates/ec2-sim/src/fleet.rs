@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_scheduler::CapacityType;
+use croft_scheduler::{CapacityType, Price};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
@@ -377,7 +377,11 @@ impl World {
             fails: self.failure(instance_type, zone),
             doomed: None,
         };
-        let price = self.price(instance_type, zone, capacity_type);
+        let price = match capacity_type {
+            CapacityType::OnDemand => self.market.on_demand(instance_type),
+            CapacityType::Spot => self.market.spot(instance_type, zone),
+            CapacityType::Reserved => Price::ZERO,
+        };
         self.bill.launch(&id, capacity_type, price, self.now);
         self.instances.insert(id.clone(), instance);
         self.revision += 1;

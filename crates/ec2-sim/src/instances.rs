@@ -7,6 +7,7 @@ use croft_scheduler::CapacityType;
 
 use crate::{
     answer::{Call, Outcome, Refusal},
+    bill::Charge,
     describe::{all, iso, page},
     policy::Demand,
     resources::{Instance, State, VPC},
@@ -30,6 +31,12 @@ fn transition_reason(instance: &Instance) -> String {
 }
 
 impl World {
+    /// The charges of every instance that has been launched, in the order of their launches.
+    #[must_use]
+    pub fn bill(&self) -> &[Charge] {
+        self.bill.charges()
+    }
+
     /// An instance.
     #[must_use]
     pub fn instance(&self, id: &str) -> Option<&Instance> {

@@ -403,6 +403,6 @@ fn a_launch_that_is_known_after_its_hour_was_closed_is_paid_for_from_then_on() {
     assert_eq!(
         closed.micros(),
         200_000,
-        "closed hours stay, and nothing is written into one that nobody reads"
+        "closed hours stay, and nothing is written into one that isn't read again"
     );
 }

@@ -65,7 +65,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// True for capacity that a commitment pays for: its amounts are list prices, and nobody is billed for them by the hour.
+    /// True for capacity that a commitment pays for: its amounts are list prices, of which no hour is billed.
     #[must_use]
     pub fn is_committed(&self) -> bool {
         self.capacity_type == "reserved"

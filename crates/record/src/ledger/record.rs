@@ -37,7 +37,7 @@ pub struct LogBook {
     book: Book,
     begins: Option<(u64, i64)>,
     through: u64,
-    /// What is charged up to then stays so.
+    /// Amounts up to then stay as they are.
     settled: i64,
 }
 

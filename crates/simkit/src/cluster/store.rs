@@ -172,7 +172,7 @@ impl Store {
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
         self.objects.insert(id.clone(), Arc::clone(&object));
-        // Nobody watches the record, and each of its objects is large.
+        // The record isn't watched, and each of its objects is large.
         if id.0 != "ConfigMap" {
             self.log.push(Logged { id, deleted: false, object });
         }

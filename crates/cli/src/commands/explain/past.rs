@@ -44,7 +44,7 @@ pub(super) fn load(
 
 /// The time, if one is given.
 pub(super) fn moment(PastArgs { at, record: _ }: &PastArgs) -> Result<Option<i64>, Failure> {
-    Ok(at.as_ref().map(|at| parse_moment(at, SystemClock.wall())).transpose()?)
+    at.as_ref().map(|at| parse_moment(at, SystemClock.wall())).transpose()
 }
 
 /// Explains a node, or the node of a NodeClaim, as it was.

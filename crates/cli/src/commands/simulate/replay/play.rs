@@ -139,7 +139,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// What a reader can't see in the sums: pods that came and went while no snapshot was made.
+/// The sums lack pods that came and went while no snapshot was made.
 fn warning_of(gaps: &[(Timestamp, Timestamp)]) -> Option<String> {
     let (from, to) = gaps.iter().max_by_key(|(from, to)| to.duration_since(*from))?;
     let longest = format!("the longest from {from} to {to}");
