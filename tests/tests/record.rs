@@ -8,7 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
-use std::process::Stdio;
+use std::{process::Stdio, time::Duration};
 
 use croft_record::{
     SEGMENT_KEY,
@@ -119,9 +119,19 @@ async fn a_snapshot_is_planned_for(stack: &Stack, pod: &str) {
     assert!(code == 2 && refused.contains("there is no TenantPool absent"), "{refused}");
     let explained = text(stack, &format!("explain pod {pod} -n {TENANT} --at {}", now())).await;
     assert!(explained.contains("ran on node"), "snapshots are no part of the log: {explained}");
+    // The next one would come after ten minutes.
+    stack.plane.apply(&joined(&[deployment(TENANT, "asked", 1, "64", "256Mi")])).await.unwrap();
+    until("a snapshot that was asked for", EVENTUALLY, async || {
+        text(stack, "debug snapshot").await;
+        let (code, text) = croft(&stack.plane, "simulate --at 0s -o json").await.unwrap();
+        let has = code == 0 && text.contains(&format!("{TENANT}/asked-"));
+        Ok::<_, kube::Error>(Seen::from_option(has.then_some(()), text))
+    })
+    .await
+    .unwrap();
 }
 
-/// Every part of the ledger adds up to the time between the instance's two entries.
+/// Every part of the ledger adds up to the time of the instance by EC2's clock, a minute at least.
 async fn costs_add_up(stack: &Stack, claim: &str, entries: &[Value]) {
     let at = |kind: &str, condition: Option<&str>| {
         let of = |entry: &&Value| {
@@ -129,13 +139,18 @@ async fn costs_add_up(stack: &Stack, claim: &str, entries: &[Value]) {
                 && entry["k"] == json!(kind)
                 && condition.is_none_or(|condition| entry["c"] == json!(condition))
         };
-        entries.iter().find(of).map(|entry| (entry["t"].as_u64().unwrap(), entry["usd"].as_u64()))
+        entries.iter().find(of).unwrap_or_else(|| panic!("no {kind} in {entries:#?}"))
     };
-    let (launched, price) = at("condition", Some("Launched=True")).unwrap();
-    let (gone, _) = at("gone", None).unwrap();
+    let launch = at("condition", Some("Launched=True"));
+    let (launched, price) = (launch["inst"]["up"].as_i64().unwrap(), launch["usd"].as_u64().unwrap());
+    let ended = at("ended", None)["inst"]["down"].as_i64().unwrap().max(launched + 60_000);
+    at("gone", None);
+    while Timestamp::now().as_millisecond() < ended {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let until = Timestamp::now().as_millisecond();
     let (rows, sum) = cost(stack, until - 24 * HOUR_MILLIS, until).await;
-    assert_eq!(sum, price.unwrap() * (gone - launched), "{rows:#?}");
+    assert_eq!(sum, price * (ended - launched).unsigned_abs(), "{rows:#?}");
     let web =
         rows.iter().find(|row| row["workload"] == json!("Deployment/web") && row["purpose"] == json!("used"));
     assert!(web.is_some_and(|row| row["tenant"] == json!(TENANT)), "{rows:#?}");

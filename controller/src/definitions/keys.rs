@@ -24,6 +24,8 @@ documented_keys! {
     Annotation LAUNCHED_FOR = "croft.dev/launched-for", on "NodeClaims", by "the controller";
     /// The rounds of launches before this one, while nodes of the pool don't register.
     Annotation LAUNCH_PROBE = "croft.dev/launch-probe", on "NodeClaims", by "the controller";
+    /// The record gets a snapshot of the cluster when this changes: `croft debug snapshot` writes the time into it.
+    Annotation SNAPSHOT_REQUESTED = croft_record::SNAPSHOT_REQUESTED, on "the CroftConfig", by "users";
     /// No voluntary disruption.
     Annotation DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT, on "pods, nodes, TenantPools", by "users";
     /// Karpenter's name for the same, which users' manifests have already.

@@ -14,10 +14,11 @@ use croft_record::{
     writer::SegmentWrite,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
+use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 
 use crate::{
+    definitions::keys::SNAPSHOT_REQUESTED,
     state::{Change, resource_version},
     time::Now,
 };
@@ -33,8 +34,10 @@ pub(super) struct SnapshotKeeper {
     fields: HashMap<&'static str, Option<Fields>>,
     /// None before the store has been read.
     writer: Option<SnapshotWriter>,
-    /// When the last snapshot was made or found to be of no use, on the monotonic clock.
+    /// When the last snapshot was made or found to be of no use, on the monotonic clock; none if one is due at once.
     last: Option<Duration>,
+    /// The last request of a snapshot; none before the CroftConfig was seen.
+    requested: Option<String>,
 }
 
 impl SnapshotKeeper {
@@ -98,7 +101,14 @@ impl SnapshotKeeper {
             Change::ClassGone(name) => self.remove("EC2NodeClass", "", name, uid),
             Change::Tenant(object) => self.put("Tenant", &**object, listed),
             Change::TenantGone(name) => self.remove("Tenant", "", name, uid),
-            Change::Config(object) => self.put("CroftConfig", &**object, listed),
+            Change::Config(object) => {
+                let request = object.annotations().get(SNAPSHOT_REQUESTED).cloned().unwrap_or_default();
+                // A new leader makes a snapshot anyway.
+                if self.requested.replace(request.clone()).is_some_and(|before| before != request) {
+                    self.last = None;
+                }
+                self.put("CroftConfig", &**object, listed);
+            }
             Change::ConfigGone(name) => self.remove("CroftConfig", "", name, uid),
             Change::Namespace(object) => self.put("Namespace", &**object, listed),
             Change::NamespaceGone(name) => self.remove("Namespace", "", name, uid),
@@ -197,6 +207,26 @@ mod tests {
         let bytes = second.bytes.as_slice();
         assert_eq!(names(&moment([bytes], at(599).wall.as_millisecond()).unwrap()), ["web-1"]);
         assert_eq!(names(&moment([bytes], at(9_000).wall.as_millisecond()).unwrap()), ["web-1", "web-2"]);
+    }
+
+    #[test]
+    fn a_snapshot_is_made_at_once_when_one_is_asked_for() {
+        let config = |version: u64, request: &str| {
+            let object = json!({"metadata": {"name": "default", "resourceVersion": version.to_string(),
+                "annotations": {SNAPSHOT_REQUESTED: request}}, "spec": {}});
+            Change::Config(Box::new(serde_json::from_value(object).unwrap()))
+        };
+        let mut keeper = started();
+        keeper.observe(&config(1, "of an earlier leader"));
+        keeper.append(&versions(), at(0)).unwrap().unwrap();
+        keeper.observe(&pod("web-1", "u1", 1, "Running"));
+        keeper.observe(&config(2, "of an earlier leader"));
+        assert!(keeper.append(&versions(), at(30)).is_none());
+        keeper.observe(&config(3, "2026-11-26T20:00:00Z"));
+        assert_eq!(keeper.next_due(&versions()), Some(Duration::ZERO));
+        let asked = keeper.append(&versions(), at(31)).unwrap().unwrap();
+        assert!(names(&moment([&asked.bytes[..]], i64::MAX).unwrap()).contains(&"web-1"));
+        assert_eq!(keeper.next_due(&versions()), Some(Duration::from_secs(631)));
     }
 
     #[test]

@@ -38,3 +38,5 @@ pub const SEGMENT_KEY: &str = "segment.jsonl.gz";
 pub const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 /// The value of [`COMPONENT_LABEL`].
 pub const COMPONENT: &str = "record";
+/// The annotation of the CroftConfig whose change asks for a snapshot at once.
+pub const SNAPSHOT_REQUESTED: &str = "croft.dev/snapshot-requested";

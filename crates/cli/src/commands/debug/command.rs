@@ -2,12 +2,21 @@
 
 use std::{io::Write as _, process::ExitCode};
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use croft_api::{CroftConfig, config::SINGLETON};
 use croft_manifest::to_yaml;
+use croft_record::SNAPSHOT_REQUESTED;
 use croft_runtime::{
     build::Build,
     clock::{Clock as _, SystemClock},
 };
+
+use kube::{
+    Api, Resource as _,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
 
 use super::{objects, records};
 use crate::{
@@ -34,6 +43,8 @@ enum DebugCommand {
     /// annotation but Croft's own and those that decide something. Names, labels and images are in it. Also events of
     /// Croft's objects, Leases, versions, and the metrics of Croft's processes.
     Dump(DumpArgs),
+    /// Let the record have a snapshot of the cluster now, beside those of every ten minutes: simulate --at and the page show it
+    Snapshot(SnapshotArgs),
     /// Write the decision log to standard output: a gzip file of JSON lines that explain --record and history --record read
     Record(LogArgs),
 }
@@ -44,6 +55,12 @@ struct LogArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     record: RecordArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct SnapshotArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -59,12 +76,30 @@ struct DumpArgs {
 pub(crate) fn run(args: &DebugArgs, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.command {
         DebugCommand::Dump(args) => dump(args, build, out),
+        DebugCommand::Snapshot(SnapshotArgs { cluster }) => request_snapshot(cluster, out),
         DebugCommand::Record(LogArgs { cluster, record }) => {
             let log = record.load(cluster, Period::last_day(SystemClock.wall()), out)?;
             out.write_all(&log.to_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn request_snapshot(cluster: &ClusterArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let now = SystemClock.wall().to_string();
+    cluster.run(async |client| {
+        let configs: Api<CroftConfig> = Api::all(client);
+        // An apply, so that a cluster without a CroftConfig gets one of defaults.
+        let annotated = json!({
+            "apiVersion": CroftConfig::api_version(&()), "kind": CroftConfig::kind(&()),
+            "metadata": {"name": SINGLETON, "annotations": {SNAPSHOT_REQUESTED: now}}, "spec": {},
+        });
+        let params = PatchParams::apply("croft-debug-snapshot");
+        let patched = configs.patch(SINGLETON, &params, &Patch::Apply(annotated)).await;
+        patched.with_context(|| format!("failed to annotate CroftConfig {SINGLETON}")).map(drop)
+    })?;
+    writeln!(out, "the controller makes a snapshot: croft simulate --at 0s reads it in a few seconds")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn dump(
