@@ -49,7 +49,7 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
     }
     let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
     println!("{}", cluster::SETTING);
-    let mut figures = Vec::new();
+    let (mut figures, mut extra_instances) = (Vec::new(), 0);
     if wanted("ready") {
         figures.push(ready::run().await?.to_string());
     }
@@ -57,12 +57,18 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
         figures.push(bind::run().await?.to_string());
     }
     if wanted("neighbour") {
-        figures.push(neighbour::run().await?.to_string());
+        let neighbour = neighbour::run().await?;
+        extra_instances = neighbour.extra_instances;
+        figures.push(neighbour.to_string());
     }
     if wanted("steady") {
         figures.push(steady::run().await?.to_string());
     }
     println!("\nbench-lab: {}", figures.join(" "));
+    anyhow::ensure!(
+        extra_instances == 0,
+        "{extra_instances} instances were launched beyond the first of a pod"
+    );
     Ok(())
 }
 

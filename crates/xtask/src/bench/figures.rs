@@ -30,7 +30,7 @@ pub(crate) enum Direction {
 /// The direction of a figure: times, costs, memory and gaps are better when lower.
 pub(crate) fn direction(figure: &str) -> Direction {
     match figure {
-        "violations" | "errors" | "worse_than_ffd" => Direction::Zero,
+        "violations" | "errors" | "worse_than_ffd" | "extra_instances" => Direction::Zero,
         "a5000_pods_s" | "a20000_pods_s" | "b_pods_s" | "b_zone1" | "floor_ratio" => Direction::Higher,
         // The slope is about zero, where a share means nothing; the floor is the computer's.
         "exponent" | "floor_rps" | "floor_cpu_us" => Direction::Shown,
@@ -166,7 +166,8 @@ inner                fastest       │ slowest       │ median        │ mean 
 
     #[test]
     fn only_counts_of_defects_above_zero_are_defects() {
-        let figures = [("violations", 0.0), ("errors", 2.0), ("d_ms", 3.0)];
-        assert_eq!(defects(&figures.map(|(name, value)| (name.to_owned(), value)).into()), ["errors=2"]);
+        let figures = [("violations", 0.0), ("errors", 2.0), ("extra_instances", 1.0), ("d_ms", 3.0)];
+        let found = defects(&figures.map(|(name, value)| (name.to_owned(), value)).into());
+        assert_eq!(found, ["errors=2", "extra_instances=1"]);
     }
 }

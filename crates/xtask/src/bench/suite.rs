@@ -77,7 +77,7 @@ pub(crate) const SUITE: [Bench; 9] = [
         target: "bench --bench webhook",
         program: "",
         format: Format::Line,
-        limit_s: 300,
+        limit_s: 200,
         has_plane: true,
     },
     // Without the part `steady`, which fills 2,000 nodes first.
@@ -87,7 +87,7 @@ pub(crate) const SUITE: [Bench; 9] = [
         target: "bench -p croft-tests --bench lab",
         program: "ready bind neighbour",
         format: Format::Line,
-        limit_s: 420,
+        limit_s: 480,
         has_plane: true,
     },
     Bench {
@@ -96,7 +96,7 @@ pub(crate) const SUITE: [Bench; 9] = [
         target: "run --release --bin consolidation-curve",
         program: "",
         format: Format::Line,
-        limit_s: 270,
+        limit_s: 240,
         has_plane: true,
     },
     Bench {
@@ -105,7 +105,7 @@ pub(crate) const SUITE: [Bench; 9] = [
         target: "run --release --bin bench-page",
         program: "",
         format: Format::Line,
-        limit_s: 120,
+        limit_s: 90,
         has_plane: true,
     },
 ];
