@@ -1,6 +1,6 @@
 //! Measures a month: instances by the hour, pods by the day, evictions, and how long pods wait.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use croft_ec2_sim::{
     resources::Instance,
@@ -9,7 +9,7 @@ use croft_ec2_sim::{
 use croft_scheduler::InstanceType;
 use croft_simkit::{ClusterIndex, Logged, Observer, PodChange, PodView, Workload};
 
-use crate::{load::Load, watchdog::Watchdog};
+use crate::{demand::Demand, watchdog::Watchdog};
 
 const HOUR_MS: f64 = 3_600_000.0;
 
@@ -27,6 +27,8 @@ pub struct Spent {
 #[derive(Debug)]
 pub struct Meter {
     pub evictions: u64,
+    /// Instances that were launched.
+    pub launches: u64,
     pub watchdog: Watchdog,
     /// Of each workload.
     apps: Vec<String>,
@@ -37,22 +39,26 @@ pub struct Meter {
     /// Dollars per hour of an instance for one pod, of each workload.
     alone: Vec<f64>,
     pod_ms: f64,
+    node_ms: f64,
     /// Pods that were bound, and how long they waited together.
     bound: (u64, u64),
     read_until: u64,
 }
 
 impl Meter {
-    pub fn new(load: &Load, types: &Arc<[InstanceType]>) -> Self {
+    pub fn new(demand: &Demand) -> Self {
+        let Demand { workloads, types, .. } = demand;
         Self {
             evictions: 0,
+            launches: 0,
             watchdog: Watchdog::default(),
-            alone: load.workloads().map(|w| price_alone(&w, types)).collect(),
-            apps: load.workloads().map(|w| w.app).collect(),
+            alone: workloads.iter().map(|w| price_alone(w, types)).collect(),
+            apps: workloads.iter().map(|w| w.app.clone()).collect(),
             types: types.iter().map(|t| (t.name.clone(), t.clone())).collect(),
             prices: BTreeMap::new(),
             spent: Spent::default(),
             pod_ms: 0.0,
+            node_ms: 0.0,
             bound: (0, 0),
             read_until: 0,
         }
@@ -60,6 +66,10 @@ impl Meter {
 
     pub fn pod_days(&self) -> f64 {
         self.pod_ms / HOUR_MS / 24.0
+    }
+
+    pub fn node_days(&self) -> f64 {
+        self.node_ms / HOUR_MS / 24.0
     }
 
     /// Seconds from a pod's creation to its binding, on average.
@@ -102,6 +112,7 @@ impl Observer for Meter {
         if self.read_until > 0 {
             self.spent.paid += self.prices.values().sum::<f64>() * passed / HOUR_MS;
             self.pod_ms += index.pods().len() as f64 * passed;
+            self.node_ms += index.nodes().len() as f64 * passed;
         }
         self.read_until = ms;
     }
@@ -111,6 +122,7 @@ impl Observer for Meter {
         let Some(instance) = world.instance(id) else { return };
         let is_billed = self.prices.contains_key(id);
         if !is_billed {
+            self.launches += 1;
             // An instance is billed from its launch on.
             self.spent.paid += self.price(instance) * ms.saturating_sub(instance.launched) as f64 / HOUR_MS;
         }

@@ -296,9 +296,10 @@ fn disruption_cost(ctx: &ReconcileContext<'_>, node: &str) -> Price {
     let pods = ctx.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
     cost::of_node(pods.map(|(_, pod)| {
         let owner = pod.owner.as_deref().unwrap_or_default();
+        let age = pod.started.map_or(0, |at| ctx.now.since(at).as_secs());
         MovedPod {
             owner,
-            age_seconds: pod.started.map_or(0, |at| ctx.now.since(at).as_secs()),
+            age_seconds: age * ctx.settings.pod_age_percent / 100,
             replicas: ctx.snapshot.replicas(owner),
             deletion_cost: pod.deletion_cost,
         }
