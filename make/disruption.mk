@@ -6,7 +6,7 @@
 #
 # CURVE=days plays that many days of the month's load at several points of minSavings, consolidateAfter and the age of pods,
 # and prints a table of cost against evictions (target/bench/disruption-curve.txt). It plays as many points at a time as there
-# are processors: 12 points of 7 days on two cores take about one and a half times as long as the month. The flags
+# are processors: 13 points of 7 days on two cores take about one and a half times as long as the month. The flags
 # `--min-savings`, `--consolidate-after` and `--age` of the bench `month` play one point.
 .PHONY: bench-disruption
 bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one line for programs; CURVE=7 prints cost against evictions over 7 days

@@ -14,7 +14,7 @@ const MIN_SAVINGS: [&str; 5] = ["0", "0.03", "0.1", "0.3", "1"];
 const AGE_PERCENT: [u64; 4] = [0, 50, 200, 400];
 const CONSOLIDATE_AFTER: [&str; 2] = ["5m", "30m"];
 
-/// The default, and points that differ from it in one setting.
+/// The default, points that differ from it in one setting, and the usual policy.
 fn points() -> Vec<Policy> {
     let default = Point::default();
     let min_savings = MIN_SAVINGS.map(|value| Point { min_savings: value.to_owned(), ..default.clone() });
@@ -22,7 +22,7 @@ fn points() -> Vec<Policy> {
     let after =
         CONSOLIDATE_AFTER.map(|value| Point { consolidate_after: value.to_owned(), ..default.clone() });
     let points = [default].into_iter().chain(min_savings).chain(age).chain(after);
-    points.map(Policy::Croft).collect()
+    points.map(Policy::Croft).chain([Policy::Usual]).collect()
 }
 
 /// Plays every point, as many at a time as there are processors, and prints the table. Returns the violations.
@@ -67,6 +67,7 @@ fn row(policy: &Policy, figures: &Figures) -> String {
         Policy::Croft(Point { min_savings, consolidate_after, age_percent }) => {
             format!("{min_savings:>10} {consolidate_after:>16} {age_percent:>7}")
         }
+        Policy::Usual => format!("{:>35}", "the usual policy"),
     };
     let Figures { gap, gap_paid, evictions_pod_day, launches_node_day, waited_s, .. } = figures;
     format!(

@@ -1,6 +1,7 @@
 //! A month of a cluster's life: 50 tenants whose load follows the hours of the day, the controller's engine, executor
 //! and loop on virtual time, and ec2-sim's world behind them. What was paid is compared with what a cluster without
-//! friction would have cost. A pod that waits for a node is charged, so that a late launch is no saving.
+//! friction would have cost. A pod that waits for a node is charged, so that a late launch is no saving. A model of
+//! today's usual policy plays the same month: see [`usual`].
 //!
 //! `make bench-disruption` runs it. Its last line is a list of `key=value`.
 //!
@@ -23,9 +24,11 @@
 mod bill;
 mod curve;
 mod demand;
+mod first_fit;
 mod load;
 mod meter;
 mod play;
+mod usual;
 mod watchdog;
 
 use std::{process::ExitCode, str::FromStr, sync::Arc, time::Instant};
@@ -69,7 +72,7 @@ fn main() -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Plays the month and prints the line for programs. Returns the violations.
+/// Plays the month under both policies and prints the line for programs. Returns the violations.
 fn print_month(demand: &Demand, seed: u64, begun: Instant) -> usize {
     let default = Point::default();
     let point = Point {
@@ -79,13 +82,21 @@ fn print_month(demand: &Demand, seed: u64, begun: Instant) -> usize {
     };
     let croft = play(demand, seed, &Policy::Croft(point), true);
     let month_s = begun.elapsed().as_secs_f64();
+    let usual = play(demand, seed, &Policy::Usual, true);
     let Figures { gap, gap_paid, evictions_pod_day, waited_s, launches_node_day, .. } = croft;
-    let violations = croft.violations;
+    let violations = croft.violations + usual.violations;
     println!(
         "month_gap={gap:.4} month_gap_paid={gap_paid:.4} evictions_pod_day={evictions_pod_day:.3} \
          waited_s={waited_s:.1} launches_node_day={launches_node_day:.2} status_writes_claim={:.2} calls_eviction={:.2} \
-         month_s={month_s:.0} violations={violations}",
-        croft.status_writes_claim, croft.calls_eviction,
+         usual_gap={:.4} usual_gap_paid={:.4} usual_evictions_pod_day={:.3} usual_waited_s={:.1} \
+         usual_launches_node_day={:.2} month_s={month_s:.0} violations={violations}",
+        croft.status_writes_claim,
+        croft.calls_eviction,
+        usual.gap,
+        usual.gap_paid,
+        usual.evictions_pod_day,
+        usual.waited_s,
+        usual.launches_node_day,
     );
     violations
 }

@@ -19,6 +19,7 @@ use crate::{
     bill::Bill,
     demand::{Demand, STEP, Step},
     meter::Meter,
+    usual,
 };
 
 /// Kubelets, pods and kube-scheduler as on EC2.
@@ -58,6 +59,8 @@ impl Default for Point {
 #[derive(Clone, Debug)]
 pub enum Policy {
     Croft(Point),
+    /// See [`usual`].
+    Usual,
 }
 
 /// What a month came to.
@@ -79,6 +82,7 @@ impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Croft(_) => "month",
+            Self::Usual => "usual",
         })
     }
 }
@@ -120,6 +124,7 @@ async fn play_on_virtual_time(demand: &Demand, seed: u64, policy: &Policy, tells
     let clock = SimClock::start();
     let point = match policy {
         Policy::Croft(point) => point.clone(),
+        Policy::Usual => Point::default(),
     };
     let environment = build(demand, seed, &clock, &point);
     let types = Arc::clone(&demand.types);
@@ -137,10 +142,15 @@ async fn play_on_virtual_time(demand: &Demand, seed: u64, policy: &Policy, tells
         pod_age_percent: point.age_percent,
         ..Settings::default()
     };
-    if tells {
-        println!("{policy}: {point:?}, {settings:?}");
-    }
-    let _process = Process::start(&environment, 0, settings, 0);
+    let (_process, _usual) = match policy {
+        Policy::Croft(_) => {
+            if tells {
+                println!("{policy}: {point:?}, {settings:?}");
+            }
+            (Some(Process::start(&environment, 0, settings, 0)), None)
+        }
+        Policy::Usual => (None, Some(usual::start(&environment, &model, demand))),
+    };
     let mut bill = Bill::default();
     for (number, Step { wanted, least }) in (1..).zip(&demand.steps) {
         for (workload, replicas) in model.lock().unwrap().workloads.iter_mut().zip(wanted) {

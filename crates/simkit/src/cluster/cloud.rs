@@ -39,12 +39,19 @@ pub const CLUSTER: &str = "cluster";
 
 /// The provider of one process.
 pub(crate) struct SimCloud {
-    pub(crate) environment: Arc<Environment>,
-    pub(crate) links: Arc<Links>,
-    pub(crate) random: Mutex<Random>,
-    pub(crate) latency_ms: (u64, u64),
+    environment: Arc<Environment>,
+    links: Arc<Links>,
+    random: Mutex<Random>,
+    latency_ms: (u64, u64),
     /// Offerings without capacity, and up to when they are left out.
-    pub(crate) unavailable: Mutex<BTreeMap<OfferingKey, u64>>,
+    unavailable: Mutex<BTreeMap<OfferingKey, u64>>,
+}
+
+/// The provider of a controller that isn't Croft's.
+#[must_use]
+pub fn cloud(environment: &Arc<Environment>) -> Arc<dyn CloudProvider> {
+    let random = environment.random.lock().unwrap().fork();
+    Arc::new(SimCloud::new(Arc::clone(environment), Arc::default(), random))
 }
 
 fn fault(action: &'static str, code: &str, class: FaultClass) -> Fault {
@@ -61,6 +68,11 @@ fn throttled(action: &'static str) -> CloudError {
 }
 
 impl SimCloud {
+    pub(crate) fn new(environment: Arc<Environment>, links: Arc<Links>, random: Random) -> Self {
+        let (random, latency_ms) = (Mutex::new(random), (5, 400));
+        Self { environment, links, random, latency_ms, unavailable: Mutex::default() }
+    }
+
     /// Sends one call; `None` if the answer is lost, whatever became of it.
     async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
         let throttled;

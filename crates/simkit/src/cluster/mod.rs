@@ -24,7 +24,7 @@ mod watch;
 mod workload;
 
 pub use self::{
-    cloud::CLUSTER,
+    cloud::{CLUSTER, cloud},
     daemonset::is_of_daemonset,
     environment::{Environment, Faults, Links, SimClock},
     index::{Amounts, ClusterIndex, NodeView, PodView},

@@ -66,13 +66,7 @@ impl Process {
         let clock: Arc<dyn Clock> =
             Arc::new(SimClock { skew_ms: Arc::clone(&skew_ms), ..environment.clock.clone() });
         let mut random = environment.random.lock().unwrap().fork();
-        let cloud = SimCloud {
-            environment: Arc::clone(environment),
-            links: Arc::clone(&links),
-            random: Mutex::new(random.fork()),
-            latency_ms: (5, 400),
-            unavailable: Mutex::default(),
-        };
+        let cloud = SimCloud::new(Arc::clone(environment), Arc::clone(&links), random.fork());
         let api = SimApi { environment: Arc::clone(environment), leads: None, links: Arc::clone(&links) };
         let office = if environment.elects.load(Ordering::Relaxed) {
             elect_really(environment, number, api, cloud, &clock)
