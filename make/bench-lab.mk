@@ -2,7 +2,7 @@
 # laziness on top.
 
 .PHONY: bench-lab
-bench-lab: lab ## from pods to Running on nodes of Croft, and what the controller needs, with one line for programs; PARTS="ready bind neighbour steady"
+bench-lab: lab ## from pods to Running on nodes of Croft, and what the controller needs, with one line for programs; PARTS="ready bind neighbour steady"; PARTS=steady5000 fills 5,000 nodes
 	cargo build --quiet --release --bin croft-webhook --bin croft-controller --bin ec2-sim
 	cargo bench --quiet --package croft-tests --bench lab -- $(PARTS)
 

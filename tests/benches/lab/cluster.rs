@@ -137,7 +137,8 @@ pub(crate) fn cloud_without_delays() -> anyhow::Result<CroftOptions> {
         .flag(Part::Cloud, "--terminated-after-ms=0"))
 }
 
-fn name(n: usize) -> String {
+/// The name of a tenant, and of its namespace and pool.
+pub(crate) fn name(n: usize) -> String {
     format!("tenant-{n:02}")
 }
 

@@ -3,7 +3,8 @@
 //! - From 500 pods to all Running on instances that Croft launches, compared with the same apply onto existing nodes.
 //! - From 5,000 pods of 20 tenants to all bound, compared with the same.
 //! - A new pod of one tenant while thousands of another wait, and how many instances are launched for it.
-//! - Resources of the controller with 2,000 nodes and 20,000 pods, and its requests to the API server.
+//! - Resources of the controller with 2,000 nodes and 20,000 pods, its requests to the API server, and the time from its
+//!   restart to its first decision; `steady5000` is the same with 5,000 nodes and 50,000 pods, and runs only if it is named.
 //!
 //! Instances boot in no time (ec2-sim), so the measured time is that of Kubernetes and Croft. Runs with and without
 //! Croft alternate in one cluster, so that other load affects both. The last line is instance-readable.
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
 
 /// Runs the named parts, or all.
 async fn bench(parts: &[String]) -> anyhow::Result<()> {
-    const PARTS: [&str; 4] = ["ready", "bind", "neighbour", "steady"];
+    const PARTS: [&str; 5] = ["ready", "bind", "neighbour", "steady", "steady5000"];
     if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
         bail!("{unknown} is no part of this: {}", PARTS.join(", "));
     }
@@ -62,7 +63,10 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
         figures.push(neighbour.to_string());
     }
     if wanted("steady") {
-        figures.push(steady::run().await?.to_string());
+        figures.push(steady::run(steady::USUAL).await?.to_string());
+    }
+    if parts.iter().any(|part| part == "steady5000") {
+        figures.push(steady::run(steady::LARGE).await?.to_string());
     }
     println!("\nbench-lab: {}", figures.join(" "));
     anyhow::ensure!(

@@ -37,6 +37,17 @@ pub(crate) fn rss_megabytes(pid: u32) -> anyhow::Result<(f64, f64)> {
     Ok((of("VmRSS:").context("no VmRSS")?, of("VmHWM:").context("no VmHWM")?))
 }
 
+/// The flags of a process, without those that name files and addresses.
+///
+/// # Errors
+/// If the process doesn't run.
+pub(crate) fn flags(pid: u32) -> anyhow::Result<String> {
+    let path = format!("/proc/{pid}/cmdline");
+    let line = std::fs::read_to_string(&path).with_context(|| format!("failed to read {path}"))?;
+    let settings = line.split('\0').filter(|word| word.starts_with("--") && !word.contains('/'));
+    Ok(settings.collect::<Vec<_>>().join(" "))
+}
+
 /// CPU seconds of every process of a stack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage(Vec<(&'static str, f64)>);

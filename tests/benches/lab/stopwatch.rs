@@ -82,10 +82,28 @@ impl Stopwatch {
     /// # Errors
     /// After half an hour.
     pub(crate) async fn until(&mut self, is: impl Fn(Count) -> bool) -> anyhow::Result<Instant> {
-        let waited = tokio::time::timeout(PATIENCE, self.counts.wait_for(|count| is(*count))).await;
+        self.until_within(PATIENCE, is).await
+    }
+
+    /// Waits until `is` returns true.
+    ///
+    /// # Errors
+    /// After `limit`.
+    pub(crate) async fn until_within(
+        &mut self,
+        limit: Duration,
+        is: impl Fn(Count) -> bool,
+    ) -> anyhow::Result<Instant> {
+        let waited = tokio::time::timeout(limit, self.counts.wait_for(|count| is(*count))).await;
         match waited.map(|count| count.map(drop)) {
             Ok(count) => count.context("the watch of pods ended")?,
-            Err(_) => anyhow::bail!("pods came no further than {:?}", *self.counts.borrow()),
+            Err(_) => {
+                anyhow::bail!(
+                    "pods came no further in {} s than {:?}",
+                    limit.as_secs(),
+                    *self.counts.borrow()
+                )
+            }
         }
         Ok(Instant::now())
     }
