@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use crate::{
     cluster::{self, Load, MeasuredCluster},
     processes::Usage,
+    reference::{PodConstraints, Reference},
     stopwatch::Stopwatch,
 };
 
@@ -19,17 +20,20 @@ const LOAD: Load = Load { replicas: PODS_EACH, cpu: "1", memory: "1536Mi" };
 #[derive(Debug)]
 pub(crate) struct Figures {
     ratio: f64,
+    /// To the control plane without Croft.
+    ratio_reference: f64,
 }
 
 impl Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bind5000_ratio={:.2}", self.ratio)
+        write!(f, "bind5000_ratio={:.2} bind5000_ratio_reference={:.2}", self.ratio, self.ratio_reference)
     }
 }
 
 pub(crate) async fn run() -> anyhow::Result<Figures> {
     let cluster = MeasuredCluster::usual(TENANTS);
     println!("\n{PODS} pods of {TENANTS} tenants, from their Deployments to all bound");
+    let mut reference = Reference::start(&cluster).await?;
     let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
     let mut watch = Stopwatch::start(client.clone());
@@ -44,6 +48,7 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     println!("{with:.1} s onto {} new nodes ({})", claims.len(), cluster::kinds(&claims));
     println!("  CPU seconds: {used}\n  requests of the controller: {requests}");
     watch.until(|count| count.running == PODS).await?;
+    let constraints = PodConstraints::of_tenants(&cluster, &client).await?;
     cluster.withdraw(&client).await?;
     watch.until(|count| count.pods == 0).await?;
 
@@ -53,6 +58,11 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     let without = watch.until(|count| count.bound == PODS).await?.duration_since(begun).as_secs_f64();
     println!("{without:.1} s onto the same nodes, once they are there");
     println!("  CPU seconds: {}", Usage::of(&stack)?.since(&before));
+    cluster.withdraw(&client).await?;
+    watch.until(|count| count.pods == 0).await?;
+
+    reference.copy_nodes(&client).await?;
+    let bare = reference.measure(&cluster, LOAD, &constraints, |count| count.bound == PODS).await?;
     stack.check()?;
-    Ok(Figures { ratio: with / without })
+    Ok(Figures { ratio: with / without, ratio_reference: with / bare })
 }

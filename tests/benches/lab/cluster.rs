@@ -110,13 +110,7 @@ impl MeasuredCluster {
 
     /// Creates the Deployments, all at once.
     pub(crate) async fn deploy(&self, client: &Client, load: Load) -> anyhow::Result<()> {
-        let creating = self.deployments(load).into_iter().enumerate().map(|(n, value)| async move {
-            let api: Api<Deployment> = Api::namespaced(client.clone(), &name(n));
-            let deployment: Deployment = serde_json::from_value(value)?;
-            api.create(&PostParams::default(), &deployment).await?;
-            anyhow::Ok(())
-        });
-        futures::future::try_join_all(creating).await.context("failed to create a Deployment").map(drop)
+        create(client, self.deployments(load)).await
     }
 
     /// Deletes the Deployments. Their pods end afterwards.
@@ -127,6 +121,17 @@ impl MeasuredCluster {
         }
         Ok(())
     }
+}
+
+/// Creates the Deployments of the tenants, all at once.
+pub(crate) async fn create(client: &Client, deployments: Vec<Value>) -> anyhow::Result<()> {
+    let creating = deployments.into_iter().enumerate().map(|(n, value)| async move {
+        let api: Api<Deployment> = Api::namespaced(client.clone(), &name(n));
+        let deployment: Deployment = serde_json::from_value(value)?;
+        api.create(&PostParams::default(), &deployment).await?;
+        anyhow::Ok(())
+    });
+    futures::future::try_join_all(creating).await.context("failed to create a Deployment").map(drop)
 }
 
 /// Croft with a cloud whose instances run, join and end at once.

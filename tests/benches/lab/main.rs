@@ -6,8 +6,10 @@
 //! - Resources of the controller with 2,000 nodes and 20,000 pods, its requests to the API server, and the time from its
 //!   restart to its first decision; `steady5000` is the same with 5,000 nodes and 50,000 pods, and runs only if it is named.
 //!
-//! Instances boot in no time (ec2-sim), so the measured time is that of Kubernetes and Croft. Runs with and without
-//! Croft alternate in one cluster, so that other load affects both. The last line is instance-readable.
+//! Instances boot in no time (ec2-sim), so the measured time is that of Kubernetes and Croft. Two references: the same apply
+//! in the same cluster, onto the nodes that are there then, with webhook and controller running; and the same apply on a
+//! second control plane without Croft, onto copies of the nodes. Both control planes are there all the time, and the runs
+//! alternate, so that other load affects all. The last line is for programs.
 
 mod audit;
 mod bind;
@@ -15,6 +17,7 @@ mod cluster;
 mod neighbour;
 mod processes;
 mod ready;
+mod reference;
 mod steady;
 mod stopwatch;
 

@@ -1,7 +1,7 @@
 //! CPU time and memory of processes, from /proc.
 
 use anyhow::Context as _;
-use croft_testkit::{Component, Part};
+use croft_testkit::{Component, ControlPlane, Part};
 use croft_tests::stack::Stack;
 
 /// Kernel clock ticks a second, the unit of /proc/<pid>/stat: 100 on every Linux that Rust runs on.
@@ -48,7 +48,7 @@ pub(crate) fn flags(pid: u32) -> anyhow::Result<String> {
     Ok(settings.collect::<Vec<_>>().join(" "))
 }
 
-/// CPU seconds of every process of a stack.
+/// CPU seconds of every process of a stack or a control plane.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage(Vec<(&'static str, f64)>);
 
@@ -58,11 +58,22 @@ impl Usage {
     /// # Errors
     /// If a process has ended.
     pub(crate) fn of(stack: &Stack) -> anyhow::Result<Self> {
+        let Self(mut all) = Self::of_plane(&stack.plane)?;
         let parts =
             Part::ALL.iter().filter_map(|part| Some((part.binary(), stack.croft.process(*part)?.pid())));
-        let components =
-            Component::ALL.iter().filter_map(|c| Some((c.binary(), stack.plane.process(*c)?.pid())));
-        let all = parts.chain(components).map(|(name, pid)| Ok((name, cpu_seconds(pid)?)));
+        for (name, pid) in parts {
+            all.push((name, cpu_seconds(pid)?));
+        }
+        Ok(Self(all))
+    }
+
+    /// CPU seconds so far of the control plane alone.
+    ///
+    /// # Errors
+    /// If a process has ended.
+    pub(crate) fn of_plane(plane: &ControlPlane) -> anyhow::Result<Self> {
+        let components = Component::ALL.iter().filter_map(|c| Some((c.binary(), plane.process(*c)?.pid())));
+        let all = components.map(|(name, pid)| Ok((name, cpu_seconds(pid)?)));
         Ok(Self(all.collect::<anyhow::Result<_>>()?))
     }
 

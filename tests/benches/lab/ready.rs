@@ -15,7 +15,8 @@ use crate::{
     cluster::{self, Load, MeasuredCluster},
     median,
     processes::Usage,
-    stopwatch::Stopwatch,
+    reference::{PodConstraints, Reference},
+    stopwatch::{Count, Stopwatch},
 };
 
 const PODS: usize = 500;
@@ -26,14 +27,20 @@ const ROUNDS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Figures {
     ratio: f64,
+    /// To the control plane without Croft.
+    ratio_reference: f64,
     seconds: f64,
     cost_gap: f64,
 }
 
 impl Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ratio, seconds, cost_gap } = self;
-        write!(f, "ready500_ratio={ratio:.2} ready500_s={seconds:.2} cost_gap={cost_gap:.4}")
+        let Self { ratio, ratio_reference, seconds, cost_gap } = self;
+        write!(
+            f,
+            "ready500_ratio={ratio:.2} ready500_ratio_reference={ratio_reference:.2} ready500_s={seconds:.2} \
+             cost_gap={cost_gap:.4}"
+        )
     }
 }
 
@@ -43,10 +50,11 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         "\n{PODS} pods of 1 cpu and 1.5 GiB, one Deployment, from its creation to all Running, {ROUNDS} rounds"
     );
     let bound = bound(&cluster)?;
+    let mut reference = Reference::start(&cluster).await?;
     let (mut stack, mut audit) = cluster.start().await?;
     let client = stack.plane.admin().await?;
     let mut watch = Stopwatch::start(client.clone());
-    let (mut with, mut without, mut costs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut with, mut without, mut bare, mut costs) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         audit.take()?;
         let before = Usage::of(&stack)?;
@@ -67,6 +75,7 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
         println!("  CPU seconds: {used}\n  requests of the controller: {requests}");
         with.push(seconds);
         costs.push(cost);
+        let constraints = PodConstraints::of_tenants(&cluster, &client).await?;
 
         cluster.withdraw(&client).await?;
         watch.until(|count| count.pods == 0).await?;
@@ -84,6 +93,9 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
 
         cluster.withdraw(&client).await?;
         watch.until(|count| count.pods == 0).await?;
+        reference.copy_nodes(&client).await?;
+        let is_done = |count: Count| count.running == PODS;
+        bare.push(reference.measure(&cluster, LOAD, &constraints, is_done).await?);
         if round < ROUNDS {
             cluster::clear(&client).await?;
         }
@@ -91,8 +103,16 @@ pub(crate) async fn run() -> anyhow::Result<Figures> {
     stack.check()?;
     let cost = costs.iter().copied().fold(0.0, f64::max);
     println!("cost at most ${cost:.3}/h, no set of instances costs less than ${bound:.3}/h");
-    let ratios: Vec<f64> = with.iter().zip(&without).map(|(with, without)| with / without).collect();
-    Ok(Figures { ratio: median(&ratios), seconds: median(&with), cost_gap: cost / bound - 1.0 })
+    let ratio_to = |others: &[f64]| {
+        let ratios: Vec<f64> = with.iter().zip(others).map(|(with, other)| with / other).collect();
+        median(&ratios)
+    };
+    Ok(Figures {
+        ratio: ratio_to(&without),
+        ratio_reference: ratio_to(&bare),
+        seconds: median(&with),
+        cost_gap: cost / bound - 1.0,
+    })
 }
 
 #[derive(Clone, Default)]
