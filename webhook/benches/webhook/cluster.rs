@@ -15,7 +15,9 @@ use croft_testkit::{
 use croft_webhook::registration::scope::NOT_BY_POLICY;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration},
+    admissionregistration::v1::{
+        MutatingWebhook, MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding,
+    },
     core::v1::Namespace,
 };
 use kube::{
@@ -34,6 +36,11 @@ pub(crate) const FREE: &str = "bench-free";
 pub(crate) const UNMATCHED: &str = "kube-public";
 pub(crate) const BY_POLICY: &str = "bench-policy";
 pub(crate) const BY_CROFT: &str = "tenant-a";
+/// Further namespaces of the same tenant, in which policies are bound one by one.
+pub(crate) const ALONE: [&str; 5] =
+    ["bench-alone-0", "bench-alone-1", "bench-alone-2", "bench-alone-3", "bench-alone-4"];
+/// The API server reads bindings every second.
+const BINDINGS_ARE_READ: Duration = Duration::from_secs(3);
 
 /// The allocator's settings in manifests/deploy/webhook.yaml.
 pub(crate) const ALLOCATOR: [(&str, &str); 3] =
@@ -82,7 +89,7 @@ impl Cluster {
                 "spec": {"exemptNamespaces": [FREE, BY_POLICY]}
             }))
             .await?;
-        for namespace in [FREE, UNMATCHED, BY_POLICY, BY_CROFT] {
+        for namespace in [FREE, UNMATCHED, BY_POLICY].into_iter().chain(namespaces_of_a()) {
             cluster
                 .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
                 .await?;
@@ -92,7 +99,7 @@ impl Cluster {
             cluster.put(account).await?;
         }
         cluster.put(pool("pool-a")).await?;
-        cluster.put(tenant("a", BY_CROFT, "pool-a")).await?;
+        cluster.put(tenant("a", &namespaces_of_a().collect::<Vec<_>>(), "pool-a")).await?;
         cluster.tenants(2).await?;
         for document in equivalent_policy() {
             cluster.put(document).await?;
@@ -131,8 +138,9 @@ impl Cluster {
         };
         let webhook = Webhook { address: main, pid: process.pid(), process, ready };
         self.until_scoped().await?;
-        self.until_pinned(BY_CROFT).await?;
-        self.until_pinned(BY_POLICY).await?;
+        for namespace in namespaces_of_a().chain([BY_POLICY]) {
+            self.until_pinned(namespace).await?;
+        }
         Ok(webhook)
     }
 
@@ -187,7 +195,10 @@ impl Cluster {
     pub(crate) async fn tenants(&mut self, wanted: usize) -> anyhow::Result<()> {
         let objects = (self.tenants..wanted).flat_map(|number| {
             let name = format!("t{number}");
-            [pool(&format!("pool-{name}")), tenant(&name, &format!("ns-{number}"), &format!("pool-{name}"))]
+            [
+                pool(&format!("pool-{name}")),
+                tenant(&name, &[&format!("ns-{number}")], &format!("pool-{name}")),
+            ]
         });
         self.put_all(objects.collect()).await?;
         self.tenants = self.tenants.max(wanted);
@@ -220,9 +231,9 @@ impl Cluster {
             exempt: [FREE, BY_POLICY].map(str::to_owned).to_vec(),
             ..Config::default()
         });
-        let further = (0..self.tenants).map(|number| (format!("t{number}"), format!("ns-{number}")));
-        let names = [("a".to_owned(), BY_CROFT.to_owned())].into_iter().chain(further);
-        for (name, namespace) in names {
+        let further = (0..self.tenants).map(|number| (format!("t{number}"), vec![format!("ns-{number}")]));
+        let names = [("a".to_owned(), namespaces_of_a().map(str::to_owned).collect())];
+        for (name, namespaces) in names.into_iter().chain(further) {
             let pool = format!("pool-{name}");
             index.upsert_pool(Pool {
                 name: pool.clone(),
@@ -233,12 +244,7 @@ impl Cluster {
                 shared_with: Vec::new(),
                 provisioner: Provisioner::None,
             });
-            index.upsert_tenant(Tenant {
-                name,
-                namespaces: vec![namespace],
-                pools: vec![pool],
-                ..Tenant::default()
-            });
+            index.upsert_tenant(Tenant { name, namespaces, pools: vec![pool], ..Tenant::default() });
         }
         index.snapshot()
     }
@@ -251,15 +257,17 @@ impl Cluster {
         self.plane.apply(&documents.join("\n---\n")).await?;
         let snapshot = self.snapshot();
         let rules = snapshot.declarations();
-        let owner = rules.owner(BY_CROFT, |_| None).and_then(|id| rules.tenant(id));
-        let (labels, annotations) = policies::namespace_metadata(rules, BY_CROFT, owner);
-        let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<Namespace> = Api::all(controller);
         let parameters = policies::parameters(rules, true, mode, |_| Creation::Open);
         let parameters = json!({"metadata": {"annotations": parameters}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
-        api.patch(BY_CROFT, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        for namespace in namespaces_of_a() {
+            let owner = rules.owner(namespace, |_| None).and_then(|id| rules.tenant(id));
+            let (labels, annotations) = policies::namespace_metadata(rules, namespace, owner);
+            let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
+            api.patch(namespace, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
         self.set_mode(mode).await?;
         // The API server compiles them some time later; a forbidden write shows when it has.
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -276,6 +284,35 @@ impl Cluster {
         })
         .await?;
         self.until_pinned(BY_CROFT).await
+    }
+
+    /// Binds policies to one namespace each.
+    pub(crate) async fn bind_apart(&self, places: &[(&str, &[String])]) -> anyhow::Result<()> {
+        self.bind(places, |namespace| {
+            json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}})
+        })
+        .await
+    }
+
+    /// Binds the same policies to every namespace again.
+    pub(crate) async fn bind_everywhere(&self, places: &[(&str, &[String])]) -> anyhow::Result<()> {
+        self.bind(places, |_| Value::Null).await
+    }
+
+    async fn bind(
+        &self,
+        places: &[(&str, &[String])],
+        resources: impl Fn(&str) -> Value,
+    ) -> anyhow::Result<()> {
+        let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        for (namespace, policies) in places {
+            let patch = json!({"spec": {"matchResources": resources(namespace)}});
+            for policy in *policies {
+                api.patch(policy, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+            }
+        }
+        tokio::time::sleep(BINDINGS_ARE_READ).await;
+        Ok(())
     }
 
     /// Deletes the policies. The webhook is asked about every pod before.
@@ -346,6 +383,11 @@ async fn put(client: &Client, object: Value) -> anyhow::Result<()> {
     }
 }
 
+/// The namespaces of tenant a.
+fn namespaces_of_a() -> impl Iterator<Item = &'static str> {
+    [BY_CROFT].into_iter().chain(ALONE)
+}
+
 /// A minimal pod.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
@@ -361,10 +403,10 @@ fn pool(name: &str) -> Value {
     })
 }
 
-fn tenant(name: &str, namespace: &str, pool: &str) -> Value {
+fn tenant(name: &str, namespaces: &[&str], pool: &str) -> Value {
     json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name},
-        "spec": {"namespaces": [namespace], "pools": [pool]}
+        "spec": {"namespaces": namespaces, "pools": [pool]}
     })
 }
 

@@ -110,12 +110,14 @@ fn order(number: usize, kinds: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-struct Measured {
-    medians: Vec<f64>,
-    errors: usize,
+/// Medians of each kind, in milliseconds.
+pub(crate) struct Measured {
+    pub(crate) medians: Vec<f64>,
+    pub(crate) errors: usize,
 }
 
-async fn measure(cluster: &Cluster, namespaces: &[&str], pods: usize) -> anyhow::Result<Measured> {
+/// Creates this many pods in each namespace, the namespaces in turns.
+pub(crate) async fn measure(cluster: &Cluster, namespaces: &[&str], pods: usize) -> anyhow::Result<Measured> {
     let apis: Vec<Api<Pod>> =
         namespaces.iter().map(|namespace| Api::namespaced(cluster.client.clone(), namespace)).collect();
     let mut times: Vec<Vec<Duration>> = vec![Vec::with_capacity(pods); namespaces.len()];

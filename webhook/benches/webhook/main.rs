@@ -6,13 +6,15 @@
 //!   body and answers a constant review of the same size (the floor), over kept HTTP/1.1 connections with TLS 1.3.
 //! - How long does it make a pod creation through the real API server? Against no policy at all, and against the
 //!   equivalent MutatingAdmissionPolicy; and in Policy mode, where Croft's own policies pin the pod and the webhook isn't
-//!   asked. The kinds take turns, one pod each, so that other load on the computer affects all of them alike.
+//!   asked. The kinds take turns, one pod each, so that other load on the computer affects all of them alike. Each
+//!   ValidatingAdmissionPolicy is measured alone, too.
 //! - What does it need with 1,000 tenants, 10,000 namespaces and 5,000 nodes?
 //!
 //! The last line is a list of `key=value`. A denial, an answer without a patch and a refused connection are errors, and the
 //! program fails if there was one.
 
 mod cluster;
+mod each_policy;
 mod floor;
 mod latency;
 mod load;
@@ -31,6 +33,8 @@ use crate::{
 
 /// Pods of each kind for the latency, unless `CROFT_BENCH_PODS` says another number.
 const PODS: usize = 400;
+/// Of them, as many are created with each policy alone.
+const SHARE_ALONE: usize = 4;
 
 fn main() -> ExitCode {
     croft_runtime::process::install_crypto();
@@ -170,6 +174,8 @@ async fn added(cluster: &mut Cluster, errors: &mut usize) -> anyhow::Result<Stri
     cluster.policies(Mutation::Webhook).await?;
     let both = latency::both(cluster, pods).await?;
     println!("with the generated policies: {both}");
+    let each = each_policy::measure(cluster, (pods / SHARE_ALONE).max(1)).await?;
+    println!("{each}");
     cluster.policies(Mutation::Policy).await?;
     let policy = latency::policy_mode(cluster, pods).await?;
     println!("Policy mode: {policy}");
@@ -181,16 +187,17 @@ async fn added(cluster: &mut Cluster, errors: &mut usize) -> anyhow::Result<Stri
     let policy_many = latency::policy_mode(cluster, pods).await?;
     println!("200 tenants, Policy mode: {policy_many}");
     cluster.without_policies().await?;
-    *errors += two.errors + both.errors + policy.errors + many.errors + policy_many.errors;
+    *errors += two.errors + both.errors + each.errors + policy.errors + many.errors + policy_many.errors;
     Ok(format!(
         " added_ms={:.2} map_added_ms={:.2} both_added_ms={:.2} policy_added_ms={:.2} added_ms_200_tenants={:.2} \
-         policy_added_ms_200_tenants={:.2}",
+         policy_added_ms_200_tenants={:.2}{}",
         two.added_by_croft(),
         two.added_by_policy(),
         both.added_by_croft(),
         policy.added(),
         many.added_by_croft(),
         policy_many.added(),
+        each.figures()?,
     ))
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn direction(figure: &str) -> Direction {
         "a5000_pods_s" | "a20000_pods_s" | "b_pods_s" | "b_zone1" | "floor_ratio" => Direction::Higher,
         // The slope is about zero, where a share means nothing; the floor is the computer's.
         "exponent" | "floor_rps" | "floor_cpu_us" => Direction::Shown,
-        // The reference that Croft's month is compared with.
-        _ if figure.starts_with("usual_") => Direction::Shown,
+        // The reference that Croft's month is compared with, and differences that are smaller than their noise.
+        _ if figure.starts_with("usual_") || figure.starts_with("alone_") => Direction::Shown,
         _ => Direction::Lower,
     }
 }
