@@ -63,7 +63,7 @@ pub enum Policy {
     Usual,
 }
 
-/// What a month came to.
+/// The results of a month.
 #[derive(Clone, Debug)]
 pub struct Figures {
     pub gap: f64,

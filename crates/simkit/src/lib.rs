@@ -14,15 +14,17 @@
 //! | type | is | used by |
 //! |---|---|---|
 //! | [`Random`] | the generator of every seed | all below, scheduler and fuzz |
-//! | [`Store`] | an API server in memory: versions, preconditions, disruption budgets, a log that watches read | simulation, month |
-//! | [`ClusterModel`] | kubelets, kube-scheduler, ReplicaSets, budgets and the pod collector over a `Store` and ec2-sim's world | simulation, month |
+//! | [`Store`] | an API server in memory: versions, preconditions, disruption budgets, a log that watches read | simulation, month, scale |
+//! | [`ClusterModel`] | kubelets, kube-scheduler, ReplicaSets, budgets and the pod collector over a `Store` and ec2-sim's world | simulation, month, scale |
 //! | [`ClusterIndex`] | what the models know of pods and nodes, read from the store's log | `ClusterModel`, observers |
 //! | [`Observer`] | what a bench measures while the models act | month |
-//! | [`Environment`] | store, cloud, clock and faults that processes share | simulation, month |
-//! | [`Process`] | one controller process, which can be paused, cut off and ended | simulation, month |
+//! | [`Environment`] | store, cloud, clock and faults that processes share | simulation, month, scale |
+//! | [`Process`] | one controller process, which can be paused, cut off and ended | simulation, month, scale |
+//! | [`cloud()`] | the provider of a controller that isn't Croft's | month, scale |
 //!
 //! `controller/tests/simulation` draws faults and checks invariants; `controller/benches/month` draws a load and measures
-//! cost. Both run the same models. They differ in [`Timing`] and [`Placement`], and in when the models act:
+//! cost; `controller/benches/scale` measures memory and CPU beside copies of a settled node. All run the same models. They
+//! differ in [`Timing`] and [`Placement`], and in when the models act:
 //! [`ClusterModel::run_every`] or [`ClusterModel::run_on_change`]. The bench of the scheduler
 //! (`crates/scheduler/benches/disruption`) has no cluster: it binds evicted pods by the default score of kube-scheduler.
 //!

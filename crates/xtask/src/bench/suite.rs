@@ -24,7 +24,7 @@ pub(crate) struct Bench {
 }
 
 /// In the order in which they run. The limits together are half an hour.
-pub(crate) const SUITE: [Bench; 9] = [
+pub(crate) const SUITE: [Bench; 10] = [
     Bench {
         name: "policy-inner",
         needs: &[],
@@ -69,6 +69,15 @@ pub(crate) const SUITE: [Bench; 9] = [
         program: "--days 1",
         format: Format::Line,
         limit_s: 150,
+        has_plane: false,
+    },
+    Bench {
+        name: "scale",
+        needs: &[],
+        target: "bench -p croft-controller --no-default-features --bench scale",
+        program: "",
+        format: Format::Line,
+        limit_s: 100,
         has_plane: false,
     },
     Bench {
