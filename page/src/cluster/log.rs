@@ -158,15 +158,25 @@ impl Log {
         self.month = Some((from, now, self.lines(from, now)));
     }
 
-    /// The first time that the log or the ledger knows, in milliseconds since 1970.
+    /// The time of the first entry, in milliseconds since 1970.
     #[must_use]
     pub fn begins(&self) -> Option<i64> {
+        self.record.begins()
+    }
+
+    /// The first time of which costs are known: from the log or the ledger, in milliseconds since 1970.
+    #[must_use]
+    pub fn costs_begin(&self) -> Option<i64> {
         [self.record.begins(), self.ledger.begins()].into_iter().flatten().min()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use croft_record::{
+        entry::{InstanceFacts, ObjectRef},
+        ledger::{book::HOUR_MILLIS, record::LogBook},
+    };
     use k8s_openapi::ByteString;
     use kube::api::ObjectMeta;
 
@@ -182,7 +192,10 @@ mod tests {
     }
 
     fn slot(name: &str, entries: Vec<Entry>) -> ConfigMap {
-        let bytes = Record { entries, damaged: Vec::new() }.to_bytes();
+        slot_of(name, Record { entries, damaged: Vec::new() }.to_bytes())
+    }
+
+    fn slot_of(name: &str, bytes: Vec<u8>) -> ConfigMap {
         ConfigMap {
             metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             binary_data: Some(BTreeMap::from([(SEGMENT_KEY.to_owned(), ByteString(bytes))])),
@@ -199,6 +212,27 @@ mod tests {
         let mut log = Log::default();
         log.observe(&slot("croft-snapshot-00", vec![entry(1, EntryKind::Plan, "")]));
         assert!(numbers(&log).is_empty());
+    }
+
+    #[test]
+    fn closed_hours_from_before_the_log_begin_the_bill_and_not_the_slider() {
+        let launched = Entry {
+            object: ObjectRef::cluster("NodeClaim", "claim"),
+            condition: "Launched=True".to_owned(),
+            price: Some(96_000),
+            instance: Some(InstanceFacts::default()),
+            ..Entry::new(0, EntryKind::Condition)
+        };
+        let mut book = LogBook::default();
+        book.observe(&launched);
+        let (_, writes) = Ledger::default().close(&mut book, HOUR_MILLIS);
+        let mut log = Log::default();
+        for write in writes {
+            log.observe(&slot_of(&slot_name(write.slot), write.bytes));
+        }
+        let later = Entry { at: 2 * HOUR_MILLIS, ..entry(9, EntryKind::Lead, "") };
+        log.observe(&slot("croft-record-00", vec![later]));
+        assert_eq!((log.begins(), log.costs_begin()), (Some(2 * HOUR_MILLIS), Some(0)));
     }
 
     #[test]

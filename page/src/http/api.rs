@@ -133,7 +133,7 @@ async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill
     let read = |page: &Page| {
         let log = page.state.log();
         let lines = log.month(from, now)?;
-        let begins = log.begins();
+        let begins = log.costs_begin();
         Some(Bill { from, to: now, begins, ..Bill::new(&reader.model, &reader.scope, tenant, lines) })
     };
     if let Some(bill) = read(page) {
@@ -286,7 +286,7 @@ pub async fn cost(
         let log = state.log();
         let mut lines = log.lines(from, to);
         lines.retain(|line| bill::sees_line(&model, &scope, line));
-        Statement { begins: log.begins(), is_complete: log.ledger().is_complete(from, to), lines }
+        Statement { begins: log.costs_begin(), is_complete: log.ledger().is_complete(from, to), lines }
     });
     statement.await.map(Json)
 }
