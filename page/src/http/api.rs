@@ -25,11 +25,11 @@ use crate::{
         bill::{self, Bill, Statement},
         entries::{self, Selection},
         node::{self, NodeDetail},
-        overview::{self, Overview},
-        past::{self, Past},
+        overview::{self, Overview, Rows},
+        past::{self, Part, Past},
         pod::{self, PodDetail},
         pool::{self, PoolView},
-        tenant::{self, TenantView},
+        tenant::{self, TenantNow, TenantThen},
         what_if,
     },
 };
@@ -47,12 +47,28 @@ const STATEMENT_MILLIS: i64 = 400 * 24 * HOUR_MILLIS;
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
+/// A view of the present, and since when the past can be shown.
+#[derive(Serialize)]
+pub struct Present<T> {
+    /// The time of the first entry or snapshot of the record.
+    begins: Option<i64>,
+    #[serde(flatten)]
+    view: T,
+}
+
+impl<T> Present<T> {
+    fn new(page: &Page, view: T) -> Json<Self> {
+        Json(Self { begins: page.state.log().begins(), view })
+    }
+}
+
 /// All tenants and pools.
 ///
 /// # Errors
 /// None of its own.
-pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Overview> {
-    Ok(Json(overview::view(&reader.model, &page.state.log(), &reader.scope, page.now())))
+pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Present<Overview>> {
+    let view = overview::view(&reader.model, &page.state.log(), &reader.scope, page.now());
+    Ok(Present::new(&page, view))
 }
 
 /// A time.
@@ -61,7 +77,7 @@ pub struct At {
     at: i64,
 }
 
-/// The cluster at a time.
+/// All tenants and pools at a time.
 ///
 /// # Errors
 /// If too much is computed already.
@@ -69,9 +85,71 @@ pub async fn at(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Query(At { at }): Query<At>,
-) -> Answer<Past> {
-    let state = page.state.clone();
-    page.compute(move || past::view(&reader.model, &state.log(), &reader.scope, at)).await.map(Json)
+) -> Answer<Past<Rows>> {
+    let view = |model: &Model, scope: &Scope| Some(overview::rows(model, scope));
+    past(&page, reader, at, Part::default(), view).await.map(Json)
+}
+
+/// One pool at a time.
+///
+/// # Errors
+/// If the reader may see no such pool, now or then, or too much is computed already.
+pub async fn pool_at(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+    Query(At { at }): Query<At>,
+) -> Answer<Past<PoolView>> {
+    let missing = || ApiError::Missing(format!("TenantPool {name}"));
+    if !reader.scope.sees_pool(&reader.model, &name) {
+        return Err(missing());
+    }
+    let is_there = reader.model.pools.contains_key(&name);
+    let part = Part { pool: Some(name.clone()), ..Part::default() };
+    let of = name.clone();
+    let past = past(&page, reader, at, part, move |model, scope| pool::view(model, scope, &of)).await?;
+    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing()) }
+}
+
+/// One tenant at a time, with its pods.
+///
+/// # Errors
+/// If the reader may see no such tenant, now or then, or too much is computed already.
+pub async fn tenant_at(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+    Query(At { at }): Query<At>,
+) -> Answer<Past<TenantThen>> {
+    let missing = || ApiError::Missing(format!("Tenant {name}"));
+    if !reader.scope.sees_tenant(&reader.model, &name) {
+        return Err(missing());
+    }
+    let is_there = reader.model.tenants.contains_key(&name);
+    let part = Part { tenant: Some(name.clone()), ..Part::default() };
+    let of = name.clone();
+    let past = past(&page, reader, at, part, move |model, scope| tenant::then(model, scope, &of)).await?;
+    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing()) }
+}
+
+/// A part of the cluster at a time; `view` shows it of a model, for a scope.
+async fn past<T: Send + 'static>(
+    page: &Arc<Page>,
+    reader: Reader,
+    at: i64,
+    part: Part,
+    view: impl FnOnce(&Model, &Scope) -> Option<T> + Send + 'static,
+) -> Result<Past<T>, ApiError> {
+    let (state, now) = (page.state.clone(), page.now());
+    page.compute(move || {
+        let Reader { scope, model, .. } = reader;
+        let then = crate::state::past::model(&state, at, now);
+        let seen = then.as_ref().map(|then| past::seen(then, &model, &scope));
+        let snapshot = seen.as_ref().map(|(model, _)| model.at);
+        let view = seen.and_then(|(model, scope)| view(&model, &scope));
+        Past::new(&model, &state.log(), &scope, (at, part), (snapshot, view))
+    })
+    .await
 }
 
 /// One tenant.
@@ -82,13 +160,14 @@ pub async fn tenant(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path(name): Path<String>,
-) -> Answer<TenantView> {
+) -> Answer<Present<TenantNow>> {
     let missing = || ApiError::Missing(format!("Tenant {name}"));
     if !reader.scope.sees_tenant(&reader.model, &name) || !reader.model.tenants.contains_key(&name) {
         return Err(missing());
     }
     let bill = bill_of(&page, &reader, &name).await?;
-    tenant::view(&reader.model, &reader.scope, &name, bill).map(Json).ok_or_else(missing)
+    let view = tenant::view(&reader.model, &reader.scope, &name).ok_or_else(missing)?;
+    Ok(Present::new(&page, TenantNow { view, bill }))
 }
 
 /// The pods of one tenant.
@@ -154,9 +233,14 @@ async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill
 ///
 /// # Errors
 /// If there is no such pool that the reader may see.
-pub async fn pool(reader: Reader, Path(name): Path<String>) -> Answer<PoolView> {
+pub async fn pool(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<Present<PoolView>> {
     let found = pool::view(&reader.model, &reader.scope, &name);
-    found.map(Json).ok_or_else(|| ApiError::Missing(format!("TenantPool {name}")))
+    let view = found.ok_or_else(|| ApiError::Missing(format!("TenantPool {name}")))?;
+    Ok(Present::new(&page, view))
 }
 
 /// One node.
@@ -250,13 +334,14 @@ pub async fn history(
     }
     let selection = Selection {
         tenant,
+        pool: None,
         from: from.unwrap_or(i64::MIN),
         to: to.unwrap_or(i64::MAX),
         limit: limit.unwrap_or(ENTRIES).min(ENTRIES),
     };
     let log = page.state.log();
     let entries = entries::select(&log, &reader.model, &reader.scope, &selection);
-    Ok(Json(History { begins: log.begins(), entries }))
+    Ok(Json(History { begins: log.record().begins(), entries }))
 }
 
 /// From one time to another.

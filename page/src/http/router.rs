@@ -45,6 +45,8 @@ endpoints! {
     delete "/api/v1/session" => session::sign_out;
     get "/api/v1/overview" => api::overview;
     get "/api/v1/at" => api::at;
+    get "/api/v1/at/pools/{name}" => api::pool_at;
+    get "/api/v1/at/tenants/{name}" => api::tenant_at;
     get "/api/v1/tenants/{name}" => api::tenant;
     get "/api/v1/tenants/{name}/pods" => api::tenant_pods;
     get "/api/v1/tenants/{name}/advice" => api::advice;

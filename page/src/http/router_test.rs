@@ -11,11 +11,15 @@ use std::{
 };
 
 use axum::{Router, body::Body};
-use croft_manifest::{LoadOptions, parse};
+use croft_manifest::{Input, LoadOptions, parse};
 use croft_record::{
     SEGMENT_KEY,
     entry::{Entry, EntryKind, ObjectRef, PlanFigures},
     record::Record,
+    snapshot::{
+        mirror::{Mirror, ObjectName},
+        writer::{SEGMENT_BYTES, SnapshotWriter},
+    },
 };
 use croft_runtime::{clock::Clock, health::Health, shutdown::Shutdown};
 use futures::StreamExt as _;
@@ -155,12 +159,38 @@ fn log() -> ConfigMap {
         entry(7, EntryKind::Event, &["alpha"], &["alpha-ns/alpha-pod"], "of alpha alone"),
         pending(8, &["alpha-ns/waiting", "bravo-ns/bravo-waits"], "no room"),
     ];
-    let bytes = Record { entries, damaged: Vec::new() }.to_bytes();
+    slot("croft-record-00", Record { entries, damaged: Vec::new() }.to_bytes())
+}
+
+fn slot(name: &str, bytes: Vec<u8>) -> ConfigMap {
     ConfigMap {
-        metadata: ObjectMeta { name: Some("croft-record-00".to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         binary_data: Some(BTreeMap::from([(SEGMENT_KEY.to_owned(), ByteString(bytes))])),
         ..ConfigMap::default()
     }
+}
+
+/// Snapshots of clusters, each at its time.
+fn snapshots(of: &[(i64, &Input)]) -> ConfigMap {
+    let mut writer = SnapshotWriter::resume([], SEGMENT_BYTES);
+    let mut bytes = Vec::new();
+    for (at, input) in of {
+        let mut mirror = Mirror::default();
+        macro_rules! observe {
+            ($($kind:ident)*) => { $(for object in &input.$kind {
+                let object = serde_json::to_value(&object.object).unwrap();
+                let field = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let (kind, namespace, name) = (field("/kind"), field("/metadata/namespace"), field("/metadata/name"));
+                let name = ObjectName { kind: &kind, namespace: &namespace, name: &name };
+                mirror.observe(name, ("", 1), true, object.clone());
+            })* };
+        }
+        observe!(tenants pools namespaces nodes pods);
+        bytes = writer.append(&mut mirror, *at).unwrap().bytes;
+        // The next one begins with every object of another mirror.
+        writer = SnapshotWriter::resume([bytes.as_slice()], SEGMENT_BYTES);
+    }
+    slot("croft-snapshot-00", bytes)
 }
 
 fn state() -> Arc<State> {
@@ -182,7 +212,11 @@ fn state() -> Arc<State> {
             cluster.put_pod(pod(namespace, name, node));
         }
     });
-    state.change_log(|kept| kept.observe(&log()));
+    let snapshots = snapshots(&[(BEFORE, &state.cluster().input)]);
+    state.change_log(|kept| {
+        kept.observe(&log());
+        kept.observe(&snapshots);
+    });
     build(&state, NOW);
     state
 }
@@ -278,6 +312,14 @@ fn cases() -> Vec<Case> {
         get("session", 200, 200),
         get("overview", 200, 200),
         get(&format!("at?at={NOW}"), 200, 200),
+        get(&format!("at?at={}", BEFORE - 1), 200, 200),
+        get(&format!("at/pools/pool-alpha?at={NOW}"), 200, 200),
+        get(&format!("at/pools/pool-bravo?at={NOW}"), 200, 404),
+        get(&format!("at/pools/pool-shared?at={NOW}"), 200, 200),
+        get(&format!("at/pools/none?at={NOW}"), 404, 404),
+        get(&format!("at/tenants/alpha?at={NOW}"), 200, 200),
+        get(&format!("at/tenants/bravo?at={NOW}"), 200, 404),
+        get(&format!("at/tenants/none?at={NOW}"), 404, 404),
         get("tenants/alpha", 200, 200),
         get("tenants/bravo", 200, 404),
         get("tenants/none", 404, 404),
@@ -404,6 +446,75 @@ async fn a_shared_node_shows_the_requests_of_the_readers_pods_alone() {
             "{token}"
         );
     }
+}
+
+async fn json(router: &Router, path: &str, token: &str) -> Value {
+    let Answer { status, text, .. } =
+        send(router, request(&Method::GET, &format!("/api/v1/{path}"), Some(token), "")).await;
+    assert_eq!(status, 200, "{path}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn a_snapshot_shows_what_the_present_shows_but_for_conditions() {
+    let (router, _) = page(state());
+    for token in ["operator", "alpha"] {
+        let at = |path: &str| format!("at{path}?at={NOW}");
+        for (now, then) in [
+            ("overview", at("")),
+            ("pools/pool-shared", at("/pools/pool-shared")),
+            ("tenants/alpha", at("/tenants/alpha")),
+        ] {
+            let (now, then) = (json(&router, now, token).await, json(&router, &then, token).await);
+            assert_eq!((&then["at"], &then["snapshot"]), (&json!(NOW), &json!(BEFORE)));
+            for (field, value) in then["view"].as_object().unwrap() {
+                if !["version", "at", "podList"].contains(&field.as_str()) {
+                    assert_eq!(value, &now[field], "{token}: {field}");
+                }
+            }
+        }
+        let pods = json(&router, "tenants/alpha/pods", token).await;
+        let then = json(&router, &at("/tenants/alpha"), token).await;
+        assert_eq!(then["view"]["podList"], pods, "with the reason of the pending one");
+        let before = json(&router, &format!("at?at={}", BEFORE - 1), token).await;
+        assert_eq!((&before["snapshot"], &before["view"]), (&Value::Null, &Value::Null));
+    }
+    let begins = json(&router, "overview", "alpha").await["begins"].clone();
+    assert_eq!(begins, json!(BEFORE));
+}
+
+#[tokio::test]
+async fn a_snapshot_shows_a_tenants_reader_what_was_and_still_is_its_own() {
+    let state = state();
+    let mut then = state.cluster().input.clone();
+    // The reader's namespace was another tenant's.
+    for (tenant, namespace) in [("alpha", "bravo-ns"), ("bravo", "alpha-ns")] {
+        let mut tenant = then.tenants.get("", tenant).unwrap().object.clone();
+        tenant.spec.namespaces = vec![namespace.to_owned()];
+        put(&mut then.tenants, tenant);
+    }
+    let (foreign, mut own) = (then, state.cluster().input.clone());
+    // The reader's tenant used a pool that isn't its own any more.
+    let mut alpha = own.tenants.get("", "alpha").unwrap().object.clone();
+    alpha.spec.pools.push("pool-bravo".to_owned());
+    put(&mut own.tenants, alpha);
+    let slot = snapshots(&[(BEFORE - 2, &foreign), (BEFORE - 1, &own)]);
+    state.change_log(|log| log.observe(&slot));
+    let (router, _) = page(state);
+
+    let swapped = json(&router, &format!("at?at={}", BEFORE - 2), "alpha").await;
+    assert_eq!((&swapped["view"]["tenants"], &swapped["view"]["pools"]), (&json!([]), &json!([])));
+    assert_eq!(swapped["view"]["pending"], json!([]), "{swapped}");
+    let tenant = json(&router, &format!("at/tenants/alpha?at={}", BEFORE - 2), "alpha").await;
+    assert_eq!(tenant["view"], Value::Null, "{tenant}");
+    let all = json(&router, &format!("at?at={}", BEFORE - 2), "operator").await;
+    assert_eq!(all["view"]["tenants"].as_array().map(Vec::len), Some(2), "{all}");
+
+    let later = json(&router, &format!("at?at={}", BEFORE - 1), "alpha").await;
+    let names: Vec<&Value> =
+        later["view"]["pools"].as_array().unwrap().iter().map(|pool| &pool["name"]).collect();
+    assert_eq!(names, [&json!("pool-alpha"), &json!("pool-shared")]);
+    assert!(!later.to_string().contains("bravo"), "{later}");
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::cluster::{log::Log, objects::Cluster};
+use crate::cluster::{objects::Cluster, recorded::RecordedState};
 
 /// The taint of a node that is being removed.
 const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
@@ -175,9 +175,9 @@ pub struct Model {
 }
 
 impl Model {
-    /// Builds the model of a cluster. Times before `at` are in the past.
+    /// Builds the model of a cluster, and of the log up to `at`. Times before `at` are in the past.
     #[must_use]
-    pub fn build(cluster: &Cluster, log: &Log, version: u64, at: i64) -> Self {
+    pub fn build(cluster: &Cluster, log: &RecordedState, version: u64, at: i64) -> Self {
         let input = &cluster.input;
         let mut model = Self { version, at, ..Self::default() };
         let tenancy = Tenancy::new(input);
@@ -193,7 +193,7 @@ impl Model {
         for pod in input.pods.iter().filter(|pod| is_active(pod)) {
             model.add_pod(cluster, log, tenancy.as_ref(), pod);
         }
-        model.last_entry = log.record().entries.last().map_or(0, |entry| entry.sequence);
+        model.last_entry = log.last_entry;
         model
     }
 
@@ -231,7 +231,7 @@ impl Model {
         self.pools.values_mut().for_each(|pool| pool.tenants.sort_unstable());
     }
 
-    fn add_nodes(&mut self, input: &Input, log: &Log) {
+    fn add_nodes(&mut self, input: &Input, log: &RecordedState) {
         let mut registered = BTreeSet::new();
         for info in inventory::nodes(input) {
             let Some(node) = input.nodes.get("", &info.name) else { continue };
@@ -267,7 +267,7 @@ impl Model {
         self.nodes.insert(node.info.name.clone(), node);
     }
 
-    fn add_pod(&mut self, cluster: &Cluster, log: &Log, tenancy: Option<&Tenancy>, pod: &Pod) {
+    fn add_pod(&mut self, cluster: &Cluster, log: &RecordedState, tenancy: Option<&Tenancy>, pod: &Pod) {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let key = format!("{namespace}/{name}");
         let spec = pod.spec.as_ref();

@@ -12,6 +12,8 @@ use crate::{access::Scope, cluster::log::Log, model::facts::Model};
 pub struct Selection {
     /// Only those about a tenant.
     pub tenant: Option<String>,
+    /// Only those about a pool.
+    pub pool: Option<String>,
     /// From this time on.
     pub from: i64,
     /// Up to this time.
@@ -22,7 +24,7 @@ pub struct Selection {
 
 impl Default for Selection {
     fn default() -> Self {
-        Self { tenant: None, from: i64::MIN, to: i64::MAX, limit: 500 }
+        Self { tenant: None, pool: None, from: i64::MIN, to: i64::MAX, limit: 500 }
     }
 }
 
@@ -86,11 +88,11 @@ fn newest(
     selection: &Selection,
     is_wanted: impl Fn(&Entry) -> bool,
 ) -> Vec<Entry> {
-    let Selection { tenant, from, to, limit } = selection;
+    let Selection { tenant, pool, from, to, limit } = selection;
     let concerns = |entry: &Entry| {
         tenant.as_ref().is_none_or(|tenant| {
             entry.tenants.contains(tenant) || (entry.object.kind == "Tenant" && entry.object.name == *tenant)
-        })
+        }) && pool.as_ref().is_none_or(|pool| entry.pool == *pool)
     };
     let entries = log.record().entries.iter().rev();
     let selected =

@@ -32,10 +32,12 @@ export interface Entry {
   n: number; t: number; k: string; o?: string; claim?: string; node?: string; pool?: string; ten?: string[]; pods?: string[];
   c?: string; r?: string; m?: string; usd?: number; plan?: PlanFigures;
 }
-export interface Overview {
-  version: number; at: number; begins: number | null; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost;
-  pending: PodFacts[]; violations: PodFacts[]; changes: Entry[];
+export interface Rows {
+  version: number; at: number; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost; pending: PodFacts[]; violations: PodFacts[];
 }
+/** Since when the record can show the past. */
+export interface Present { begins: number | null }
+export interface Overview extends Rows, Present { changes: Entry[] }
 export interface PoolView extends PoolRow {
   version: number; limits: Record<string, string>; conditions: Condition[]; nodes: NodeView[];
 }
@@ -45,8 +47,11 @@ export interface Bill {
 }
 export interface TenantView extends TenantRow {
   version: number; namespaceNames: string[]; isWhole: boolean; limits: Record<string, string>; conditions: Condition[];
-  poolRows: PoolRow[]; bill: Bill;
+  poolRows: PoolRow[];
 }
+export interface TenantNow extends TenantView, Present { bill: Bill }
+export interface TenantThen extends TenantView { podList: PodFacts[] }
+export interface PoolNow extends PoolView, Present {}
 export interface NodeDetail {
   version: number; name: string; node: NodeView | null; conditions: Condition[]; launchedFor: string | null;
   kept: Condition | null; pods: PodFacts[]; timeline: Entry[];
@@ -74,10 +79,8 @@ export interface WhatIf {
 export interface PastNode {
   claim: string; node: string; pool: string; tenants: string[]; phase: string; price: number | null; pods: number;
 }
-export interface Past {
-  at: number; begins: number | null; nodes: PastNode[]; pools: Record<string, { nodes: number; micros: number }>;
-  tenants: Record<string, { nodes: number; micros: number }>; changes: Entry[];
-}
+/** A view at a time: of the last snapshot before it, or without one the nodes that the log names. */
+export interface Past<T> { at: number; snapshot: number | null; view: T | null; nodes: PastNode[]; changes: Entry[] }
 export interface Change {
   version: number; reset: boolean; nodes: NodeView[]; gone: string[]; namespaces: string[]; tenants: string[]; pools: string[];
   log: boolean;

@@ -244,20 +244,21 @@ export function Timeline({ entries, empty }: { entries: Entry[]; empty: string }
   );
 }
 
-export function Pods({ pods, caption, empty }: { pods: PodFacts[]; caption: string; empty: string }): JSX.Element {
-  return <Table caption={caption} rows={pods} columns={POD_COLUMNS} id={podId} text={podText} empty={empty} />;
+/** Pods as a table; their ages are those at the time `at`, or now. */
+export function Pods({ pods, caption, empty, at }: { pods: PodFacts[]; caption: string; empty: string; at?: number }): JSX.Element {
+  const columns = useMemo(() => podColumns(at), [at]);
+  return <Table caption={caption} rows={pods} columns={columns} id={podId} text={podText} empty={empty} />;
 }
 
 const podId = (pod: PodFacts): string => `${pod.namespace}/${pod.name}`;
 const podText = (pod: PodFacts): string => `${pod.namespace}/${pod.name} ${pod.node ?? "pending"} ${pod.phase} ${pod.workload} ${pod.reason}`;
-const now = (): number => Date.now();
-const POD_COLUMNS: Column<PodFacts>[] = [
+const podColumns = (at: number | undefined): Column<PodFacts>[] => [
   { title: "Pod", cell: (pod) => <a href={link("pods", pod.namespace, pod.name)}>{pod.namespace}/{pod.name}</a>, key: podId },
   { title: "Node", cell: (pod) => pod.node ? <a href={link("nodes", pod.node)}>{pod.node}</a> : <span class="note">pending{pod.reason ? `: ${pod.reason}` : ""}</span>, key: (pod) => pod.node ?? "" },
   { title: "Workload", cell: (pod) => pod.workload, key: (pod) => pod.workload },
   { title: "CPU", cell: (pod) => cores(pod.cpu), key: (pod) => pod.cpu, isNumber: true },
   { title: "Memory", cell: (pod) => gib(pod.memory), key: (pod) => pod.memory, isNumber: true },
-  { title: "Age", cell: (pod) => age(pod.since, now()), key: (pod) => -(pod.since ?? 0), isNumber: true },
+  { title: "Age", cell: (pod) => age(pod.since, at ?? Date.now()), key: (pod) => -(pod.since ?? 0), isNumber: true },
 ];
 
 export function Reasons({ reasons }: { reasons: Reason[] }): JSX.Element {

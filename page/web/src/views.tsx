@@ -3,8 +3,8 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
-  type Advice, type AdviceRow, ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
-  type PoolRow, type PoolView, type TenantRow, type TenantView, type WhatIf, request,
+  type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
+  type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type WhatIf, request,
 } from "./api";
 import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
 import { type Live, useLive } from "./live";
@@ -46,7 +46,7 @@ const byName = (row: { name: string }): string => row.name;
 
 const MINUTE = 60_000;
 
-/** A slider over the time that the log covers, by minutes, or by seconds in its first hour; at its end the view is live. */
+/** A slider over the time that the record covers, by minutes, or by seconds in its first hour; at its end the view is live. */
 function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | undefined; onAt: (at: number | undefined) => void }): JSX.Element | null {
   const [end] = useState(() => Date.now());
   const step = begins !== null && end - begins < 60 * MINUTE ? 1_000 : MINUTE;
@@ -64,20 +64,20 @@ function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | und
   );
 }
 
-/** The cluster at a time, read a moment after the slider stops. */
-function usePast(at: number | undefined): { past: Past | undefined; error: string } {
-  const [state, setState] = useState<{ past: Past | undefined; error: string }>({ past: undefined, error: "" });
+/** A view at a time, read a moment after the slider stops. */
+function usePast<T>(path: string, at: number | undefined): { past: Past<T> | undefined; error: string } {
+  const [state, setState] = useState<{ past: Past<T> | undefined; error: string }>({ past: undefined, error: "" });
   useEffect(() => {
     if (at === undefined) { setState({ past: undefined, error: "" }); return; }
     const abort = new AbortController();
     const timer = window.setTimeout(() => {
-      request<Past>(`at?at=${at}`, { signal: abort.signal }).then(
+      request<Past<T>>(`${path}?at=${at}`, { signal: abort.signal }).then(
         (past) => setState({ past, error: "" }),
-        (error: unknown) => { if (!abort.signal.aborted) setState({ past: undefined, error: String(error) }); },
+        (error: unknown) => { if (!abort.signal.aborted) setState({ past: undefined, error: error instanceof ApiError ? error.message : String(error) }); },
       );
     }, 150);
     return () => { window.clearTimeout(timer); abort.abort(); };
-  }, [at]);
+  }, [path, at]);
   return state;
 }
 
@@ -90,45 +90,72 @@ const PAST_COLUMNS: Column<PastNode>[] = [
   { title: "$ per hour", cell: (row) => row.price === null ? "unknown" : dollars(row.price), key: (row) => row.price ?? -1, isNumber: true },
 ];
 
-function PastView({ past, pool }: { past: Past; pool?: string }): JSX.Element {
-  const nodes = pool === undefined ? past.nodes : past.nodes.filter((node) => node.pool === pool);
+/** The last snapshot before a time, or the nodes that the log names at that time. */
+function PastView<T>({ past, then }: { past: Past<T>; then: (view: T, at: number) => ComponentChildren }): JSX.Element {
+  const { at, snapshot, view, nodes, changes } = past;
   const micros = nodes.reduce((sum, node) => sum + (node.price ?? 0), 0);
-  const entries = pool === undefined ? past.changes : past.changes.filter((entry) => entry.pool === pool);
   return (
     <>
-      <p class="sum">{counted(nodes.length, "node")}, {dollars(micros)}/h at {moment(past.at)}</p>
-      <Table caption="Nodes at that time" rows={nodes} columns={PAST_COLUMNS} id={(row) => row.claim} text={(row) => `${row.node} ${row.claim} ${row.pool} ${row.phase}`} empty="The log names no node at that time." />
-      <h2>The hour before</h2>
-      <Timeline entries={entries} empty="Nothing was decided." />
+      {snapshot === null ? (
+        <>
+          <p class="sum">{counted(nodes.length, "node")}, {dollars(micros)}/h at {moment(at)}</p>
+          <p class="note">The record has no snapshot of that time or before: the nodes are those that the log names.</p>
+          <Table caption="Nodes at that time" rows={nodes} columns={PAST_COLUMNS} id={(row) => row.claim} text={(row) => `${row.node} ${row.claim} ${row.pool} ${row.phase}`} empty="The log names no node at that time." />
+        </>
+      ) : (
+        <>
+          <p class="note snapshot">Snapshot of {moment(snapshot)}, the last one up to {moment(at)}. It has no conditions.</p>
+          {view === null ? <p class="empty">There was none that you may see.</p> : then(view, snapshot)}
+        </>
+      )}
+      <h2>The hour before {moment(at)}</h2>
+      <Timeline entries={changes} empty="Nothing was decided." />
+    </>
+  );
+}
+
+/** A view as it is now, or with the slider at an earlier time as it was. */
+function Timed<T>({ begins, path, now, then }: {
+  begins: number | null; path: string; now: () => ComponentChildren; then: (view: T, at: number) => ComponentChildren;
+}): JSX.Element {
+  const [at, setAt] = useState<number>();
+  const { past, error } = usePast<T>(path, at);
+  return (
+    <>
+      <TimeBar begins={begins} at={at} onAt={setAt} />
+      {error ? <p role="alert" class="error">{error}</p> : null}
+      {at === undefined ? now() : past ? <PastView past={past} then={then} /> : error ? null : <p>reading</p>}
+    </>
+  );
+}
+
+function OverviewRows({ rows, isOperator, at }: { rows: Rows; isOperator: boolean; at?: number }): JSX.Element {
+  return (
+    <>
+      <p class="sum" aria-live="polite">{counted(rows.tenants.length, "tenant")}, {counted(rows.pools.length, "pool")}, {perHour(rows.cost)}/h, {counted(rows.pending.length, "pending pod")}{rows.pending.length === 100 ? " or more" : ""}</p>
+      <h2>Tenants</h2>
+      <Table caption="Tenants" rows={rows.tenants} columns={TENANT_COLUMNS} id={byName} text={byName} empty={at !== undefined ? "You see no tenant of that time." : isOperator ? "There is no Tenant: croft tenant add makes one." : "You see no tenant."} />
+      <h2>Pools</h2>
+      <Table caption="Pools" rows={rows.pools} columns={POOL_COLUMNS} id={byName} text={byName} empty="There is no TenantPool." />
+      <h2>Pending pods</h2>
+      <Pods caption="Pending pods" pods={rows.pending} empty="No pod of a tenant is pending." at={at} />
+      {rows.violations.length > 0 ? <><h2>Placement violations</h2><Pods caption="Placement violations" pods={rows.violations} empty="" at={at} /></> : null}
     </>
   );
 }
 
 export function OverviewView({ isOperator }: { isOperator: boolean }): JSX.Element {
   const live = useLive<Overview>("overview", () => true);
-  const [at, setAt] = useState<number>();
-  const { past, error } = usePast(at);
   return (
     <View title="Overview" live={live}>
       {(data) => (
-        <>
-          <TimeBar begins={data.begins} at={at} onAt={setAt} />
-          {error ? <p role="alert" class="error">{error}</p> : null}
-          {at !== undefined ? (past ? <PastView past={past} /> : <p>reading</p>) : (
-            <>
-              <p class="sum" aria-live="polite">{counted(data.tenants.length, "tenant")}, {counted(data.pools.length, "pool")}, {perHour(data.cost)}/h, {counted(data.pending.length, "pending pod")}{data.pending.length === 100 ? " or more" : ""}</p>
-              <h2>Tenants</h2>
-              <Table caption="Tenants" rows={data.tenants} columns={TENANT_COLUMNS} id={byName} text={byName} empty={isOperator ? "There is no Tenant: croft tenant add makes one." : "You see no tenant."} />
-              <h2>Pools</h2>
-              <Table caption="Pools" rows={data.pools} columns={POOL_COLUMNS} id={byName} text={byName} empty="There is no TenantPool." />
-              <h2>Pending pods</h2>
-              <Pods caption="Pending pods" pods={data.pending} empty="No pod of a tenant is pending." />
-              {data.violations.length > 0 ? <><h2>Placement violations</h2><Pods caption="Placement violations" pods={data.violations} empty="" /></> : null}
-              <h2>The last hour</h2>
-              <Timeline entries={data.changes} empty="Nothing was decided in the last hour." />
-            </>
-          )}
-        </>
+        <Timed<Rows> begins={data.begins} path="at" then={(rows, at) => <OverviewRows rows={rows} isOperator={isOperator} at={at} />} now={() => (
+          <>
+            <OverviewRows rows={data} isOperator={isOperator} />
+            <h2>The last hour</h2>
+            <Timeline entries={data.changes} empty="Nothing was decided in the last hour." />
+          </>
+        )} />
       )}
     </View>
   );
@@ -139,8 +166,7 @@ function Limits({ limits }: { limits: Record<string, string> }): JSX.Element | n
   return named.length > 0 ? <p>Limits: {named.map(([key, value]) => `${key} ${value}`).join(", ")}</p> : null;
 }
 
-function BillView({ data }: { data: TenantView }): JSX.Element {
-  const { bill: it } = data;
+function BillView({ bill: it, isWhole }: { bill: Bill; isWhole: boolean }): JSX.Element {
   const idle = (it.purposes["idle"] ?? 0) + (it.purposes["starting"] ?? 0) + (it.purposes["draining"] ?? 0);
   const parts = Object.entries(it.purposes).filter(([, micros]) => micros > 0);
   return (
@@ -149,7 +175,7 @@ function BillView({ data }: { data: TenantView }): JSX.Element {
       <p>{bill(it.total)} since {moment(Math.max(it.from, it.begins ?? it.from))}, {percent(idle, it.total)} of it for capacity that no pod requested.
         {it.begins !== null && it.begins > it.from ? " Earlier costs aren't in the record that the page reads." : ""}
         {it.committed > 0 ? ` Commitments pay for capacity of ${bill(it.committed)} at list prices beside it.` : ""}
-        {data.isWhole ? "" : " It counts your namespaces alone."}</p>
+        {isWhole ? "" : " It counts your namespaces alone."}</p>
       {it.total > 0 ? (
         <>
           <p class="stack" aria-hidden="true">{parts.map(([purpose, micros]) => <span class={`purpose ${purpose}`} title={purpose} style={{ width: `${(100 * micros) / it.total}%` }} />)}</p>
@@ -204,28 +230,46 @@ function TenantPods({ name, namespaces }: { name: string; namespaces: string[] }
   return live.data ? <Pods caption={`Pods of tenant ${name}`} pods={live.data} empty="It has no pod." /> : <p>reading</p>;
 }
 
+/** Namespaces, limits and pools of a tenant, and between them what is of the present. */
+function TenantBody({ data, children }: { data: TenantView; children?: ComponentChildren }): JSX.Element {
+  return (
+    <>
+      <p class="sum">{counted(data.pods, "pod")}, {data.pending} pending, {counted(data.nodes, "node")}, {perHour(data.cost)}/h</p>
+      <p>Namespaces: {data.namespaceNames.join(", ") || "none"}</p>
+      <Limits limits={data.limits} />
+      {children}
+      <h2>Pools</h2>
+      <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
+      <h2>Pods</h2>
+    </>
+  );
+}
+
 export function TenantPage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: TenantView): boolean =>
     change.tenants.includes(name) || change.namespaces.some((one) => data.namespaceNames.includes(one))
     || change.pools.some((one) => data.pools.includes(one)) || change.nodes.some((node) => node.pool !== null && data.pools.includes(node.pool));
-  const live = useLive<TenantView>(pathOf("tenants", name), concerns);
+  const live = useLive<TenantNow>(pathOf("tenants", name), concerns);
   return (
     <View title={`Tenant ${name}`} live={live}>
       {(data) => (
-        <>
-          <p class="sum">{counted(data.pods, "pod")}, {data.pending} pending, {counted(data.nodes, "node")}, {perHour(data.cost)}/h</p>
-          <p>Namespaces: {data.namespaceNames.join(", ") || "none"}</p>
-          <Limits limits={data.limits} />
-          <BillView data={data} />
-          <AdviceView tenant={name} />
-          <h2>Pools</h2>
-          <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
-          <h2>Pods</h2>
-          <TenantPods name={name} namespaces={data.namespaceNames} />
-          <h2>Conditions</h2>
-          <Conditions conditions={data.conditions} />
-          <History tenant={name} />
-        </>
+        <Timed<TenantThen> begins={data.begins} path={pathOf("at", "tenants", name)} now={() => (
+          <>
+            <TenantBody data={data}>
+              <BillView bill={data.bill} isWhole={data.isWhole} />
+              <AdviceView tenant={name} />
+            </TenantBody>
+            <TenantPods name={name} namespaces={data.namespaceNames} />
+            <h2>Conditions</h2>
+            <Conditions conditions={data.conditions} />
+            <History tenant={name} />
+          </>
+        )} then={(view, at) => (
+          <>
+            <TenantBody data={view} />
+            <Pods caption={`Pods of tenant ${name}`} pods={view.podList} empty="It had no pod." at={at} />
+          </>
+        )} />
       )}
     </View>
   );
@@ -237,7 +281,7 @@ function History({ tenant }: { tenant: string }): JSX.Element {
 }
 
 /** Puts the nodes of a change into those of a pool, without a read. */
-function patchPool(change: Change, data: PoolView): PoolView | undefined {
+function patchPool(change: Change, data: PoolNow): PoolNow | undefined {
   if (change.pools.includes(data.name)) return undefined;
   const changed = new Map<string, NodeView>();
   for (const node of change.nodes) if (node.pool === data.name) changed.set(node.name, node);
@@ -268,32 +312,34 @@ const NODE_COLUMNS: Column<NodeView>[] = [
   { title: "$ per hour", cell: (node) => price(node.price, node.estimated), key: (node) => node.price ?? -1, isNumber: true },
 ];
 
+function PoolBody({ data }: { data: PoolView }): JSX.Element {
+  const { name } = data;
+  return (
+    <>
+      <p class="sum" aria-live="polite">{counted(data.nodes.length, "node")}, {counted(data.pods, "pod")}, {perHour(data.cost)}/h <States states={data.states} /></p>
+      <p>Used by {data.tenants.length > 0 ? data.tenants.map((tenant, index) => <>{index > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) : "no tenant"}</p>
+      <Limits limits={data.limits} />
+      {data.nodes.length > 0 ? <Blocks nodes={data.nodes} label={`Nodes of pool ${name}`} /> : null}
+      <h2>Nodes</h2>
+      <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={NODE_COLUMNS} id={byName} text={(node) => `${node.name} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
+    </>
+  );
+}
+
 export function PoolPage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: PoolView): boolean =>
     change.pools.includes(name) || change.nodes.some((node) => node.pool === name) || data.nodes.some((node) => change.gone.includes(node.name));
-  const live = useLive<PoolView>(pathOf("pools", name), concerns, patchPool);
-  const overview = useLive<Overview>("overview", () => false);
-  const [at, setAt] = useState<number>();
-  const { past, error } = usePast(at);
+  const live = useLive<PoolNow>(pathOf("pools", name), concerns, patchPool);
   return (
     <View title={`Pool ${name}`} live={live}>
       {(data) => (
-        <>
-          <TimeBar begins={overview.data?.begins ?? null} at={at} onAt={setAt} />
-          {error ? <p role="alert" class="error">{error}</p> : null}
-          {at !== undefined ? (past ? <PastView past={past} pool={name} /> : <p>reading</p>) : (
-            <>
-              <p class="sum" aria-live="polite">{counted(data.nodes.length, "node")}, {counted(data.pods, "pod")}, {perHour(data.cost)}/h <States states={data.states} /></p>
-              <p>Used by {data.tenants.length > 0 ? data.tenants.map((tenant, index) => <>{index > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) : "no tenant"}</p>
-              <Limits limits={data.limits} />
-              {data.nodes.length > 0 ? <Blocks nodes={data.nodes} label={`Nodes of pool ${name}`} /> : null}
-              <h2>Nodes</h2>
-              <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={NODE_COLUMNS} id={byName} text={(node) => `${node.name} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
-              <h2>Conditions</h2>
-              <Conditions conditions={data.conditions} />
-            </>
-          )}
-        </>
+        <Timed<PoolView> begins={data.begins} path={pathOf("at", "pools", name)} then={(view) => <PoolBody data={view} />} now={() => (
+          <>
+            <PoolBody data={data} />
+            <h2>Conditions</h2>
+            <Conditions conditions={data.conditions} />
+          </>
+        )} />
       )}
     </View>
   );

@@ -183,16 +183,24 @@ async fn node_by_keyboard(window: &mut Window<'_>, world: &World, pool: &str) {
     panic!("{node} can't be reached: {stops:#?}");
 }
 
-/// The cluster before its first node and now again, by the keys of the slider over the record.
+/// The beginning of the record, its last snapshot, and the present again, by the keys of the slider.
 async fn past_by_slider(window: &mut Window<'_>) {
-    window.goto("", "Overview").await;
-    window.appears(".timebar output", "now").await;
-    window.ask(json!({"do": "focus", "selector": ".timebar input"})).await;
-    window.ask(json!({"do": "press", "keys": ["Home"]})).await;
-    window.appears(".sum", "0 nodes").await;
-    window.is_accessible("the past").await;
-    window.ask(json!({"do": "press", "keys": ["End"]})).await;
-    window.appears(".sum", "2 tenants").await;
+    for (hash, title, present) in [
+        ("", "Overview", "2 tenants"),
+        ("pools/pool-bravo", "Pool pool-bravo", "1 node"),
+        ("tenants/bravo", "Tenant bravo", "3 pods"),
+    ] {
+        window.goto(hash, title).await;
+        window.appears(".timebar output", "now").await;
+        window.ask(json!({"do": "focus", "selector": ".timebar input"})).await;
+        window.ask(json!({"do": "press", "keys": ["Home"]})).await;
+        window.appears("h2", "The hour before").await;
+        window.ask(json!({"do": "press", "keys": ["End", "ArrowLeft"]})).await;
+        window.appears(".snapshot", "Snapshot of").await;
+        window.is_accessible(&format!("{title} in the past")).await;
+        window.ask(json!({"do": "press", "keys": ["End"]})).await;
+        window.appears(".sum", present).await;
+    }
 }
 
 #[tokio::test]
