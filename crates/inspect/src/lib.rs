@@ -20,6 +20,7 @@
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
+//! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
 //! | [`amounts`] | dollars and counts in sentences |
 
@@ -27,6 +28,8 @@ pub mod admission;
 pub mod advice;
 pub mod amounts;
 pub mod inventory;
+mod launch_choice;
+mod node_removal;
 mod outlook;
 mod places;
 mod planned;
@@ -38,6 +41,8 @@ mod tenant_advice;
 mod what_if;
 pub mod workload;
 
+pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
+pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use planned::{Planned, plan};

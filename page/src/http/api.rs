@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, Query, Request, State as Shared},
 };
-use croft_inspect::{TenantAdvice, WhatIf};
+use croft_inspect::{NodeRemoval, TenantAdvice, WhatIf};
 use croft_record::{
     entry::Entry,
     ledger::book::{HOUR_MILLIS, hour_of},
@@ -254,6 +254,32 @@ pub async fn node(
 ) -> Answer<NodeDetail> {
     let found = node::view(&reader.model, &page.state.log(), &reader.scope, &name);
     found.map(Json).ok_or_else(|| ApiError::Missing(format!("node {name}")))
+}
+
+/// Whether a node could be removed now, and what keeps it.
+///
+/// # Errors
+/// If there is no such node that the reader may see, or too much is computed already.
+pub async fn node_removal(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<NodeRemoval> {
+    let Reader { scope, model, .. } = reader;
+    if node::seen(&model, &scope, &name).is_none() {
+        return Err(ApiError::Missing(format!("node {name}")));
+    }
+    let state = page.state.clone();
+    let computed = page.compute(move || {
+        let part = part_of(&state.cluster().input, &model, &scope);
+        let Some(node) = node::seen(&model, &scope, &name) else { return Ok(NodeRemoval::default()) };
+        let found = croft_inspect::node_removal(&part, &node.info.name)?;
+        Ok::<_, croft_manifest::InputError>(node::removal(&model, &scope, node, found))
+    });
+    computed.await?.map(Json).map_err(|error| {
+        tracing::warn!(%error, "what keeps a node can't be computed");
+        ApiError::Failed
+    })
 }
 
 /// One pod. Of a pending pod also its place in a plan that is made now.

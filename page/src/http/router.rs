@@ -52,6 +52,7 @@ endpoints! {
     get "/api/v1/tenants/{name}/advice" => api::advice;
     get "/api/v1/pools/{name}" => api::pool;
     get "/api/v1/nodes/{name}" => api::node;
+    get "/api/v1/nodes/{name}/removal" => api::node_removal;
     get "/api/v1/pods/{namespace}/{name}" => api::pod;
     get "/api/v1/plans" => api::plans;
     get "/api/v1/history" => api::history;

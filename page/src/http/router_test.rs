@@ -158,6 +158,13 @@ fn log() -> ConfigMap {
         ),
         entry(7, EntryKind::Event, &["alpha"], &["alpha-ns/alpha-pod"], "of alpha alone"),
         pending(8, &["alpha-ns/waiting", "bravo-ns/bravo-waits"], "no room"),
+        entry(
+            9,
+            EntryKind::Create,
+            &["alpha"],
+            &["alpha-ns/alpha-pod"],
+            "one of m5.large, m5.xlarge in us-east-1a, on-demand",
+        ),
     ];
     slot("croft-record-00", Record { entries, damaged: Vec::new() }.to_bytes())
 }
@@ -336,6 +343,10 @@ fn cases() -> Vec<Case> {
         get("nodes/node-bravo", 200, 404),
         get("nodes/claim-bravo", 200, 404),
         get("nodes/node-shared", 200, 200),
+        get("nodes/node-alpha/removal", 200, 200),
+        get("nodes/node-bravo/removal", 200, 404),
+        get("nodes/node-shared/removal", 200, 200),
+        get("nodes/none/removal", 404, 404),
         get("nodes/claim-alpha-and-bravo", 200, 200),
         get("pods/alpha-ns/alpha-pod", 200, 200),
         get("pods/alpha-ns/waiting", 200, 200),
@@ -515,6 +526,35 @@ async fn a_snapshot_shows_a_tenants_reader_what_was_and_still_is_its_own() {
         later["view"]["pools"].as_array().unwrap().iter().map(|pool| &pool["name"]).collect();
     assert_eq!(names, [&json!("pool-alpha"), &json!("pool-shared")]);
     assert!(!later.to_string().contains("bravo"), "{later}");
+}
+
+#[tokio::test]
+async fn a_nodes_life_begins_with_the_run_that_requested_it_which_operators_alone_see() {
+    let (router, _) = page(state());
+    for (token, first) in [("operator", "plan"), ("alpha", "condition")] {
+        let node = json(&router, "nodes/claim-alpha", token).await;
+        assert_eq!(node["timeline"][0]["k"], first, "{token}: {node}");
+        assert_eq!(node["launch"]["pods"], json!(["alpha-ns/alpha-pod"]), "{token}");
+        let types = &node["launch"]["choice"]["types"];
+        assert_eq!(
+            (&types[0]["instanceType"], &types[1]["instanceType"]),
+            (&json!("m5.large"), &json!("m5.xlarge"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_a_shared_node_names_the_readers_pods_alone() {
+    let (router, _) = page(state());
+    for (token, pods, has_answer) in
+        [("operator", vec!["bravo-shared", "shared-pod"], true), ("alpha", vec!["shared-pod"], false)]
+    {
+        let removal = json(&router, "nodes/node-shared/removal", token).await;
+        let mut named: Vec<&str> =
+            removal["pods"].as_array().unwrap().iter().map(|pod| pod["name"].as_str().unwrap()).collect();
+        named.sort_unstable();
+        assert_eq!((named, removal["answer"].is_string()), (pods, has_answer), "{token}: {removal}");
+    }
 }
 
 #[tokio::test]

@@ -49,8 +49,7 @@ impl PastModels {
 #[must_use]
 pub fn model(state: &State, at: i64, now: i64) -> Option<Arc<Model>> {
     let segments = state.log().snapshots_until(at);
-    let (segment, taken) =
-        segments.iter().find_map(|segment| Some((segment, segment.last_until(at)?)))?;
+    let (segment, taken) = segments.iter().find_map(|segment| Some((segment, segment.last_until(at)?)))?;
     if let Some(known) = state.past_models().get(taken) {
         return Some(known);
     }

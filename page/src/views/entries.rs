@@ -100,12 +100,22 @@ fn newest(
     selected.filter_map(|entry| visible(model, scope, entry)).take(*limit).collect()
 }
 
-/// The entries about a node or NodeClaim, in order.
+/// The entries about a node or NodeClaim, in order, from the scheduling run on that requested it.
 #[must_use]
 pub fn of_node(log: &Log, model: &Model, scope: &Scope, name: &str, at: i64) -> Vec<Entry> {
     let Some(found) = query::node_at(log.record(), name, at) else { return Vec::new() };
-    let entries = found.before.into_iter().chain(found.after);
-    entries.filter_map(|entry| visible(model, scope, entry)).collect()
+    let entries = || found.before.iter().chain(&found.after).copied();
+    let created = entries().find(|entry| entry.kind == EntryKind::Create);
+    let run = created.and_then(|created| run_before(log, created));
+    run.into_iter().chain(entries()).filter_map(|entry| visible(model, scope, entry)).collect()
+}
+
+/// The scheduling run of the same time before an entry. Its entry names no NodeClaim: a run requests several.
+fn run_before<'l>(log: &'l Log, created: &Entry) -> Option<&'l Entry> {
+    let entries = &log.record().entries;
+    let end = entries.partition_point(|entry| entry.sequence < created.sequence);
+    let before = entries.get(..end)?.iter().rev().take_while(|entry| entry.at == created.at);
+    before.into_iter().find(|entry| entry.kind == EntryKind::Plan)
 }
 
 /// The entries about a pod, in order.

@@ -52,10 +52,14 @@ export interface TenantView extends TenantRow {
 export interface TenantNow extends TenantView, Present { bill: Bill }
 export interface TenantThen extends TenantView { podList: PodFacts[] }
 export interface PoolNow extends PoolView, Present {}
+export interface TypePrice { instanceType: string; price: number | null; estimated: boolean; chosen: boolean }
+export interface LaunchChoice { types: TypePrice[]; others: number; zones: string[]; capacityType: string; replaces: string | null }
+export interface Launch { at: number; reason: string; pods: string[]; choice: LaunchChoice | null }
 export interface NodeDetail {
-  version: number; name: string; node: NodeView | null; conditions: Condition[]; launchedFor: string | null;
+  version: number; name: string; node: NodeView | null; conditions: Condition[]; launch: Launch | null;
   kept: Condition | null; pods: PodFacts[]; timeline: Entry[];
 }
+export interface NodeRemoval { answer: string | null; pods: { namespace: string; name: string; reason: string; message: string }[] }
 export interface Reason { pool: string; reason: string; detail: string; remedy: string | null }
 export interface NewInstance {
   pool: string; instanceType: string; zone: string; capacityType: string; price: number; estimated: boolean; pods: string[];

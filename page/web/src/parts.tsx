@@ -226,7 +226,8 @@ function why(entry: Entry): string {
   const named = entry.c ? `${entry.c}${entry.r ? ` (${entry.r})` : ""}` : entry.r ?? "";
   const pods = entry.pods?.length ? `${counted(entry.pods.length, "pod")}: ${entry.pods.slice(0, 3).join(", ")}${entry.pods.length > 3 ? ` and ${entry.pods.length - 3} more` : ""}` : "";
   const cost = entry.usd !== undefined && entry.k === "state" ? `${dollars(entry.usd)}/h` : "";
-  return [named, entry.m ?? "", cost, pods].filter((part) => part !== "").join(": ");
+  const run = entry.plan ? `${counted(entry.plan.instances, "instance")} for ${counted(entry.plan.pods, "pod")}, ${dollars(entry.plan.cost)}/h, no plan below ${dollars(entry.plan.bound)}/h` : "";
+  return [named, entry.m ?? "", run, cost, pods].filter((part) => part !== "").join(": ");
 }
 
 export function Timeline({ entries, empty }: { entries: Entry[]; empty: string }): JSX.Element {

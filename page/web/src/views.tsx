@@ -3,8 +3,8 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
-  type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
-  type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type WhatIf, request,
+  type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
+  type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
 } from "./api";
 import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
 import { type Live, useLive } from "./live";
@@ -45,6 +45,8 @@ const POOL_COLUMNS: Column<PoolRow>[] = [
 const byName = (row: { name: string }): string => row.name;
 
 const MINUTE = 60_000;
+/** Pods that a sentence names. */
+const PODS_NAMED = 10;
 
 /** A slider over the time that the record covers, by minutes, or by seconds in its first hour; at its end the view is live. */
 function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | undefined; onAt: (at: number | undefined) => void }): JSX.Element | null {
@@ -194,21 +196,27 @@ const ADVICE_COLUMNS: Column<AdviceRow>[] = [
   { title: "Change", cell: (row) => <span title={row.change}>{row.change}</span> },
 ];
 
-/** The prices of the tenant's constraints, which are computed when they are asked for: that takes plans of many clusters. */
-function AdviceView({ tenant }: { tenant: string }): JSX.Element {
-  const [state, setState] = useState<{ advice?: Advice; error?: string; isReading: boolean }>({ isReading: false });
+/** Data that the server computes when the reader asks for it, and a button that asks. */
+function useAsked<T>(path: string): { data: T | undefined; error: string | undefined; button: JSX.Element } {
+  const [state, setState] = useState<{ data?: T; error?: string; isReading: boolean }>({ isReading: false });
   const ask = (): void => {
     setState({ isReading: true });
-    request<Advice>(pathOf("tenants", tenant, "advice")).then(
-      (advice) => setState({ advice, isReading: false }),
+    request<T>(path).then(
+      (data) => setState({ data, isReading: false }),
       (error: unknown) => setState({ error: error instanceof ApiError ? error.message : String(error), isReading: false }),
     );
   };
-  const { advice, error, isReading } = state;
+  const { data, error, isReading } = state;
+  return { data, error, button: <button type="button" disabled={isReading} onClick={ask}>{isReading ? "Computing" : data ? "Compute again" : "Compute"}</button> };
+}
+
+/** The prices of the tenant's constraints: that takes plans of many clusters. */
+function AdviceView({ tenant }: { tenant: string }): JSX.Element {
+  const { data: advice, error, button } = useAsked<Advice>(pathOf("tenants", tenant, "advice"));
   return (
     <section aria-labelledby="advice">
       <h2 id="advice">Advice</h2>
-      <p>What PodDisruptionBudgets, spreads, requirements and limits of this tenant cost: the cluster with each, and without it. <button type="button" disabled={isReading} onClick={ask}>{isReading ? "Computing" : advice ? "Compute again" : "Compute"}</button></p>
+      <p>What PodDisruptionBudgets, spreads, requirements and limits of this tenant cost: the cluster with each, and without it. {button}</p>
       <div aria-live="polite">
         {error ? <p role="alert" class="error">{error}</p> : null}
         {advice ? (
@@ -345,6 +353,55 @@ export function PoolPage({ name }: { name: string }): JSX.Element {
   );
 }
 
+/** Pods that an entry or an answer names. */
+function PodLinks({ pods }: { pods: string[] }): JSX.Element {
+  const more = pods.length - PODS_NAMED;
+  return <>{pods.slice(0, PODS_NAMED).map((pod, at) => <>{at > 0 ? ", " : ""}<a href={link("pods", ...pod.split("/"))}>{pod}</a></>)}{more > 0 ? ` and ${more} more` : ""}</>;
+}
+
+const TYPE_COLUMNS: Column<TypePrice>[] = [
+  { title: "Type", cell: (row) => row.instanceType, key: (row) => row.instanceType },
+  { title: "Price today", cell: (row) => price(row.price, row.estimated), key: (row) => row.price ?? -1, isNumber: true },
+  { title: "Launched", cell: (row) => row.chosen ? <b class="good">this one</b> : "" },
+];
+
+function LaunchView({ launch: { at, reason, pods, choice } }: { launch: Launch }): JSX.Element {
+  return (
+    <section aria-labelledby="launch">
+      <h2 id="launch">Why it was launched</h2>
+      <p>Its NodeClaim was requested at {moment(at)}{pods.length > 0 ? <> for {counted(pods.length, "pod")}: <PodLinks pods={pods} /></> : ` for ${reason}`}{choice?.replaces ? `, to replace ${choice.replaces}` : ""}.{pods.length > 0 && reason ? ` Reason: ${reason}.` : ""}</p>
+      {choice ? (
+        <>
+          <p>Of the types that its pods and its pool allow in {choice.zones.join(", ") || "every zone"}, {choice.capacityType}, the cloud launched one{choice.others > 0 ? `; ${counted(choice.others, "other type")} aren't in the log` : ""}.</p>
+          <Table caption="Types that were requested" rows={choice.types} columns={TYPE_COLUMNS} id={(row) => row.instanceType} empty="" />
+        </>
+      ) : null}
+    </section>
+  );
+}
+
+/** The condition that says what keeps a node, and on request a search for a cheaper cluster without it. */
+function KeptView({ data }: { data: NodeDetail }): JSX.Element {
+  const { kept } = data;
+  const { data: removal, error, button } = useAsked<NodeRemoval>(pathOf("nodes", data.name, "removal"));
+  return (
+    <section aria-labelledby="kept">
+      <h2 id="kept">What keeps it</h2>
+      {kept ? <p>{kept.status === "True" ? "It may be removed" : "It is kept"} ({kept.reason}){kept.message ? `: ${kept.message}` : ""}.</p> : null}
+      <p>Would consolidation remove it now, and which pods forbid that? {button}</p>
+      <div aria-live="polite">
+        {error ? <p role="alert" class="error">{error}</p> : null}
+        {removal ? (
+          <>
+            <p class="sum">{removal.answer ?? "The answer concerns pods or nodes that you may not see."}</p>
+            {removal.pods.length > 0 ? <ul class="reasons">{removal.pods.map((pod) => <li><a href={link("pods", pod.namespace, pod.name)}>{pod.namespace}/{pod.name}</a>: <b class="note">{pod.reason}</b>: {pod.message}</li>)}</ul> : <p>None of the pods that you may see forbids it.</p>}
+          </>
+        ) : null}
+      </div>
+    </section>
+  );
+}
+
 export function NodePage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: NodeDetail): boolean =>
     change.log || change.gone.includes(data.name) || change.nodes.some((node) => node.name === data.name || node.claim === name);
@@ -360,8 +417,8 @@ export function NodePage({ name }: { name: string }): JSX.Element {
               <Usage node={data.node} />
             </>
           ) : <p class="sum">It is gone.</p>}
-          {data.launchedFor ? <p>Launched for {data.launchedFor}.</p> : null}
-          {data.kept ? <p>{data.kept.status === "True" ? "It may be removed" : "It is kept"} ({data.kept.reason}){data.kept.message ? `: ${data.kept.message}` : "."}</p> : null}
+          {data.launch ? <LaunchView launch={data.launch} /> : null}
+          {data.node ? <KeptView data={data} /> : null}
           <h2>Timeline</h2>
           <Timeline entries={data.timeline} empty="The log names nothing of this node." />
           <h2>Pods</h2>

@@ -220,6 +220,10 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     let event = launch_and_drain(&mut window, &world, "pool-alpha").await;
     println!("first_view_ms={first_view:.0} event_ms={event}");
     node_by_keyboard(&mut window, &world, "pool-bravo").await;
+    window.appears("#launch", "Why it was launched").await;
+    window.appears(".timeline li:first-child b", "plan").await;
+    window.ask(json!({"do": "click", "selector": "section[aria-labelledby=kept] button"})).await;
+    window.appears("section[aria-labelledby=kept] .sum", "it ").await;
     window.is_accessible("node").await;
     past_by_slider(&mut window).await;
     window.goto("plans", "Plans").await;

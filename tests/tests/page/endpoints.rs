@@ -99,6 +99,9 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
                 call(format!("/api/v1/nodes/{node}"), none());
                 call(format!("/api/v1/nodes/{claim}"), none());
             }
+            ("get", "/api/v1/nodes/{name}/removal") => {
+                call(format!("/api/v1/nodes/{node}/removal"), none());
+            }
             ("get", "/api/v1/pods/{namespace}/{name}") => {
                 call(format!("/api/v1/pods/{namespace}/{running}"), none());
                 call(format!("/api/v1/pods/{namespace}/{pending}"), none());
