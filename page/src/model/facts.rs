@@ -92,7 +92,7 @@ pub struct NodeFacts {
 }
 
 /// A pod that isn't finished.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFacts {
     /// Its namespace.
@@ -113,6 +113,8 @@ pub struct PodFacts {
     pub memory: i64,
     /// Since when it is there.
     pub since: Option<i64>,
+    /// Since when its node's kubelet runs it.
+    pub started: Option<i64>,
     /// Why it is pending, when that was last recorded.
     pub reason: String,
     /// The same as a sentence.
@@ -285,6 +287,7 @@ impl Model {
             phase: status.and_then(|status| status.phase.clone()).unwrap_or_default(),
             workload: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)).unwrap_or_default(),
             since: since(&pod.metadata),
+            started: status.and_then(|status| status.start_time.as_ref()).map(millis),
             reason: pending.map(|pending| pending.reason.clone()).unwrap_or_default(),
             message: pending.map(|pending| pending.message.clone()).unwrap_or_default(),
             nominated: nominated.filter(|node| !node.is_empty()),

@@ -67,7 +67,7 @@ export interface NewInstance {
 export interface ExistingNode { node: string; coming: boolean; pods: string[] }
 export interface Outlook { instance: NewInstance | null; node: ExistingNode | null; reasons: Reason[] }
 export interface PodDetail {
-  version: number; namespace: string; name: string; pod: PodFacts | null; node: NodeView | null; outlook: Outlook | null;
+  version: number; namespace: string; name: string; pod: PodFacts | null; node: NodeView | null; here: string | null; outlook: Outlook | null;
   timeline: Entry[];
 }
 export interface Planned {

@@ -440,6 +440,7 @@ export function PodPage({ namespace, name }: { namespace: string; name: string }
             <>
               <p class="sum">{data.pod.phase}{data.pod.node ? <> on <a href={link("nodes", data.pod.node)}>{data.pod.node}</a></> : ", without a node"}{data.pod.tenant ? <>, tenant <a href={link("tenants", data.pod.tenant)}>{data.pod.tenant}</a></> : ""}{data.pod.workload ? `, of ${data.pod.workload}` : ""}</p>
               {data.node ? <p>It runs in pool {data.node.pool ? <a href={link("pools", data.node.pool)}>{data.node.pool}</a> : "none"}, on {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}.</p> : null}
+              {data.here ? <p class="here">{data.here}</p> : null}
               {(data.pod.violations ?? []).map((text) => <p class="bad">{text}</p>)}
               {data.pod.nominated ? <p>It is nominated for node {data.pod.nominated}.</p> : null}
             </>
