@@ -29,6 +29,15 @@ impl Scope {
         }
     }
 
+    /// The namespaces that the reader may see; none for all.
+    #[must_use]
+    pub fn namespaces(&self) -> Option<BTreeSet<String>> {
+        match self {
+            Self::All => None,
+            Self::Namespaces(namespaces) => Some(namespaces.clone()),
+        }
+    }
+
     /// The same for an earlier model: namespaces that belonged to the tenant that they belong to now.
     #[must_use]
     pub fn at(&self, then: &Model, now: &Model) -> Self {

@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, Query, Request, State as Shared},
 };
-use croft_inspect::{NodeRemoval, TenantAdvice, WhatIf};
+use croft_inspect::{AdviceRows, NodeRemoval, WhatIf, advice::Focus};
 use croft_record::{
     entry::Entry,
     ledger::book::{HOUR_MILLIS, hour_of},
@@ -40,8 +40,10 @@ const MANIFEST_BYTES: usize = 256 << 10;
 const PLANS: usize = 50;
 /// Entries of an answer.
 const ENTRIES: usize = 1_000;
-/// Clusters that advice searches without a constraint.
+/// Clusters without a constraint that advice for a tenant searches.
 const COUNTERFACTUALS: usize = 20;
+/// The same for one node or pod: an answer about one object comes soon.
+const COUNTERFACTUALS_OF_ONE: usize = 8;
 /// The longest time of a statement: a year and a month.
 const STATEMENT_MILLIS: i64 = 400 * 24 * HOUR_MILLIS;
 
@@ -183,25 +185,63 @@ pub async fn tenant_pods(reader: Reader, Path(name): Path<String>) -> Answer<Vec
 ///
 /// # Errors
 /// If there is no such tenant that the reader may see, or too much is computed already.
-pub async fn advice(
+pub async fn tenant_advice(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path(name): Path<String>,
-) -> Answer<TenantAdvice> {
-    let Reader { scope, model, .. } = reader;
-    if tenant::seen(&model, &scope, &name).is_none() {
+) -> Answer<AdviceRows> {
+    if tenant::seen(&reader.model, &reader.scope, &name).is_none() {
         return Err(ApiError::Missing(format!("Tenant {name}")));
     }
+    advice(&page, reader, Focus::All, Some(name)).await
+}
+
+/// The prices of the constraints of a node, its pods and its pool, ranked.
+///
+/// # Errors
+/// If there is no such node that the reader may see, or too much is computed already.
+pub async fn node_advice(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<AdviceRows> {
+    let node = node::seen(&reader.model, &reader.scope, &name).map(|node| node.info.name.clone());
+    let node = node.ok_or_else(|| ApiError::Missing(format!("node {name}")))?;
+    advice(&page, reader, Focus::Node(node), None).await
+}
+
+/// The prices of a pod's constraints, ranked.
+///
+/// # Errors
+/// If there is no such pod that the reader may see, or too much is computed already.
+pub async fn pod_advice(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Answer<AdviceRows> {
+    let key = format!("{namespace}/{name}");
+    if !reader.scope.sees_namespace(&namespace) || !reader.model.pods.contains_key(&key) {
+        return Err(ApiError::Missing(format!("pod {key}")));
+    }
+    advice(&page, reader, Focus::Pod { namespace, name }, None).await
+}
+
+/// The prices of the constraints in `focus` that the reader may see, in the reader's part of the cluster.
+async fn advice(
+    page: &Arc<Page>,
+    reader: Reader,
+    focus: Focus,
+    tenant: Option<String>,
+) -> Answer<AdviceRows> {
     let state = page.state.clone();
+    let Reader { scope, model, .. } = reader;
+    let most = if tenant.is_some() { COUNTERFACTUALS } else { COUNTERFACTUALS_OF_ONE };
     let computed = page.compute(move || {
         let part = part_of(&state.cluster().input, &model, &scope);
-        let mut advice = croft_inspect::tenant_advice(&part, &name, COUNTERFACTUALS)?;
-        // An object of a namespace that the reader doesn't see has a name of its own.
-        advice.rows.retain(|row| row.namespace.as_ref().is_none_or(|one| scope.sees_namespace(one)));
-        Ok::<_, croft_manifest::InputError>(advice)
+        croft_inspect::advice_rows(&part, focus, tenant.as_deref(), scope.namespaces(), most)
     });
     computed.await?.map(Json).map_err(|error| {
-        tracing::warn!(%error, "the advice for a tenant can't be computed");
+        tracing::warn!(%error, "the prices of constraints can't be computed");
         ApiError::Failed
     })
 }

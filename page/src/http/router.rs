@@ -49,11 +49,13 @@ endpoints! {
     get "/api/v1/at/tenants/{name}" => api::tenant_at;
     get "/api/v1/tenants/{name}" => api::tenant;
     get "/api/v1/tenants/{name}/pods" => api::tenant_pods;
-    get "/api/v1/tenants/{name}/advice" => api::advice;
+    get "/api/v1/tenants/{name}/advice" => api::tenant_advice;
     get "/api/v1/pools/{name}" => api::pool;
     get "/api/v1/nodes/{name}" => api::node;
     get "/api/v1/nodes/{name}/removal" => api::node_removal;
+    get "/api/v1/nodes/{name}/advice" => api::node_advice;
     get "/api/v1/pods/{namespace}/{name}" => api::pod;
+    get "/api/v1/pods/{namespace}/{name}/advice" => api::pod_advice;
     get "/api/v1/plans" => api::plans;
     get "/api/v1/history" => api::history;
     get "/api/v1/cost" => api::cost;

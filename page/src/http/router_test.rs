@@ -347,6 +347,14 @@ fn cases() -> Vec<Case> {
         get("nodes/node-bravo/removal", 200, 404),
         get("nodes/node-shared/removal", 200, 200),
         get("nodes/none/removal", 404, 404),
+        get("nodes/node-alpha/advice", 200, 200),
+        get("nodes/node-bravo/advice", 200, 404),
+        get("nodes/node-shared/advice", 200, 200),
+        get("nodes/none/advice", 404, 404),
+        get("pods/alpha-ns/shared-pod/advice", 200, 200),
+        get("pods/alpha-ns/waiting/advice", 200, 200),
+        get("pods/bravo-ns/bravo-pod/advice", 200, 404),
+        get("pods/alpha-ns/none/advice", 404, 404),
         get("nodes/claim-alpha-and-bravo", 200, 200),
         get("pods/alpha-ns/alpha-pod", 200, 200),
         get("pods/alpha-ns/waiting", 200, 200),
@@ -555,6 +563,19 @@ async fn what_keeps_a_shared_node_names_the_readers_pods_alone() {
         named.sort_unstable();
         assert_eq!((named, removal["answer"].is_string()), (pods, has_answer), "{token}: {removal}");
     }
+}
+
+#[tokio::test]
+async fn advice_for_a_shared_node_counts_the_readers_constraints_alone() {
+    let (router, _) = page(state());
+    let mut counted = Vec::new();
+    for token in ["operator", "alpha"] {
+        let advice = json(&router, "nodes/node-shared/advice", token).await;
+        assert!(token == "operator" || !advice.to_string().contains("bravo"), "{advice}");
+        counted.push(advice["constraints"].as_i64().unwrap());
+    }
+    // Each of the two pods has no controller.
+    assert_eq!(counted[0] - counted[1], 1);
 }
 
 #[tokio::test]

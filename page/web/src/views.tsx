@@ -210,13 +210,13 @@ function useAsked<T>(path: string): { data: T | undefined; error: string | undef
   return { data, error, button: <button type="button" disabled={isReading} onClick={ask}>{isReading ? "Computing" : data ? "Compute again" : "Compute"}</button> };
 }
 
-/** The prices of the tenant's constraints: that takes plans of many clusters. */
-function AdviceView({ tenant }: { tenant: string }): JSX.Element {
-  const { data: advice, error, button } = useAsked<Advice>(pathOf("tenants", tenant, "advice"));
+/** The prices of the constraints of `what`: that takes plans of many clusters. */
+function AdviceView({ path, what }: { path: string; what: string }): JSX.Element {
+  const { data: advice, error, button } = useAsked<Advice>(path);
   return (
     <section aria-labelledby="advice">
       <h2 id="advice">Advice</h2>
-      <p>What PodDisruptionBudgets, spreads, requirements and limits of this tenant cost: the cluster with each, and without it. {button}</p>
+      <p>What PodDisruptionBudgets, spreads, requirements and limits of {what} cost: the cluster with each, and without it. {button}</p>
       <div aria-live="polite">
         {error ? <p role="alert" class="error">{error}</p> : null}
         {advice ? (
@@ -265,7 +265,7 @@ export function TenantPage({ name }: { name: string }): JSX.Element {
           <>
             <TenantBody data={data}>
               <BillView bill={data.bill} isWhole={data.isWhole} />
-              <AdviceView tenant={name} />
+              <AdviceView path={pathOf("tenants", name, "advice")} what="this tenant" />
             </TenantBody>
             <TenantPods name={name} namespaces={data.namespaceNames} />
             <h2>Conditions</h2>
@@ -419,6 +419,7 @@ export function NodePage({ name }: { name: string }): JSX.Element {
           ) : <p class="sum">It is gone.</p>}
           {data.launch ? <LaunchView launch={data.launch} /> : null}
           {data.node ? <KeptView data={data} /> : null}
+          {data.node ? <AdviceView path={pathOf("nodes", data.name, "advice")} what="this node, its pods and its pool" /> : null}
           <h2>Timeline</h2>
           <Timeline entries={data.timeline} empty="The log names nothing of this node." />
           <h2>Pods</h2>
@@ -455,6 +456,7 @@ export function PodPage({ namespace, name }: { namespace: string; name: string }
               {data.outlook === null ? <p>A plan is being computed for others; it is read again after the next change.</p> : null}
             </section>
           ) : null}
+          {data.pod?.node ? <AdviceView path={pathOf("pods", namespace, name, "advice")} what="this pod" /> : null}
           <h2>Timeline</h2>
           <Timeline entries={data.timeline} empty="The log names nothing of this pod." />
         </>

@@ -224,6 +224,8 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     window.appears(".timeline li:first-child b", "plan").await;
     window.ask(json!({"do": "click", "selector": "section[aria-labelledby=kept] button"})).await;
     window.appears("section[aria-labelledby=kept] .sum", "it ").await;
+    window.ask(json!({"do": "click", "selector": "section[aria-labelledby=advice] button"})).await;
+    window.appears("section[aria-labelledby=advice] .sum", "").await;
     window.is_accessible("node").await;
     past_by_slider(&mut window).await;
     window.goto("plans", "Plans").await;

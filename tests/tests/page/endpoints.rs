@@ -102,6 +102,12 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
             ("get", "/api/v1/nodes/{name}/removal") => {
                 call(format!("/api/v1/nodes/{node}/removal"), none());
             }
+            ("get", "/api/v1/nodes/{name}/advice") => {
+                call(format!("/api/v1/nodes/{node}/advice"), none());
+            }
+            ("get", "/api/v1/pods/{namespace}/{name}/advice") => {
+                call(format!("/api/v1/pods/{namespace}/{running}/advice"), none());
+            }
             ("get", "/api/v1/pods/{namespace}/{name}") => {
                 call(format!("/api/v1/pods/{namespace}/{running}"), none());
                 call(format!("/api/v1/pods/{namespace}/{pending}"), none());
