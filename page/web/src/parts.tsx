@@ -20,6 +20,8 @@ export interface Column<T> {
   isNumber?: boolean;
 }
 
+/** Rows that are printed at most. */
+const PRINTED = 5_000;
 /** Rows by which the rendered part moves: between, scrolling renders nothing. */
 const STRIDE = 8;
 
@@ -69,7 +71,7 @@ export function Table<T>(props: {
   }, [rows, columns, sort, filter]);
   if (rows.length === 0) return <p class="empty">{empty}</p>;
   const from = all ? 0 : Math.min(first, Math.max(0, shown.length - IN_VIEW));
-  const last = all ? Math.min(shown.length, 5_000) : Math.min(shown.length, from + IN_VIEW + 3 * STRIDE);
+  const last = all ? Math.min(shown.length, PRINTED) : Math.min(shown.length, from + IN_VIEW + 3 * STRIDE);
   const follow = (event: JSX.TargetedEvent<HTMLDivElement>): void => {
     const top = Math.floor(event.currentTarget.scrollTop / ROW);
     setFirst(Math.max(0, (Math.floor(top / STRIDE) - 1) * STRIDE));
@@ -102,6 +104,8 @@ export function Table<T>(props: {
           </tbody>
         </table>
       </div>
+      {filter && shown.length < rows.length ? <p class="print">{shown.length} of {rows.length} rows: those with "{filter}".</p> : null}
+      {shown.length > PRINTED ? <p class="print note">The first {PRINTED} of {shown.length} rows are printed: filter the table to print others.</p> : null}
     </div>
   );
 }

@@ -528,6 +528,7 @@ export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Elemen
             <label>Manifest <textarea rows={16} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
             <button type="submit" disabled={state.isReading}>{state.isReading ? "Computing" : "Try it"}</button>
           </form>
+          <pre class="print">{`# Namespace of objects that name none: ${namespace}\n${text}`}</pre>
           <div aria-live="polite">
             {state.error ? <pre role="alert" class="error">{state.error}</pre> : null}
             {answer ? (
