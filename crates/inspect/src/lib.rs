@@ -20,6 +20,7 @@
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
+//! | `node_state` | the state of a node in a word |
 //! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
 //! | [`amounts`] | dollars and counts in sentences |
@@ -31,6 +32,7 @@ pub mod amounts;
 pub mod inventory;
 mod launch_choice;
 mod node_removal;
+mod node_state;
 mod outlook;
 mod places;
 mod planned;
@@ -44,6 +46,7 @@ pub mod workload;
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
+pub use node_state::{NodeState, node_state};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use planned::{Planned, plan};

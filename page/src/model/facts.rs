@@ -2,18 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::{
-    NodeClaim,
-    condition::{INITIALIZED, INTERRUPTED, READY},
-};
+use croft_api::{NodeClaim, condition::READY};
 use croft_inspect::{
-    Tenancy,
+    NodeState, Tenancy,
     inventory::{self, NodeInfo},
+    node_state,
 };
 use croft_manifest::Input;
 use croft_scheduler::{Resources, resources};
 use k8s_openapi::{
-    api::core::v1::{Node, Pod},
+    api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
 };
 use kube::ResourceExt as _;
@@ -21,8 +19,6 @@ use serde::Serialize;
 
 use crate::cluster::{objects::Cluster, recorded::RecordedState};
 
-/// The taint of a node that is being removed.
-const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 /// An eviction that was refused in this time before a build blocks the node.
 const BLOCKED_MILLIS: i64 = 5 * 60_000;
 
@@ -50,24 +46,6 @@ pub struct PoolFacts {
     pub nodes: Vec<String>,
     /// Its conditions.
     pub conditions: Vec<ConditionView>,
-}
-
-/// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum NodeState {
-    /// Its instance or its node isn't ready for pods yet.
-    Launching,
-    /// It takes pods.
-    Ready,
-    /// It was ready, and isn't now.
-    NotReady,
-    /// It is being removed.
-    Draining,
-    /// It is being removed, and an eviction was refused in the last minutes.
-    Blocked,
-    /// The cloud has announced its end.
-    Interrupted,
 }
 
 /// A node, or a NodeClaim whose node isn't there yet.
@@ -241,7 +219,7 @@ impl Model {
             registered.extend(info.claim.clone());
             let is_blocked =
                 log.blocked(&info.name).is_some_and(|at| self.at.saturating_sub(at) < BLOCKED_MILLIS);
-            let (state, reason) = node_state(&info, Some(&node.object), claim.map(|c| &c.object), is_blocked);
+            let (state, reason) = node_state(Some(&node.object), claim.map(|c| &c.object), is_blocked);
             let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
             let allocatable = allocatable.and_then(|map| Resources::from_api(map).ok()).unwrap_or_default();
             self.add_node(NodeFacts {
@@ -354,7 +332,7 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
         claim: Some(claim.name_any()),
         ready: false,
     };
-    let (state, reason) = node_state(&info, None, Some(claim), false);
+    let (state, reason) = node_state(None, Some(claim), false);
     NodeFacts {
         state,
         reason,
@@ -364,38 +342,5 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
         pods: Vec::new(),
         conditions: views(Some(&status.conditions)),
         info,
-    }
-}
-
-/// The state of a node, and why.
-fn node_state(
-    info: &NodeInfo,
-    node: Option<&Node>,
-    claim: Option<&NodeClaim>,
-    is_blocked: bool,
-) -> (NodeState, String) {
-    let conditions = claim.and_then(|claim| claim.status.as_ref()).map(|status| status.conditions.as_slice());
-    let find = |kind: &str| conditions.unwrap_or_default().iter().find(|condition| condition.type_ == kind);
-    let is_true = |kind: &str| find(kind).filter(|condition| condition.status == "True");
-    let taints = node.and_then(|node| node.spec.as_ref()?.taints.as_deref()).unwrap_or_default();
-    let is_removed = claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
-        || node.is_some_and(|node| node.metadata.deletion_timestamp.is_some())
-        || taints.iter().any(|taint| taint.key == DISRUPTED_TAINT);
-    if let Some(interrupted) = is_true(INTERRUPTED) {
-        return (NodeState::Interrupted, interrupted.reason.clone());
-    }
-    if is_removed {
-        let state = if is_blocked { NodeState::Blocked } else { NodeState::Draining };
-        return (state, String::new());
-    }
-    let initialized = find(INITIALIZED);
-    let is_launching = node.is_none() || initialized.is_some_and(|condition| condition.status != "True");
-    match (is_launching, info.ready) {
-        (true, _) => {
-            let last = conditions.unwrap_or_default().iter().find(|condition| condition.status != "True");
-            (NodeState::Launching, last.map(|condition| condition.reason.clone()).unwrap_or_default())
-        }
-        (false, true) => (NodeState::Ready, String::new()),
-        (false, false) => (NodeState::NotReady, String::new()),
     }
 }
