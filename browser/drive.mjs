@@ -126,6 +126,49 @@ const commands = {
     const tasks = await page.evaluate((from) => window.croftNoted.tasks.filter((task) => task.start >= from), from);
     return { frames, longest: tasks.reduce((longest, task) => Math.max(longest, task.millis), 0) };
   },
+  /**
+   * The page as it is printed: texts that the screen shows and the paper lacks, parts that are clipped, its text, and the bytes of the PDF.
+   * Controls may be missing: they do nothing on paper.
+   */
+  async print({ page }) {
+    const content = () => {
+      const shown = (one) => one.checkVisibility({ visibilityProperty: true }) && one.closest(".hidden, header, form, .timebar, .filter") === null;
+      const texts = new Set();
+      for (const one of document.querySelectorAll("main *")) {
+        if (one.closest("button, td, th") !== null || !shown(one)) continue;
+        // Ages and counts may change in between.
+        const parts = [...one.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && part.data.trim() !== "");
+        for (const part of parts) texts.add(part.data.trim().replace(/\d+/g, "0"));
+      }
+      return [...texts];
+    };
+    const onScreen = await page.evaluate(content);
+    await page.emulateMedia({ media: "print" });
+    await page.evaluate(() => new Promise((resolve) => {
+      dispatchEvent(new Event("beforeprint"));
+      requestAnimationFrame(() => requestAnimationFrame(resolve));
+    }));
+    const onPaper = new Set(await page.evaluate(content));
+    const clipped = await page.evaluate(() => {
+      const found = [];
+      for (const one of document.querySelectorAll(".scroll, main table, main th, main td")) {
+        const style = getComputedStyle(one);
+        const hides = style.overflowX !== "visible" || style.overflowY !== "visible" || style.contain.includes("paint");
+        if (hides && (one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 1)) found.push(`${one.tagName} ${one.textContent.slice(0, 80)}`);
+        if (one.getBoundingClientRect().right > document.documentElement.clientWidth + 1) found.push(`beyond the page: ${one.tagName} ${one.textContent.slice(0, 80)}`);
+      }
+      for (const table of document.querySelectorAll("main table")) {
+        const rows = table.querySelectorAll("tbody tr:not([aria-hidden])").length;
+        if (rows !== Math.min(5000, Number(table.getAttribute("aria-rowcount")) - 1)) found.push(`${rows} rows of ${table.caption.textContent}`);
+      }
+      return found;
+    });
+    const text = await page.innerText("main");
+    const pdf = await page.pdf({ format: "A4", landscape: true, printBackground: true });
+    await page.evaluate(() => dispatchEvent(new Event("afterprint")));
+    await page.emulateMedia({ media: null });
+    return { missing: onScreen.filter((one) => !onPaper.has(one)), clipped, text, isPdf: pdf.subarray(0, 5).toString() === "%PDF-", bytes: pdf.length };
+  },
   async shot({ page }, { path, full = false }) { await page.screenshot({ path, fullPage: full }); return {}; },
   /** What was wrong since the last call. */
   async errors({ errors }) { return { errors: errors.splice(0) }; },

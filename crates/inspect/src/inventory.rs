@@ -110,7 +110,8 @@ pub fn total_cost<'n>(nodes: impl Iterator<Item = &'n NodeInfo>) -> Cost {
     })
 }
 
-fn is_ready(node: &Node) -> bool {
+/// True if the condition Ready is True.
+pub(crate) fn is_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|c| c.type_ == "Ready" && c.status == "True")
 }

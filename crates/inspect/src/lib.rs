@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Input ──workload──▶ pods ──admission──▶ pods as created ──simulation──▶ plan, consolidation ──▶ outlook, what_if
-//!                                   └──▶ planned                 └──▶ advice ──▶ tenant_advice
+//!                                   └──▶ planned                 └──▶ advice ──▶ advice_rows
 //! ```
 //!
 //! An [`Input`](croft_manifest::Input) enters, which its caller has read from files or from a cluster; plans, prices and sentences
@@ -15,18 +15,24 @@
 //! | [`admission`], `planned` | what Croft's admission does to the input's pods and DaemonSets |
 //! | [`workload`] | the pods that workloads create |
 //! | [`simulation`] | the scheduler's plan for an input, consolidation and replay included |
-//! | [`advice`], `tenant_advice` | prices of constraints |
+//! | [`advice`], `advice_rows` | prices of constraints |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
+//! | `node_state` | the state of a node in a word |
+//! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
 //! | [`amounts`] | dollars and counts in sentences |
 
 pub mod admission;
 pub mod advice;
+mod advice_rows;
 pub mod amounts;
 pub mod inventory;
+mod launch_choice;
+mod node_removal;
+mod node_state;
 mod outlook;
 mod places;
 mod planned;
@@ -34,14 +40,16 @@ pub mod reasons;
 mod recorded;
 pub mod simulation;
 mod tenancy;
-mod tenant_advice;
 mod what_if;
 pub mod workload;
 
+pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
+pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
+pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
+pub use node_state::{NodeState, node_state};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use planned::{Planned, plan};
 pub use recorded::recorded_input;
 pub use tenancy::Tenancy;
-pub use tenant_advice::{AdviceRow, TenantAdvice, tenant_advice};
 pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

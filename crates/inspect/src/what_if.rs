@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_manifest::{Input, InputError, KindGroup, Objects, each_kind};
+use croft_manifest::{Input, InputError, Objects, each_kind};
 use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
@@ -91,7 +91,7 @@ pub fn pods_asked_for(input: &Input) -> usize {
     of_workloads.fold(input.pods.len(), usize::saturating_add)
 }
 
-/// Puts the settings, namespaces and workloads of `added` into `input`. Objects of other kinds stay those of the cluster.
+/// Puts the objects of `added` into `input`.
 fn merge(input: &mut Input, added: &Input) {
     fn put<K: Resource + Clone>(into: &mut Objects<K>, added: &Objects<K>) {
         for one in added {
@@ -100,13 +100,10 @@ fn merge(input: &mut Input, added: &Input) {
     }
     macro_rules! put {
         ($($field:ident: $group:ident),*) => { $(
-            if matches!(KindGroup::$group, KindGroup::Settings | KindGroup::Workloads) {
-                put(&mut input.$field, &added.$field);
-            }
+            put(&mut input.$field, &added.$field);
         )* };
     }
     each_kind!(put);
-    put(&mut input.namespaces, &added.namespaces);
 }
 
 fn key_of(pod: &Pod) -> (&str, &str) {
@@ -139,7 +136,12 @@ spec:
 ";
 
     fn workload(cpu: &str) -> Input {
-        let text = format!(
+        parse("web.yaml", &deployment(&format!("{{requests: {{cpu: '{cpu}'}}}}")), &LoadOptions::default())
+            .unwrap()
+    }
+
+    fn deployment(resources: &str) -> String {
+        format!(
             "
 apiVersion: apps/v1
 kind: Deployment
@@ -149,10 +151,9 @@ spec:
   selector: {{matchLabels: {{app: web}}}}
   template:
     metadata: {{labels: {{app: web}}}}
-    spec: {{containers: [{{name: web, image: nginx, resources: {{requests: {{cpu: '{cpu}'}}}}}}]}}
+    spec: {{containers: [{{name: web, image: nginx, resources: {resources}}}]}}
 "
-        );
-        parse("web.yaml", &text, &LoadOptions::default()).unwrap()
+        )
     }
 
     #[test]
@@ -165,6 +166,55 @@ spec:
         assert_eq!((pods, answer.pending.len()), (2, 0), "{answer:?}");
         assert_eq!(answer.adds, answer.instances.iter().map(|one| one.price).sum::<i64>());
         assert!(answer.adds > 0);
+    }
+
+    #[test]
+    fn what_if_counts_objects_of_every_kind() {
+        const LIMITS: &str = "
+apiVersion: v1
+kind: LimitRange
+metadata: {name: defaults, namespace: shop}
+spec: {limits: [{type: Container, defaultRequest: {cpu: '50'}}]}
+---
+";
+        const CLASS: &str = "
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+---
+";
+        const NODE: &str = "
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+  labels: {node-restriction.kubernetes.io/pool: pool-shop, kubernetes.io/hostname: node-1, kubernetes.io/os: linux}
+spec:
+  taints: [{key: node-restriction.kubernetes.io/pool, value: pool-shop, effect: NoSchedule}]
+status:
+  allocatable: {cpu: '4', memory: 8Gi, pods: '20'}
+  conditions: [{type: Ready, status: 'True'}]
+---
+";
+        let cluster = parse("cluster.yaml", CLUSTER, &LoadOptions::default()).unwrap();
+        let answer = |text: String| {
+            what_if(&cluster, &parse("added.yaml", &text, &LoadOptions::default()).unwrap()).unwrap()
+        };
+        let limited = answer(LIMITS.to_owned() + &deployment("{}"));
+        assert_eq!((limited.instances.len(), limited.pending.len()), (0, 1), "{limited:?}");
+        let placed = answer(NODE.to_owned() + &deployment("{requests: {cpu: 500m}}"));
+        assert_eq!((placed.adds, placed.existing.len(), placed.pending.len()), (0, 1, 0), "{placed:?}");
+        let classed = deployment("{requests: {cpu: 500m}}")
+            .replace("spec: {containers", "spec: {priorityClassName: high, containers");
+        let unknown = answer(classed.clone());
+        assert!(unknown.workloads[0].message.is_some(), "there is no such class: {unknown:?}");
+        let known = answer(CLASS.to_owned() + &classed);
+        assert_eq!(
+            (known.workloads[0].message.as_ref(), known.instances.is_empty()),
+            (None, false),
+            "{known:?}"
+        );
     }
 
     #[test]

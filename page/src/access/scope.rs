@@ -29,6 +29,30 @@ impl Scope {
         }
     }
 
+    /// The namespaces that the reader may see; none for all.
+    #[must_use]
+    pub fn namespaces(&self) -> Option<BTreeSet<String>> {
+        match self {
+            Self::All => None,
+            Self::Namespaces(namespaces) => Some(namespaces.clone()),
+        }
+    }
+
+    /// The same for an earlier model: namespaces that belonged to the tenant that they belong to now.
+    #[must_use]
+    pub fn at(&self, then: &Model, now: &Model) -> Self {
+        match self {
+            Self::All => Self::All,
+            Self::Namespaces(mine) => {
+                let is_same = |one: &&String| {
+                    let owner = then.owners.get(*one);
+                    owner.is_some() && owner == now.owners.get(*one)
+                };
+                Self::Namespaces(mine.iter().filter(is_same).cloned().collect())
+            }
+        }
+    }
+
     /// True if the reader may see the pods of a namespace.
     #[must_use]
     pub fn sees_namespace(&self, namespace: &str) -> bool {

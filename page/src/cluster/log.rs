@@ -1,10 +1,11 @@
-//! The decision log and the ledger, from the ConfigMaps that hold them. A slot that changed is decoded, and no other.
+//! The decision log, the ledger and the snapshots, from the ConfigMaps that hold them. A slot that changed is decoded, and no other;
+//! a snapshot is decoded when a reader asks for its time.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use croft_record::{
     SEGMENT_KEY,
-    entry::{Entry, EntryKind},
+    entry::Entry,
     ledger::{
         book::Line,
         closed::{LEDGER_SLOTS, Ledger},
@@ -17,19 +18,10 @@ use croft_record::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt as _;
 
+use super::{recorded::RecordedState, snapshots::Segment};
+
 /// A line is read once a minute at most.
 const STATEMENT_MILLIS: i64 = 60_000;
-
-/// Why a pod stayed pending when it was last recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastPending {
-    /// Milliseconds since 1970.
-    pub at: i64,
-    /// The reason.
-    pub reason: String,
-    /// A sentence.
-    pub message: String,
-}
 
 /// The number and the time of an entry.
 type Key = (u64, i64);
@@ -42,8 +34,8 @@ pub struct Log {
     /// Numbers and times of the entries of each slot: the first and the last.
     slots: BTreeMap<String, (Key, Key)>,
     ledger_slots: BTreeMap<usize, Vec<u8>>,
-    pending: BTreeMap<String, LastPending>,
-    blocked: BTreeMap<String, i64>,
+    snapshots: BTreeMap<String, Arc<Segment>>,
+    state: RecordedState,
     month: Option<(i64, i64, Vec<Line>)>,
 }
 
@@ -60,27 +52,38 @@ impl Log {
         &self.ledger
     }
 
-    /// Why a pod stayed pending when it was last recorded.
+    /// The last word of the log about each pod and node.
     #[must_use]
-    pub fn pending(&self, pod: &str) -> Option<&LastPending> {
-        self.pending.get(pod)
+    pub const fn state(&self) -> &RecordedState {
+        &self.state
     }
 
-    /// The time at which an eviction from the node was last refused, in milliseconds since 1970.
+    /// The entries up to a time, in milliseconds since 1970.
+    pub fn until(&self, at: i64) -> impl Iterator<Item = &Entry> {
+        self.record.entries.iter().filter(move |entry| entry.at <= at)
+    }
+
+    /// The segments of snapshots that begin up to a time, the newest first.
     #[must_use]
-    pub fn blocked(&self, node: &str) -> Option<i64> {
-        self.blocked.get(node).copied()
+    pub fn snapshots_until(&self, at: i64) -> Vec<Arc<Segment>> {
+        let mut segments: Vec<Arc<Segment>> =
+            self.snapshots.values().filter(|segment| segment.begins() <= at).cloned().collect();
+        segments.sort_by_key(|segment| std::cmp::Reverse(segment.begins()));
+        segments
     }
 
     /// Takes in a slot as it is now.
     pub fn observe(&mut self, slot: &ConfigMap) {
         let name = slot.name_any();
-        // Snapshots of the cluster are for simulations of the past: no view reads them.
-        if name.starts_with(SNAPSHOT_PREFIX) {
-            return;
-        }
         let bytes = slot.binary_data.as_ref().and_then(|data| data.get(SEGMENT_KEY));
         let bytes = bytes.map(|bytes| bytes.0.as_slice()).unwrap_or_default();
+        if name.starts_with(SNAPSHOT_PREFIX) {
+            match Segment::new(bytes) {
+                Some(segment) => self.snapshots.insert(name, Arc::new(segment)),
+                None => self.snapshots.remove(&name),
+            };
+            return;
+        }
         if name.starts_with(LEDGER_PREFIX) {
             let mut slots = SLOTS..SLOTS + LEDGER_SLOTS;
             let Some(number) = slots.find(|number| slot_name(*number) == name) else { return };
@@ -104,40 +107,10 @@ impl Log {
         if let Some((from, to)) = self.slots.insert(name.to_owned(), (first, last)) {
             self.record.entries.retain(|entry| !(from..=to).contains(&key(entry)));
         }
-        for entry in &entries {
-            self.index(entry);
-        }
         self.record.entries.extend(entries);
         self.record.entries.sort_by_key(key);
         self.record.entries.dedup_by_key(|entry| (entry.sequence, entry.at));
-    }
-
-    fn index(&mut self, entry: &Entry) {
-        match entry.kind {
-            EntryKind::Pending => {
-                for pod in &entry.pods {
-                    let (at, reason, message) = (entry.at, entry.reason.clone(), entry.message.clone());
-                    if self.pending.get(pod).is_none_or(|known| known.at <= at) {
-                        self.pending.insert(pod.clone(), LastPending { at, reason, message });
-                    }
-                }
-            }
-            EntryKind::Bound => {
-                for pod in &entry.pods {
-                    self.pending.remove(pod);
-                }
-            }
-            EntryKind::EvictionBlocked if !entry.node.is_empty() => {
-                self.blocked.insert(entry.node.clone(), entry.at);
-            }
-            _ => {}
-        }
-    }
-
-    /// Forgets pods and nodes that are no longer there, so that memory is bounded by the cluster.
-    pub fn retain(&mut self, has_pod: impl Fn(&str) -> bool, has_node: impl Fn(&str) -> bool) {
-        self.pending.retain(|pod, _| has_pod(pod));
-        self.blocked.retain(|node, _| has_node(node));
+        self.state = RecordedState::after(&self.record.entries);
     }
 
     /// The lines from `from` up to `to`.
@@ -158,15 +131,26 @@ impl Log {
         self.month = Some((from, now, self.lines(from, now)));
     }
 
-    /// The first time that the log or the ledger knows, in milliseconds since 1970.
+    /// The time of the first entry or snapshot, in milliseconds since 1970.
     #[must_use]
     pub fn begins(&self) -> Option<i64> {
+        let snapshots = self.snapshots.values().map(|segment| segment.begins());
+        self.record.begins().into_iter().chain(snapshots).min()
+    }
+
+    /// The first time of which costs are known: from the log or the ledger, in milliseconds since 1970.
+    #[must_use]
+    pub fn costs_begin(&self) -> Option<i64> {
         [self.record.begins(), self.ledger.begins()].into_iter().flatten().min()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use croft_record::{
+        entry::{EntryKind, InstanceFacts, ObjectRef},
+        ledger::{book::HOUR_MILLIS, record::LogBook},
+    };
     use k8s_openapi::ByteString;
     use kube::api::ObjectMeta;
 
@@ -182,7 +166,10 @@ mod tests {
     }
 
     fn slot(name: &str, entries: Vec<Entry>) -> ConfigMap {
-        let bytes = Record { entries, damaged: Vec::new() }.to_bytes();
+        slot_of(name, Record { entries, damaged: Vec::new() }.to_bytes())
+    }
+
+    fn slot_of(name: &str, bytes: Vec<u8>) -> ConfigMap {
         ConfigMap {
             metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             binary_data: Some(BTreeMap::from([(SEGMENT_KEY.to_owned(), ByteString(bytes))])),
@@ -195,10 +182,24 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshots_slot_is_no_part_of_the_log() {
+    fn closed_hours_from_before_the_log_begin_the_bill_and_not_the_slider() {
+        let launched = Entry {
+            object: ObjectRef::cluster("NodeClaim", "claim"),
+            condition: "Launched=True".to_owned(),
+            price: Some(96_000),
+            instance: Some(InstanceFacts::default()),
+            ..Entry::new(0, EntryKind::Condition)
+        };
+        let mut book = LogBook::default();
+        book.observe(&launched);
+        let (_, writes) = Ledger::default().close(&mut book, HOUR_MILLIS);
         let mut log = Log::default();
-        log.observe(&slot("croft-snapshot-00", vec![entry(1, EntryKind::Plan, "")]));
-        assert!(numbers(&log).is_empty());
+        for write in writes {
+            log.observe(&slot_of(&slot_name(write.slot), write.bytes));
+        }
+        let later = Entry { at: 2 * HOUR_MILLIS, ..entry(9, EntryKind::Lead, "") };
+        log.observe(&slot("croft-record-00", vec![later]));
+        assert_eq!((log.begins(), log.costs_begin()), (Some(2 * HOUR_MILLIS), Some(0)));
     }
 
     #[test]
@@ -215,7 +216,9 @@ mod tests {
         assert_eq!(numbers(&log), [1, 2, 3, 4]);
         log.observe(&slot("croft-record-00", vec![entry(5, EntryKind::Bound, "n/p")]));
         assert_eq!(numbers(&log), [3, 4, 5]);
-        assert!(log.pending("n/p").is_none(), "it was bound");
-        assert_eq!(log.pending("n/q").unwrap().reason, "PoolLimit");
+        assert_eq!(log.state().pending("n/q").unwrap().reason, "PoolLimit");
+        assert!(log.state().pending("n/p").is_none(), "it was bound");
+        log.observe(&slot("croft-record-01", vec![entry(6, EntryKind::Lead, "")]));
+        assert_eq!(log.state().pending("n/q"), None, "its entry was overwritten");
     }
 }

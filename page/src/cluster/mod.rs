@@ -1,5 +1,7 @@
-//! The cluster as the page keeps it: trimmed objects, and the decision log.
+//! The cluster as the page keeps it: trimmed objects, the decision log, and snapshots of earlier times.
 
 pub mod log;
 pub mod objects;
+pub mod recorded;
+pub mod snapshots;
 pub mod trim;

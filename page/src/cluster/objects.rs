@@ -14,6 +14,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
+    /// The cluster of an input.
+    #[must_use]
+    pub fn new(mut input: Input) -> Self {
+        let pods = std::mem::take(&mut input.pods);
+        let mut cluster = Self { input, ..Self::default() };
+        pods.iter().for_each(|pod| cluster.put_pod(pod.object.clone()));
+        cluster
+    }
+
     /// Inserts or replaces a pod.
     pub fn put_pod(&mut self, pod: Pod) {
         if let Err(error) = self.requests.upsert_pod(&pod) {

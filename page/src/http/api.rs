@@ -6,7 +6,7 @@ use axum::{
     Json,
     extract::{Path, Query, Request, State as Shared},
 };
-use croft_inspect::{TenantAdvice, WhatIf};
+use croft_inspect::{AdviceRows, NodeRemoval, WhatIf, advice::Focus};
 use croft_record::{
     entry::Entry,
     ledger::book::{HOUR_MILLIS, hour_of},
@@ -25,11 +25,11 @@ use crate::{
         bill::{self, Bill, Statement},
         entries::{self, Selection},
         node::{self, NodeDetail},
-        overview::{self, Overview},
-        past::{self, Past},
+        overview::{self, Overview, Rows},
+        past::{self, Part, Past},
         pod::{self, PodDetail},
         pool::{self, PoolView},
-        tenant::{self, TenantView},
+        tenant::{self, TenantNow, TenantThen},
         what_if,
     },
 };
@@ -40,19 +40,37 @@ const MANIFEST_BYTES: usize = 256 << 10;
 const PLANS: usize = 50;
 /// Entries of an answer.
 const ENTRIES: usize = 1_000;
-/// Clusters that advice searches without a constraint.
+/// Clusters without a constraint that advice for a tenant searches.
 const COUNTERFACTUALS: usize = 20;
+/// The same for one node or pod: an answer about one object comes soon.
+const COUNTERFACTUALS_OF_ONE: usize = 8;
 /// The longest time of a statement: a year and a month.
 const STATEMENT_MILLIS: i64 = 400 * 24 * HOUR_MILLIS;
 
 type Answer<T> = Result<Json<T>, ApiError>;
 
+/// A view of the present, and since when the past can be shown.
+#[derive(Serialize)]
+pub struct Present<T> {
+    /// The time of the first entry or snapshot of the record.
+    begins: Option<i64>,
+    #[serde(flatten)]
+    view: T,
+}
+
+impl<T> Present<T> {
+    fn new(page: &Page, view: T) -> Json<Self> {
+        Json(Self { begins: page.state.log().begins(), view })
+    }
+}
+
 /// All tenants and pools.
 ///
 /// # Errors
 /// None of its own.
-pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Overview> {
-    Ok(Json(overview::view(&reader.model, &page.state.log(), &reader.scope, page.now())))
+pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Present<Overview>> {
+    let view = overview::view(&reader.model, &page.state.log(), &reader.scope, page.now());
+    Ok(Present::new(&page, view))
 }
 
 /// A time.
@@ -61,7 +79,7 @@ pub struct At {
     at: i64,
 }
 
-/// The cluster at a time.
+/// All tenants and pools at a time.
 ///
 /// # Errors
 /// If too much is computed already.
@@ -69,9 +87,71 @@ pub async fn at(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Query(At { at }): Query<At>,
-) -> Answer<Past> {
-    let state = page.state.clone();
-    page.compute(move || past::view(&reader.model, &state.log(), &reader.scope, at)).await.map(Json)
+) -> Answer<Past<Rows>> {
+    let view = |model: &Model, scope: &Scope| Some(overview::rows(model, scope));
+    past(&page, reader, at, Part::default(), view).await.map(Json)
+}
+
+/// One pool at a time.
+///
+/// # Errors
+/// If the reader may see no such pool, now or then, or too much is computed already.
+pub async fn pool_at(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+    Query(At { at }): Query<At>,
+) -> Answer<Past<PoolView>> {
+    let missing = || ApiError::Missing(format!("TenantPool {name}"));
+    if !reader.scope.sees_pool(&reader.model, &name) {
+        return Err(missing());
+    }
+    let is_there = reader.model.pools.contains_key(&name);
+    let part = Part { pool: Some(name.clone()), ..Part::default() };
+    let of = name.clone();
+    let past = past(&page, reader, at, part, move |model, scope| pool::view(model, scope, &of)).await?;
+    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing()) }
+}
+
+/// One tenant at a time, with its pods.
+///
+/// # Errors
+/// If the reader may see no such tenant, now or then, or too much is computed already.
+pub async fn tenant_at(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+    Query(At { at }): Query<At>,
+) -> Answer<Past<TenantThen>> {
+    let missing = || ApiError::Missing(format!("Tenant {name}"));
+    if !reader.scope.sees_tenant(&reader.model, &name) {
+        return Err(missing());
+    }
+    let is_there = reader.model.tenants.contains_key(&name);
+    let part = Part { tenant: Some(name.clone()), ..Part::default() };
+    let of = name.clone();
+    let past = past(&page, reader, at, part, move |model, scope| tenant::then(model, scope, &of)).await?;
+    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing()) }
+}
+
+/// A part of the cluster at a time; `view` shows it of a model, for a scope.
+async fn past<T: Send + 'static>(
+    page: &Arc<Page>,
+    reader: Reader,
+    at: i64,
+    part: Part,
+    view: impl FnOnce(&Model, &Scope) -> Option<T> + Send + 'static,
+) -> Result<Past<T>, ApiError> {
+    let (state, now) = (page.state.clone(), page.now());
+    page.compute(move || {
+        let Reader { scope, model, .. } = reader;
+        let then = crate::state::past::model(&state, at, now);
+        let seen = then.as_ref().map(|then| past::seen(then, &model, &scope));
+        let snapshot = seen.as_ref().map(|(model, _)| model.at);
+        let view = seen.and_then(|(model, scope)| view(&model, &scope));
+        Past::new(&model, &state.log(), &scope, (at, part), (snapshot, view))
+    })
+    .await
 }
 
 /// One tenant.
@@ -82,13 +162,14 @@ pub async fn tenant(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path(name): Path<String>,
-) -> Answer<TenantView> {
+) -> Answer<Present<TenantNow>> {
     let missing = || ApiError::Missing(format!("Tenant {name}"));
     if !reader.scope.sees_tenant(&reader.model, &name) || !reader.model.tenants.contains_key(&name) {
         return Err(missing());
     }
     let bill = bill_of(&page, &reader, &name).await?;
-    tenant::view(&reader.model, &reader.scope, &name, bill).map(Json).ok_or_else(missing)
+    let view = tenant::view(&reader.model, &reader.scope, &name).ok_or_else(missing)?;
+    Ok(Present::new(&page, TenantNow { view, bill }))
 }
 
 /// The pods of one tenant.
@@ -104,25 +185,63 @@ pub async fn tenant_pods(reader: Reader, Path(name): Path<String>) -> Answer<Vec
 ///
 /// # Errors
 /// If there is no such tenant that the reader may see, or too much is computed already.
-pub async fn advice(
+pub async fn tenant_advice(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path(name): Path<String>,
-) -> Answer<TenantAdvice> {
-    let Reader { scope, model, .. } = reader;
-    if tenant::seen(&model, &scope, &name).is_none() {
+) -> Answer<AdviceRows> {
+    if tenant::seen(&reader.model, &reader.scope, &name).is_none() {
         return Err(ApiError::Missing(format!("Tenant {name}")));
     }
+    advice(&page, reader, Focus::All, Some(name)).await
+}
+
+/// The prices of the constraints of a node, its pods and its pool, ranked.
+///
+/// # Errors
+/// If there is no such node that the reader may see, or too much is computed already.
+pub async fn node_advice(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<AdviceRows> {
+    let node = node::seen(&reader.model, &reader.scope, &name).map(|node| node.info.name.clone());
+    let node = node.ok_or_else(|| ApiError::Missing(format!("node {name}")))?;
+    advice(&page, reader, Focus::Node(node), None).await
+}
+
+/// The prices of a pod's constraints, ranked.
+///
+/// # Errors
+/// If there is no such pod that the reader may see, or too much is computed already.
+pub async fn pod_advice(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Answer<AdviceRows> {
+    let key = format!("{namespace}/{name}");
+    if !reader.scope.sees_namespace(&namespace) || !reader.model.pods.contains_key(&key) {
+        return Err(ApiError::Missing(format!("pod {key}")));
+    }
+    advice(&page, reader, Focus::Pod { namespace, name }, None).await
+}
+
+/// The prices of the constraints in `focus` that the reader may see, in the reader's part of the cluster.
+async fn advice(
+    page: &Arc<Page>,
+    reader: Reader,
+    focus: Focus,
+    tenant: Option<String>,
+) -> Answer<AdviceRows> {
     let state = page.state.clone();
+    let Reader { scope, model, .. } = reader;
+    let most = if tenant.is_some() { COUNTERFACTUALS } else { COUNTERFACTUALS_OF_ONE };
     let computed = page.compute(move || {
         let part = part_of(&state.cluster().input, &model, &scope);
-        let mut advice = croft_inspect::tenant_advice(&part, &name, COUNTERFACTUALS)?;
-        // An object of a namespace that the reader doesn't see has a name of its own.
-        advice.rows.retain(|row| row.namespace.as_ref().is_none_or(|one| scope.sees_namespace(one)));
-        Ok::<_, croft_manifest::InputError>(advice)
+        croft_inspect::advice_rows(&part, focus, tenant.as_deref(), scope.namespaces(), most)
     });
     computed.await?.map(Json).map_err(|error| {
-        tracing::warn!(%error, "the advice for a tenant can't be computed");
+        tracing::warn!(%error, "the prices of constraints can't be computed");
         ApiError::Failed
     })
 }
@@ -133,7 +252,7 @@ async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill
     let read = |page: &Page| {
         let log = page.state.log();
         let lines = log.month(from, now)?;
-        let begins = log.begins();
+        let begins = log.costs_begin();
         Some(Bill { from, to: now, begins, ..Bill::new(&reader.model, &reader.scope, tenant, lines) })
     };
     if let Some(bill) = read(page) {
@@ -154,9 +273,14 @@ async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill
 ///
 /// # Errors
 /// If there is no such pool that the reader may see.
-pub async fn pool(reader: Reader, Path(name): Path<String>) -> Answer<PoolView> {
+pub async fn pool(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<Present<PoolView>> {
     let found = pool::view(&reader.model, &reader.scope, &name);
-    found.map(Json).ok_or_else(|| ApiError::Missing(format!("TenantPool {name}")))
+    let view = found.ok_or_else(|| ApiError::Missing(format!("TenantPool {name}")))?;
+    Ok(Present::new(&page, view))
 }
 
 /// One node.
@@ -170,6 +294,32 @@ pub async fn node(
 ) -> Answer<NodeDetail> {
     let found = node::view(&reader.model, &page.state.log(), &reader.scope, &name);
     found.map(Json).ok_or_else(|| ApiError::Missing(format!("node {name}")))
+}
+
+/// Whether a node could be removed now, and what keeps it.
+///
+/// # Errors
+/// If there is no such node that the reader may see, or too much is computed already.
+pub async fn node_removal(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Path(name): Path<String>,
+) -> Answer<NodeRemoval> {
+    let Reader { scope, model, .. } = reader;
+    if node::seen(&model, &scope, &name).is_none() {
+        return Err(ApiError::Missing(format!("node {name}")));
+    }
+    let state = page.state.clone();
+    let computed = page.compute(move || {
+        let part = part_of(&state.cluster().input, &model, &scope);
+        let Some(node) = node::seen(&model, &scope, &name) else { return Ok(NodeRemoval::default()) };
+        let found = croft_inspect::node_removal(&part, &node.info.name)?;
+        Ok::<_, croft_manifest::InputError>(node::removal(&model, &scope, node, found))
+    });
+    computed.await?.map(Json).map_err(|error| {
+        tracing::warn!(%error, "what keeps a node can't be computed");
+        ApiError::Failed
+    })
 }
 
 /// One pod. Of a pending pod also its place in a plan that is made now.
@@ -250,13 +400,14 @@ pub async fn history(
     }
     let selection = Selection {
         tenant,
+        pool: None,
         from: from.unwrap_or(i64::MIN),
         to: to.unwrap_or(i64::MAX),
         limit: limit.unwrap_or(ENTRIES).min(ENTRIES),
     };
     let log = page.state.log();
     let entries = entries::select(&log, &reader.model, &reader.scope, &selection);
-    Ok(Json(History { begins: log.begins(), entries }))
+    Ok(Json(History { begins: log.record().begins(), entries }))
 }
 
 /// From one time to another.
@@ -286,7 +437,7 @@ pub async fn cost(
         let log = state.log();
         let mut lines = log.lines(from, to);
         lines.retain(|line| bill::sees_line(&model, &scope, line));
-        Statement { begins: log.begins(), is_complete: log.ledger().is_complete(from, to), lines }
+        Statement { begins: log.costs_begin(), is_complete: log.ledger().is_complete(from, to), lines }
     });
     statement.await.map(Json)
 }

@@ -11,11 +11,15 @@ use std::{
 };
 
 use axum::{Router, body::Body};
-use croft_manifest::{LoadOptions, parse};
+use croft_manifest::{Input, LoadOptions, parse};
 use croft_record::{
     SEGMENT_KEY,
     entry::{Entry, EntryKind, ObjectRef, PlanFigures},
     record::Record,
+    snapshot::{
+        mirror::{Mirror, ObjectName},
+        writer::{SEGMENT_BYTES, SnapshotWriter},
+    },
 };
 use croft_runtime::{clock::Clock, health::Health, shutdown::Shutdown};
 use futures::StreamExt as _;
@@ -154,13 +158,46 @@ fn log() -> ConfigMap {
         ),
         entry(7, EntryKind::Event, &["alpha"], &["alpha-ns/alpha-pod"], "of alpha alone"),
         pending(8, &["alpha-ns/waiting", "bravo-ns/bravo-waits"], "no room"),
+        entry(
+            9,
+            EntryKind::Create,
+            &["alpha"],
+            &["alpha-ns/alpha-pod"],
+            "one of m5.large, m5.xlarge in us-east-1a, on-demand",
+        ),
     ];
-    let bytes = Record { entries, damaged: Vec::new() }.to_bytes();
+    slot("croft-record-00", Record { entries, damaged: Vec::new() }.to_bytes())
+}
+
+fn slot(name: &str, bytes: Vec<u8>) -> ConfigMap {
     ConfigMap {
-        metadata: ObjectMeta { name: Some("croft-record-00".to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         binary_data: Some(BTreeMap::from([(SEGMENT_KEY.to_owned(), ByteString(bytes))])),
         ..ConfigMap::default()
     }
+}
+
+/// Snapshots of clusters, each at its time.
+fn snapshots(of: &[(i64, &Input)]) -> ConfigMap {
+    let mut writer = SnapshotWriter::resume([], SEGMENT_BYTES);
+    let mut bytes = Vec::new();
+    for (at, input) in of {
+        let mut mirror = Mirror::default();
+        macro_rules! observe {
+            ($($kind:ident)*) => { $(for object in &input.$kind {
+                let object = serde_json::to_value(&object.object).unwrap();
+                let field = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+                let (kind, namespace, name) = (field("/kind"), field("/metadata/namespace"), field("/metadata/name"));
+                let name = ObjectName { kind: &kind, namespace: &namespace, name: &name };
+                mirror.observe(name, ("", 1), true, object.clone());
+            })* };
+        }
+        observe!(tenants pools namespaces nodes pods);
+        bytes = writer.append(&mut mirror, *at).unwrap().bytes;
+        // The next one begins with every object of another mirror.
+        writer = SnapshotWriter::resume([bytes.as_slice()], SEGMENT_BYTES);
+    }
+    slot("croft-snapshot-00", bytes)
 }
 
 fn state() -> Arc<State> {
@@ -182,7 +219,11 @@ fn state() -> Arc<State> {
             cluster.put_pod(pod(namespace, name, node));
         }
     });
-    state.change_log(|kept| kept.observe(&log()));
+    let snapshots = snapshots(&[(BEFORE, &state.cluster().input)]);
+    state.change_log(|kept| {
+        kept.observe(&log());
+        kept.observe(&snapshots);
+    });
     build(&state, NOW);
     state
 }
@@ -278,6 +319,14 @@ fn cases() -> Vec<Case> {
         get("session", 200, 200),
         get("overview", 200, 200),
         get(&format!("at?at={NOW}"), 200, 200),
+        get(&format!("at?at={}", BEFORE - 1), 200, 200),
+        get(&format!("at/pools/pool-alpha?at={NOW}"), 200, 200),
+        get(&format!("at/pools/pool-bravo?at={NOW}"), 200, 404),
+        get(&format!("at/pools/pool-shared?at={NOW}"), 200, 200),
+        get(&format!("at/pools/none?at={NOW}"), 404, 404),
+        get(&format!("at/tenants/alpha?at={NOW}"), 200, 200),
+        get(&format!("at/tenants/bravo?at={NOW}"), 200, 404),
+        get(&format!("at/tenants/none?at={NOW}"), 404, 404),
         get("tenants/alpha", 200, 200),
         get("tenants/bravo", 200, 404),
         get("tenants/none", 404, 404),
@@ -294,6 +343,18 @@ fn cases() -> Vec<Case> {
         get("nodes/node-bravo", 200, 404),
         get("nodes/claim-bravo", 200, 404),
         get("nodes/node-shared", 200, 200),
+        get("nodes/node-alpha/removal", 200, 200),
+        get("nodes/node-bravo/removal", 200, 404),
+        get("nodes/node-shared/removal", 200, 200),
+        get("nodes/none/removal", 404, 404),
+        get("nodes/node-alpha/advice", 200, 200),
+        get("nodes/node-bravo/advice", 200, 404),
+        get("nodes/node-shared/advice", 200, 200),
+        get("nodes/none/advice", 404, 404),
+        get("pods/alpha-ns/shared-pod/advice", 200, 200),
+        get("pods/alpha-ns/waiting/advice", 200, 200),
+        get("pods/bravo-ns/bravo-pod/advice", 200, 404),
+        get("pods/alpha-ns/none/advice", 404, 404),
         get("nodes/claim-alpha-and-bravo", 200, 200),
         get("pods/alpha-ns/alpha-pod", 200, 200),
         get("pods/alpha-ns/waiting", 200, 200),
@@ -404,6 +465,117 @@ async fn a_shared_node_shows_the_requests_of_the_readers_pods_alone() {
             "{token}"
         );
     }
+}
+
+async fn json(router: &Router, path: &str, token: &str) -> Value {
+    let Answer { status, text, .. } =
+        send(router, request(&Method::GET, &format!("/api/v1/{path}"), Some(token), "")).await;
+    assert_eq!(status, 200, "{path}: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn a_snapshot_shows_what_the_present_shows_but_for_conditions() {
+    let (router, _) = page(state());
+    for token in ["operator", "alpha"] {
+        let at = |path: &str| format!("at{path}?at={NOW}");
+        for (now, then) in [
+            ("overview", at("")),
+            ("pools/pool-shared", at("/pools/pool-shared")),
+            ("tenants/alpha", at("/tenants/alpha")),
+        ] {
+            let (now, then) = (json(&router, now, token).await, json(&router, &then, token).await);
+            assert_eq!((&then["at"], &then["snapshot"]), (&json!(NOW), &json!(BEFORE)));
+            for (field, value) in then["view"].as_object().unwrap() {
+                if !["version", "at", "podList"].contains(&field.as_str()) {
+                    assert_eq!(value, &now[field], "{token}: {field}");
+                }
+            }
+        }
+        let pods = json(&router, "tenants/alpha/pods", token).await;
+        let then = json(&router, &at("/tenants/alpha"), token).await;
+        assert_eq!(then["view"]["podList"], pods, "with the reason of the pending one");
+        let before = json(&router, &format!("at?at={}", BEFORE - 1), token).await;
+        assert_eq!((&before["snapshot"], &before["view"]), (&Value::Null, &Value::Null));
+    }
+    let begins = json(&router, "overview", "alpha").await["begins"].clone();
+    assert_eq!(begins, json!(BEFORE));
+}
+
+#[tokio::test]
+async fn a_snapshot_shows_a_tenants_reader_what_was_and_still_is_its_own() {
+    let state = state();
+    let mut then = state.cluster().input.clone();
+    // The reader's namespace was another tenant's.
+    for (tenant, namespace) in [("alpha", "bravo-ns"), ("bravo", "alpha-ns")] {
+        let mut tenant = then.tenants.get("", tenant).unwrap().object.clone();
+        tenant.spec.namespaces = vec![namespace.to_owned()];
+        put(&mut then.tenants, tenant);
+    }
+    let (foreign, mut own) = (then, state.cluster().input.clone());
+    // The reader's tenant used a pool that isn't its own any more.
+    let mut alpha = own.tenants.get("", "alpha").unwrap().object.clone();
+    alpha.spec.pools.push("pool-bravo".to_owned());
+    put(&mut own.tenants, alpha);
+    let slot = snapshots(&[(BEFORE - 2, &foreign), (BEFORE - 1, &own)]);
+    state.change_log(|log| log.observe(&slot));
+    let (router, _) = page(state);
+
+    let swapped = json(&router, &format!("at?at={}", BEFORE - 2), "alpha").await;
+    assert_eq!((&swapped["view"]["tenants"], &swapped["view"]["pools"]), (&json!([]), &json!([])));
+    assert_eq!(swapped["view"]["pending"], json!([]), "{swapped}");
+    let tenant = json(&router, &format!("at/tenants/alpha?at={}", BEFORE - 2), "alpha").await;
+    assert_eq!(tenant["view"], Value::Null, "{tenant}");
+    let all = json(&router, &format!("at?at={}", BEFORE - 2), "operator").await;
+    assert_eq!(all["view"]["tenants"].as_array().map(Vec::len), Some(2), "{all}");
+
+    let later = json(&router, &format!("at?at={}", BEFORE - 1), "alpha").await;
+    let names: Vec<&Value> =
+        later["view"]["pools"].as_array().unwrap().iter().map(|pool| &pool["name"]).collect();
+    assert_eq!(names, [&json!("pool-alpha"), &json!("pool-shared")]);
+    assert!(!later.to_string().contains("bravo"), "{later}");
+}
+
+#[tokio::test]
+async fn a_nodes_life_begins_with_the_run_that_requested_it_which_operators_alone_see() {
+    let (router, _) = page(state());
+    for (token, first) in [("operator", "plan"), ("alpha", "condition")] {
+        let node = json(&router, "nodes/claim-alpha", token).await;
+        assert_eq!(node["timeline"][0]["k"], first, "{token}: {node}");
+        assert_eq!(node["launch"]["pods"], json!(["alpha-ns/alpha-pod"]), "{token}");
+        let types = &node["launch"]["choice"]["types"];
+        assert_eq!(
+            (&types[0]["instanceType"], &types[1]["instanceType"]),
+            (&json!("m5.large"), &json!("m5.xlarge"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_keeps_a_shared_node_names_the_readers_pods_alone() {
+    let (router, _) = page(state());
+    for (token, pods, has_answer) in
+        [("operator", vec!["bravo-shared", "shared-pod"], true), ("alpha", vec!["shared-pod"], false)]
+    {
+        let removal = json(&router, "nodes/node-shared/removal", token).await;
+        let mut named: Vec<&str> =
+            removal["pods"].as_array().unwrap().iter().map(|pod| pod["name"].as_str().unwrap()).collect();
+        named.sort_unstable();
+        assert_eq!((named, removal["answer"].is_string()), (pods, has_answer), "{token}: {removal}");
+    }
+}
+
+#[tokio::test]
+async fn advice_for_a_shared_node_counts_the_readers_constraints_alone() {
+    let (router, _) = page(state());
+    let mut counted = Vec::new();
+    for token in ["operator", "alpha"] {
+        let advice = json(&router, "nodes/node-shared/advice", token).await;
+        assert!(token == "operator" || !advice.to_string().contains("bravo"), "{advice}");
+        counted.push(advice["constraints"].as_i64().unwrap());
+    }
+    // Each of the two pods has no controller.
+    assert_eq!(counted[0] - counted[1], 1);
 }
 
 #[tokio::test]

@@ -2,27 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::{
-    NodeClaim,
-    condition::{INITIALIZED, INTERRUPTED, READY},
-};
+use croft_api::{NodeClaim, condition::READY};
 use croft_inspect::{
-    Tenancy,
+    NodeState, Tenancy,
     inventory::{self, NodeInfo},
+    node_state,
 };
 use croft_manifest::Input;
 use croft_scheduler::{Resources, resources};
 use k8s_openapi::{
-    api::core::v1::{Node, Pod},
+    api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
 };
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::cluster::{log::Log, objects::Cluster};
+use crate::cluster::{objects::Cluster, recorded::RecordedState};
 
-/// The taint of a node that is being removed.
-const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 /// An eviction that was refused in this time before a build blocks the node.
 const BLOCKED_MILLIS: i64 = 5 * 60_000;
 
@@ -52,24 +48,6 @@ pub struct PoolFacts {
     pub conditions: Vec<ConditionView>,
 }
 
-/// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum NodeState {
-    /// Its instance or its node isn't ready for pods yet.
-    Launching,
-    /// It takes pods.
-    Ready,
-    /// It was ready, and isn't now.
-    NotReady,
-    /// It is being removed.
-    Draining,
-    /// It is being removed, and an eviction was refused in the last minutes.
-    Blocked,
-    /// The cloud has announced its end.
-    Interrupted,
-}
-
 /// A node, or a NodeClaim whose node isn't there yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -92,7 +70,7 @@ pub struct NodeFacts {
 }
 
 /// A pod that isn't finished.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFacts {
     /// Its namespace.
@@ -113,6 +91,8 @@ pub struct PodFacts {
     pub memory: i64,
     /// Since when it is there.
     pub since: Option<i64>,
+    /// Since when its node's kubelet runs it.
+    pub started: Option<i64>,
     /// Why it is pending, when that was last recorded.
     pub reason: String,
     /// The same as a sentence.
@@ -175,9 +155,9 @@ pub struct Model {
 }
 
 impl Model {
-    /// Builds the model of a cluster. Times before `at` are in the past.
+    /// Builds the model of a cluster, and of the log up to `at`. Times before `at` are in the past.
     #[must_use]
-    pub fn build(cluster: &Cluster, log: &Log, version: u64, at: i64) -> Self {
+    pub fn build(cluster: &Cluster, log: &RecordedState, version: u64, at: i64) -> Self {
         let input = &cluster.input;
         let mut model = Self { version, at, ..Self::default() };
         let tenancy = Tenancy::new(input);
@@ -193,7 +173,7 @@ impl Model {
         for pod in input.pods.iter().filter(|pod| is_active(pod)) {
             model.add_pod(cluster, log, tenancy.as_ref(), pod);
         }
-        model.last_entry = log.record().entries.last().map_or(0, |entry| entry.sequence);
+        model.last_entry = log.last_entry;
         model
     }
 
@@ -231,7 +211,7 @@ impl Model {
         self.pools.values_mut().for_each(|pool| pool.tenants.sort_unstable());
     }
 
-    fn add_nodes(&mut self, input: &Input, log: &Log) {
+    fn add_nodes(&mut self, input: &Input, log: &RecordedState) {
         let mut registered = BTreeSet::new();
         for info in inventory::nodes(input) {
             let Some(node) = input.nodes.get("", &info.name) else { continue };
@@ -239,7 +219,7 @@ impl Model {
             registered.extend(info.claim.clone());
             let is_blocked =
                 log.blocked(&info.name).is_some_and(|at| self.at.saturating_sub(at) < BLOCKED_MILLIS);
-            let (state, reason) = node_state(&info, Some(&node.object), claim.map(|c| &c.object), is_blocked);
+            let (state, reason) = node_state(Some(&node.object), claim.map(|c| &c.object), is_blocked);
             let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
             let allocatable = allocatable.and_then(|map| Resources::from_api(map).ok()).unwrap_or_default();
             self.add_node(NodeFacts {
@@ -267,7 +247,7 @@ impl Model {
         self.nodes.insert(node.info.name.clone(), node);
     }
 
-    fn add_pod(&mut self, cluster: &Cluster, log: &Log, tenancy: Option<&Tenancy>, pod: &Pod) {
+    fn add_pod(&mut self, cluster: &Cluster, log: &RecordedState, tenancy: Option<&Tenancy>, pod: &Pod) {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
         let key = format!("{namespace}/{name}");
         let spec = pod.spec.as_ref();
@@ -285,6 +265,7 @@ impl Model {
             phase: status.and_then(|status| status.phase.clone()).unwrap_or_default(),
             workload: owner.map(|owner| format!("{}/{}", owner.kind, owner.name)).unwrap_or_default(),
             since: since(&pod.metadata),
+            started: status.and_then(|status| status.start_time.as_ref()).map(millis),
             reason: pending.map(|pending| pending.reason.clone()).unwrap_or_default(),
             message: pending.map(|pending| pending.message.clone()).unwrap_or_default(),
             nominated: nominated.filter(|node| !node.is_empty()),
@@ -351,7 +332,7 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
         claim: Some(claim.name_any()),
         ready: false,
     };
-    let (state, reason) = node_state(&info, None, Some(claim), false);
+    let (state, reason) = node_state(None, Some(claim), false);
     NodeFacts {
         state,
         reason,
@@ -361,38 +342,5 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
         pods: Vec::new(),
         conditions: views(Some(&status.conditions)),
         info,
-    }
-}
-
-/// The state of a node, and why.
-fn node_state(
-    info: &NodeInfo,
-    node: Option<&Node>,
-    claim: Option<&NodeClaim>,
-    is_blocked: bool,
-) -> (NodeState, String) {
-    let conditions = claim.and_then(|claim| claim.status.as_ref()).map(|status| status.conditions.as_slice());
-    let find = |kind: &str| conditions.unwrap_or_default().iter().find(|condition| condition.type_ == kind);
-    let is_true = |kind: &str| find(kind).filter(|condition| condition.status == "True");
-    let taints = node.and_then(|node| node.spec.as_ref()?.taints.as_deref()).unwrap_or_default();
-    let is_removed = claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
-        || node.is_some_and(|node| node.metadata.deletion_timestamp.is_some())
-        || taints.iter().any(|taint| taint.key == DISRUPTED_TAINT);
-    if let Some(interrupted) = is_true(INTERRUPTED) {
-        return (NodeState::Interrupted, interrupted.reason.clone());
-    }
-    if is_removed {
-        let state = if is_blocked { NodeState::Blocked } else { NodeState::Draining };
-        return (state, String::new());
-    }
-    let initialized = find(INITIALIZED);
-    let is_launching = node.is_none() || initialized.is_some_and(|condition| condition.status != "True");
-    match (is_launching, info.ready) {
-        (true, _) => {
-            let last = conditions.unwrap_or_default().iter().find(|condition| condition.status != "True");
-            (NodeState::Launching, last.map(|condition| condition.reason.clone()).unwrap_or_default())
-        }
-        (false, true) => (NodeState::Ready, String::new()),
-        (false, false) => (NodeState::NotReady, String::new()),
     }
 }

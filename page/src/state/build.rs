@@ -47,7 +47,7 @@ pub fn build(state: &State, now: i64) {
     let last = state.model();
     let model = {
         let (cluster, log) = (state.cluster(), state.log());
-        Model::build(&cluster, &log, last.version + 1, now)
+        Model::build(&cluster, log.state(), last.version + 1, now)
     };
     let change = Change::between(&last, &model);
     if !change.is_empty() {

@@ -1,9 +1,11 @@
-//! The state of the process: objects and log from watches, and the model that is built from them.
+//! The state of the process: objects and log from watches, and the models that are built from them.
 //!
 //! ```text
 //!  watch ──trim──▶ store: Cluster, Log ──build (at most a tenth of a processor)──▶ Model, Change
+//!                                  └──past (when a reader asks for a time)───────▶ Model of a snapshot
 //! ```
 
 pub mod build;
+pub mod past;
 pub mod store;
 pub mod watch;

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, broadcast};
 
+use super::past::PastModels;
 use crate::{
     cluster::{log::Log, objects::Cluster},
     metrics::Metrics,
@@ -19,6 +20,7 @@ pub struct State {
     cluster: RwLock<Cluster>,
     log: RwLock<Log>,
     model: ArcSwap<Model>,
+    past_models: PastModels,
     changes: broadcast::Sender<Arc<Change>>,
     dirty: Notify,
     metrics: Arc<Metrics>,
@@ -30,6 +32,7 @@ impl Default for State {
             cluster: RwLock::default(),
             log: RwLock::default(),
             model: ArcSwap::default(),
+            past_models: PastModels::default(),
             changes: broadcast::Sender::new(CHANGES_KEPT),
             dirty: Notify::new(),
             metrics: Arc::default(),
@@ -66,6 +69,12 @@ impl State {
     #[must_use]
     pub fn model(&self) -> Arc<Model> {
         self.model.load_full()
+    }
+
+    /// The models of earlier times that were asked for last.
+    #[must_use]
+    pub const fn past_models(&self) -> &PastModels {
+        &self.past_models
     }
 
     /// Publishes a model, and how it differs from the last one.

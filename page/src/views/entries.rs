@@ -12,6 +12,8 @@ use crate::{access::Scope, cluster::log::Log, model::facts::Model};
 pub struct Selection {
     /// Only those about a tenant.
     pub tenant: Option<String>,
+    /// Only those about a pool.
+    pub pool: Option<String>,
     /// From this time on.
     pub from: i64,
     /// Up to this time.
@@ -22,7 +24,7 @@ pub struct Selection {
 
 impl Default for Selection {
     fn default() -> Self {
-        Self { tenant: None, from: i64::MIN, to: i64::MAX, limit: 500 }
+        Self { tenant: None, pool: None, from: i64::MIN, to: i64::MAX, limit: 500 }
     }
 }
 
@@ -86,11 +88,11 @@ fn newest(
     selection: &Selection,
     is_wanted: impl Fn(&Entry) -> bool,
 ) -> Vec<Entry> {
-    let Selection { tenant, from, to, limit } = selection;
+    let Selection { tenant, pool, from, to, limit } = selection;
     let concerns = |entry: &Entry| {
         tenant.as_ref().is_none_or(|tenant| {
             entry.tenants.contains(tenant) || (entry.object.kind == "Tenant" && entry.object.name == *tenant)
-        })
+        }) && pool.as_ref().is_none_or(|pool| entry.pool == *pool)
     };
     let entries = log.record().entries.iter().rev();
     let selected =
@@ -98,12 +100,22 @@ fn newest(
     selected.filter_map(|entry| visible(model, scope, entry)).take(*limit).collect()
 }
 
-/// The entries about a node or NodeClaim, in order.
+/// The entries about a node or NodeClaim, in order, from the scheduling run on that requested it.
 #[must_use]
 pub fn of_node(log: &Log, model: &Model, scope: &Scope, name: &str, at: i64) -> Vec<Entry> {
     let Some(found) = query::node_at(log.record(), name, at) else { return Vec::new() };
-    let entries = found.before.into_iter().chain(found.after);
-    entries.filter_map(|entry| visible(model, scope, entry)).collect()
+    let entries = || found.before.iter().chain(&found.after).copied();
+    let created = entries().find(|entry| entry.kind == EntryKind::Create);
+    let run = created.and_then(|created| run_before(log, created));
+    run.into_iter().chain(entries()).filter_map(|entry| visible(model, scope, entry)).collect()
+}
+
+/// The scheduling run of the same time before an entry. Its entry names no NodeClaim: a run requests several.
+fn run_before<'l>(log: &'l Log, created: &Entry) -> Option<&'l Entry> {
+    let entries = &log.record().entries;
+    let end = entries.partition_point(|entry| entry.sequence < created.sequence);
+    let before = entries.get(..end)?.iter().rev().take_while(|entry| entry.at == created.at);
+    before.into_iter().find(|entry| entry.kind == EntryKind::Plan)
 }
 
 /// The entries about a pod, in order.

@@ -73,16 +73,14 @@ pub fn tenant_rows(model: &Model, scope: &Scope) -> Vec<TenantRow> {
     rows
 }
 
-/// The first view.
+/// The rows of the first view.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Overview {
+pub struct Rows {
     /// The version of the model.
     pub version: u64,
-    /// When it was built.
+    /// The time of the model.
     pub at: i64,
-    /// Since when there are decisions in the log.
-    pub begins: Option<i64>,
     /// Tenants.
     pub tenants: Vec<TenantRow>,
     /// Pools.
@@ -93,6 +91,15 @@ pub struct Overview {
     pub pending: Vec<PodFacts>,
     /// Pods with a placement violation, at most 100.
     pub violations: Vec<PodFacts>,
+}
+
+/// The first view.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    /// Tenants, pools and pods.
+    #[serde(flatten)]
+    pub rows: Rows,
     /// The decisions of the last hour, the newest first.
     pub changes: Vec<Entry>,
 }
@@ -100,22 +107,26 @@ pub struct Overview {
 /// The first view for `scope`.
 #[must_use]
 pub fn view(model: &Model, log: &Log, scope: &Scope, now: i64) -> Overview {
+    let selection =
+        Selection { from: now.saturating_sub(HOUR_MILLIS), to: now, limit: ENTRIES, ..Selection::default() };
+    Overview { rows: rows(model, scope), changes: entries::decisions(log, model, scope, &selection) }
+}
+
+/// The rows of the first view for `scope`.
+#[must_use]
+pub fn rows(model: &Model, scope: &Scope) -> Rows {
     let seen = || model.pods.values().filter(|pod| scope.sees_namespace(&pod.namespace));
     let pools = || model.pools.iter().filter(|(name, _)| scope.sees_pool(model, name));
     let nodes = pools().flat_map(|(_, pool)| nodes_of(model, pool));
     // Pods that belong to no tenant aren't Croft's unless they break a rule.
     let pending = seen().filter(|pod| pod.node.is_none() && pod.tenant.is_some());
-    let selection =
-        Selection { from: now.saturating_sub(HOUR_MILLIS), to: now, limit: ENTRIES, ..Selection::default() };
-    Overview {
+    Rows {
         version: model.version,
         at: model.at,
-        begins: log.begins(),
         tenants: tenant_rows(model, scope),
         pools: pools().map(|(name, pool)| PoolRow::new(model, scope, name, pool)).collect(),
         cost: CostView::of(nodes.map(|node| &node.info)),
         pending: pending.take(PODS).cloned().collect(),
         violations: seen().filter(|pod| !pod.violations.is_empty()).take(PODS).cloned().collect(),
-        changes: entries::decisions(log, model, scope, &selection),
     }
 }

@@ -1,6 +1,7 @@
-//! The cluster at a time, from the log: nodes with their phase, price and pools, and the costs by tenant and pool.
+//! The cluster at a time: the last snapshot before it shows what the present shows. Before the first snapshot, the nodes that the log
+//! names.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use croft_record::{
     entry::{Entry, EntryKind},
@@ -14,6 +15,15 @@ use crate::{access::Scope, cluster::log::Log, model::facts::Model};
 /// Entries before the time.
 const ENTRIES: usize = 60;
 const HOUR_MILLIS: i64 = 3_600_000;
+
+/// The part of the cluster that is shown; all of it for none.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// A pool.
+    pub pool: Option<String>,
+    /// A tenant.
+    pub tenant: Option<String>,
+}
 
 /// A node at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,42 +45,61 @@ pub struct PastNode {
     pub pods: usize,
 }
 
-/// A sum of nodes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PastSum {
-    /// Nodes.
-    pub nodes: usize,
-    /// The sum of their known prices.
-    pub micros: i64,
-}
-
-/// The cluster at a time.
+/// A part of the cluster at a time.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Past {
+pub struct Past<T> {
     /// The time.
     pub at: i64,
-    /// Since when there are decisions in the log.
-    pub begins: Option<i64>,
-    /// The nodes that were there.
+    /// The time of the snapshot that is shown; none if the record has none so old.
+    pub snapshot: Option<i64>,
+    /// The snapshot's part; none if there was no such part that the reader may see.
+    pub view: Option<T>,
+    /// Without a snapshot, the nodes that the log names.
     pub nodes: Vec<PastNode>,
-    /// Sums by pool.
-    pub pools: BTreeMap<String, PastSum>,
-    /// Sums by tenant, for pools of one tenant.
-    pub tenants: BTreeMap<String, PastSum>,
     /// The decisions of the hour before, the newest first.
     pub changes: Vec<Entry>,
 }
 
-/// The cluster at `at`, as `scope` sees it.
+impl<T> Past<T> {
+    /// A part of the cluster at `at`, as `scope` sees it. Entries are those that the present `model` shows to the reader.
+    #[must_use]
+    pub fn new(
+        model: &Model,
+        log: &Log,
+        scope: &Scope,
+        (at, part): (i64, Part),
+        (snapshot, view): (Option<i64>, Option<T>),
+    ) -> Self {
+        let nodes = if snapshot.is_some() { Vec::new() } else { nodes(model, log, scope, at, &part) };
+        let Part { pool, tenant } = part;
+        let from = at.saturating_sub(HOUR_MILLIS);
+        let selection = Selection { pool, tenant, from, to: at, limit: ENTRIES };
+        let changes = entries::decisions(log, model, scope, &selection);
+        Self { at, snapshot, view, nodes, changes }
+    }
+}
+
+/// The part of an earlier model that a reader sees, and the scope in it: the reader's as it was, of that only what the reader may see
+/// now as well.
 #[must_use]
-pub fn view(model: &Model, log: &Log, scope: &Scope, at: i64) -> Past {
+pub fn seen<'m>(then: &'m Model, now: &Model, scope: &Scope) -> (Cow<'m, Model>, Scope) {
+    if scope.is_operator() {
+        return (Cow::Borrowed(then), Scope::All);
+    }
+    let mut model = then.clone();
+    model.pools.retain(|pool, _| scope.sees_pool(now, pool));
+    for tenant in model.tenants.values_mut() {
+        tenant.pools.retain(|pool| scope.sees_pool(now, pool));
+    }
+    let scope = scope.at(&model, now);
+    (Cow::Owned(model), scope)
+}
+
+/// The nodes that the log names.
+fn nodes(model: &Model, log: &Log, scope: &Scope, at: i64, part: &Part) -> Vec<PastNode> {
     let mut claims: BTreeMap<String, (PastNode, Phase)> = BTreeMap::new();
-    for entry in log.record().entries.iter().filter(|entry| entry.at <= at) {
-        if entry.claim_name().is_empty() {
-            continue;
-        }
+    for entry in log.until(at).filter(|entry| !entry.claim_name().is_empty()) {
         let Some(entry) = entries::visible(model, scope, entry) else { continue };
         let claim = entry.claim_name().to_owned();
         let (node, phase) = claims
@@ -80,25 +109,11 @@ pub fn view(model: &Model, log: &Log, scope: &Scope, at: i64) -> Past {
         *phase = (*phase).max(reached(&entry));
     }
     let there = claims.into_values().filter(|(_, phase)| (Phase::Launching..Phase::Gone).contains(phase));
-    let nodes: Vec<PastNode> =
-        there.map(|(node, phase)| PastNode { phase: phase.as_str(), ..node }).collect();
-    let (mut pools, mut tenants) = (BTreeMap::new(), BTreeMap::new());
-    for node in &nodes {
-        add(&mut pools, &node.pool, node);
-        if let [only] = node.tenants.as_slice() {
-            add(&mut tenants, only, node);
-        }
-    }
-    let selection =
-        Selection { from: at.saturating_sub(HOUR_MILLIS), to: at, limit: ENTRIES, ..Selection::default() };
-    let changes = entries::decisions(log, model, scope, &selection);
-    Past { at, begins: log.begins(), nodes, pools, tenants, changes }
-}
-
-fn add(sums: &mut BTreeMap<String, PastSum>, key: &str, node: &PastNode) {
-    let sum = sums.entry(key.to_owned()).or_default();
-    sum.nodes += 1;
-    sum.micros = sum.micros.saturating_add(node.price.unwrap_or_default());
+    let of_part = there.filter(|(node, _)| {
+        part.pool.as_ref().is_none_or(|pool| node.pool == *pool)
+            && part.tenant.as_ref().is_none_or(|tenant| node.tenants.contains(tenant))
+    });
+    of_part.map(|(node, phase)| PastNode { phase: phase.as_str(), ..node }).collect()
 }
 
 fn take(node: &mut PastNode, entry: &Entry) {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use croft_inspect::inventory::NodeInfo;
+use croft_inspect::{NodeState, inventory::NodeInfo};
 use serde::Serialize;
 
 use crate::{
     access::Scope,
-    model::facts::{ConditionView, Model, NodeFacts, NodeState, PoolFacts, ready},
+    model::facts::{ConditionView, Model, NodeFacts, PoolFacts, ready},
 };
 
 /// A sum of prices.

@@ -14,7 +14,7 @@ use crate::{
     model::facts::{ConditionView, Model, PodFacts, TenantFacts},
 };
 
-/// A tenant with everything about it.
+/// A tenant with everything about it but its pods.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantView {
@@ -33,13 +33,38 @@ pub struct TenantView {
     pub conditions: Vec<ConditionView>,
     /// Its pools.
     pub pool_rows: Vec<PoolRow>,
+}
+
+/// A tenant at present.
+#[derive(Clone, Debug, Serialize)]
+pub struct TenantNow {
+    /// The tenant.
+    #[serde(flatten)]
+    pub view: TenantView,
     /// The bill of the month.
     pub bill: Bill,
 }
 
+/// A tenant at an earlier time.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantThen {
+    /// The tenant.
+    #[serde(flatten)]
+    pub view: TenantView,
+    /// The reader's pods.
+    pub pod_list: Vec<PodFacts>,
+}
+
+/// A tenant at an earlier time; none if there was no such tenant that `scope` sees.
+#[must_use]
+pub fn then(model: &Model, scope: &Scope, name: &str) -> Option<TenantThen> {
+    Some(TenantThen { view: view(model, scope, name)?, pod_list: pods(model, scope, name)? })
+}
+
 /// A tenant; none if there is no such tenant that `scope` sees.
 #[must_use]
-pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<TenantView> {
+pub fn view(model: &Model, scope: &Scope, name: &str) -> Option<TenantView> {
     let tenant = seen(model, scope, name)?;
     let row = tenant_rows(model, scope).into_iter().find(|row| row.name == name)?;
     let pools = tenant.pools.iter().filter_map(|pool| Some((pool, model.pools.get(pool)?)));
@@ -52,7 +77,6 @@ pub fn view(model: &Model, scope: &Scope, name: &str, bill: Bill) -> Option<Tena
         conditions: conditions(&tenant.conditions, is_whole),
         pool_rows: pools.map(|(name, pool)| PoolRow::new(model, scope, name, pool)).collect(),
         row,
-        bill,
     })
 }
 

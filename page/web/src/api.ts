@@ -32,10 +32,12 @@ export interface Entry {
   n: number; t: number; k: string; o?: string; claim?: string; node?: string; pool?: string; ten?: string[]; pods?: string[];
   c?: string; r?: string; m?: string; usd?: number; plan?: PlanFigures;
 }
-export interface Overview {
-  version: number; at: number; begins: number | null; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost;
-  pending: PodFacts[]; violations: PodFacts[]; changes: Entry[];
+export interface Rows {
+  version: number; at: number; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost; pending: PodFacts[]; violations: PodFacts[];
 }
+/** Since when the record can show the past. */
+export interface Present { begins: number | null }
+export interface Overview extends Rows, Present { changes: Entry[] }
 export interface PoolView extends PoolRow {
   version: number; limits: Record<string, string>; conditions: Condition[]; nodes: NodeView[];
 }
@@ -45,12 +47,19 @@ export interface Bill {
 }
 export interface TenantView extends TenantRow {
   version: number; namespaceNames: string[]; isWhole: boolean; limits: Record<string, string>; conditions: Condition[];
-  poolRows: PoolRow[]; bill: Bill;
+  poolRows: PoolRow[];
 }
+export interface TenantNow extends TenantView, Present { bill: Bill }
+export interface TenantThen extends TenantView { podList: PodFacts[] }
+export interface PoolNow extends PoolView, Present {}
+export interface TypePrice { instanceType: string; price: number | null; estimated: boolean; chosen: boolean }
+export interface LaunchChoice { types: TypePrice[]; others: number; zones: string[]; capacityType: string; replaces: string | null }
+export interface Launch { at: number; reason: string; pods: string[]; choice: LaunchChoice | null }
 export interface NodeDetail {
-  version: number; name: string; node: NodeView | null; conditions: Condition[]; launchedFor: string | null;
+  version: number; name: string; node: NodeView | null; conditions: Condition[]; launch: Launch | null;
   kept: Condition | null; pods: PodFacts[]; timeline: Entry[];
 }
+export interface NodeRemoval { answer: string | null; pods: { namespace: string; name: string; reason: string; message: string }[] }
 export interface Reason { pool: string; reason: string; detail: string; remedy: string | null }
 export interface NewInstance {
   pool: string; instanceType: string; zone: string; capacityType: string; price: number; estimated: boolean; pods: string[];
@@ -58,7 +67,7 @@ export interface NewInstance {
 export interface ExistingNode { node: string; coming: boolean; pods: string[] }
 export interface Outlook { instance: NewInstance | null; node: ExistingNode | null; reasons: Reason[] }
 export interface PodDetail {
-  version: number; namespace: string; name: string; pod: PodFacts | null; node: NodeView | null; outlook: Outlook | null;
+  version: number; namespace: string; name: string; pod: PodFacts | null; node: NodeView | null; here: string | null; outlook: Outlook | null;
   timeline: Entry[];
 }
 export interface Planned {
@@ -74,10 +83,8 @@ export interface WhatIf {
 export interface PastNode {
   claim: string; node: string; pool: string; tenants: string[]; phase: string; price: number | null; pods: number;
 }
-export interface Past {
-  at: number; begins: number | null; nodes: PastNode[]; pools: Record<string, { nodes: number; micros: number }>;
-  tenants: Record<string, { nodes: number; micros: number }>; changes: Entry[];
-}
+/** A view at a time: of the last snapshot before it, or without one the nodes that the log names. */
+export interface Past<T> { at: number; snapshot: number | null; view: T | null; nodes: PastNode[]; changes: Entry[] }
 export interface Change {
   version: number; reset: boolean; nodes: NodeView[]; gone: string[]; namespaces: string[]; tenants: string[]; pools: string[];
   log: boolean;

@@ -20,6 +20,8 @@ export interface Column<T> {
   isNumber?: boolean;
 }
 
+/** Rows that are printed at most. */
+const PRINTED = 5_000;
 /** Rows by which the rendered part moves: between, scrolling renders nothing. */
 const STRIDE = 8;
 
@@ -69,7 +71,7 @@ export function Table<T>(props: {
   }, [rows, columns, sort, filter]);
   if (rows.length === 0) return <p class="empty">{empty}</p>;
   const from = all ? 0 : Math.min(first, Math.max(0, shown.length - IN_VIEW));
-  const last = all ? Math.min(shown.length, 5_000) : Math.min(shown.length, from + IN_VIEW + 3 * STRIDE);
+  const last = all ? Math.min(shown.length, PRINTED) : Math.min(shown.length, from + IN_VIEW + 3 * STRIDE);
   const follow = (event: JSX.TargetedEvent<HTMLDivElement>): void => {
     const top = Math.floor(event.currentTarget.scrollTop / ROW);
     setFirst(Math.max(0, (Math.floor(top / STRIDE) - 1) * STRIDE));
@@ -102,6 +104,8 @@ export function Table<T>(props: {
           </tbody>
         </table>
       </div>
+      {filter && shown.length < rows.length ? <p class="print">{shown.length} of {rows.length} rows: those with "{filter}".</p> : null}
+      {shown.length > PRINTED ? <p class="print note">The first {PRINTED} of {shown.length} rows are printed: filter the table to print others.</p> : null}
     </div>
   );
 }
@@ -226,7 +230,8 @@ function why(entry: Entry): string {
   const named = entry.c ? `${entry.c}${entry.r ? ` (${entry.r})` : ""}` : entry.r ?? "";
   const pods = entry.pods?.length ? `${counted(entry.pods.length, "pod")}: ${entry.pods.slice(0, 3).join(", ")}${entry.pods.length > 3 ? ` and ${entry.pods.length - 3} more` : ""}` : "";
   const cost = entry.usd !== undefined && entry.k === "state" ? `${dollars(entry.usd)}/h` : "";
-  return [named, entry.m ?? "", cost, pods].filter((part) => part !== "").join(": ");
+  const run = entry.plan ? `${counted(entry.plan.instances, "instance")} for ${counted(entry.plan.pods, "pod")}, ${dollars(entry.plan.cost)}/h, no plan below ${dollars(entry.plan.bound)}/h` : "";
+  return [named, entry.m ?? "", run, cost, pods].filter((part) => part !== "").join(": ");
 }
 
 export function Timeline({ entries, empty }: { entries: Entry[]; empty: string }): JSX.Element {
@@ -244,20 +249,21 @@ export function Timeline({ entries, empty }: { entries: Entry[]; empty: string }
   );
 }
 
-export function Pods({ pods, caption, empty }: { pods: PodFacts[]; caption: string; empty: string }): JSX.Element {
-  return <Table caption={caption} rows={pods} columns={POD_COLUMNS} id={podId} text={podText} empty={empty} />;
+/** Pods as a table; their ages are those at the time `at`, or now. */
+export function Pods({ pods, caption, empty, at }: { pods: PodFacts[]; caption: string; empty: string; at?: number }): JSX.Element {
+  const columns = useMemo(() => podColumns(at), [at]);
+  return <Table caption={caption} rows={pods} columns={columns} id={podId} text={podText} empty={empty} />;
 }
 
 const podId = (pod: PodFacts): string => `${pod.namespace}/${pod.name}`;
 const podText = (pod: PodFacts): string => `${pod.namespace}/${pod.name} ${pod.node ?? "pending"} ${pod.phase} ${pod.workload} ${pod.reason}`;
-const now = (): number => Date.now();
-const POD_COLUMNS: Column<PodFacts>[] = [
+const podColumns = (at: number | undefined): Column<PodFacts>[] => [
   { title: "Pod", cell: (pod) => <a href={link("pods", pod.namespace, pod.name)}>{pod.namespace}/{pod.name}</a>, key: podId },
   { title: "Node", cell: (pod) => pod.node ? <a href={link("nodes", pod.node)}>{pod.node}</a> : <span class="note">pending{pod.reason ? `: ${pod.reason}` : ""}</span>, key: (pod) => pod.node ?? "" },
   { title: "Workload", cell: (pod) => pod.workload, key: (pod) => pod.workload },
   { title: "CPU", cell: (pod) => cores(pod.cpu), key: (pod) => pod.cpu, isNumber: true },
   { title: "Memory", cell: (pod) => gib(pod.memory), key: (pod) => pod.memory, isNumber: true },
-  { title: "Age", cell: (pod) => age(pod.since, now()), key: (pod) => -(pod.since ?? 0), isNumber: true },
+  { title: "Age", cell: (pod) => age(pod.since, at ?? Date.now()), key: (pod) => -(pod.since ?? 0), isNumber: true },
 ];
 
 export function Reasons({ reasons }: { reasons: Reason[] }): JSX.Element {

@@ -3,8 +3,8 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
-  type Advice, type AdviceRow, ApiError, type Change, type Entry, type NodeDetail, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
-  type PoolRow, type PoolView, type TenantRow, type TenantView, type WhatIf, request,
+  type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
+  type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
 } from "./api";
 import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
 import { type Live, useLive } from "./live";
@@ -45,8 +45,10 @@ const POOL_COLUMNS: Column<PoolRow>[] = [
 const byName = (row: { name: string }): string => row.name;
 
 const MINUTE = 60_000;
+/** Pods that a sentence names. */
+const PODS_NAMED = 10;
 
-/** A slider over the time that the log covers, by minutes, or by seconds in its first hour; at its end the view is live. */
+/** A slider over the time that the record covers, by minutes, or by seconds in its first hour; at its end the view is live. */
 function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | undefined; onAt: (at: number | undefined) => void }): JSX.Element | null {
   const [end] = useState(() => Date.now());
   const step = begins !== null && end - begins < 60 * MINUTE ? 1_000 : MINUTE;
@@ -64,20 +66,20 @@ function TimeBar({ begins, at, onAt }: { begins: number | null; at: number | und
   );
 }
 
-/** The cluster at a time, read a moment after the slider stops. */
-function usePast(at: number | undefined): { past: Past | undefined; error: string } {
-  const [state, setState] = useState<{ past: Past | undefined; error: string }>({ past: undefined, error: "" });
+/** A view at a time, read a moment after the slider stops. */
+function usePast<T>(path: string, at: number | undefined): { past: Past<T> | undefined; error: string } {
+  const [state, setState] = useState<{ past: Past<T> | undefined; error: string }>({ past: undefined, error: "" });
   useEffect(() => {
     if (at === undefined) { setState({ past: undefined, error: "" }); return; }
     const abort = new AbortController();
     const timer = window.setTimeout(() => {
-      request<Past>(`at?at=${at}`, { signal: abort.signal }).then(
+      request<Past<T>>(`${path}?at=${at}`, { signal: abort.signal }).then(
         (past) => setState({ past, error: "" }),
-        (error: unknown) => { if (!abort.signal.aborted) setState({ past: undefined, error: String(error) }); },
+        (error: unknown) => { if (!abort.signal.aborted) setState({ past: undefined, error: error instanceof ApiError ? error.message : String(error) }); },
       );
     }, 150);
     return () => { window.clearTimeout(timer); abort.abort(); };
-  }, [at]);
+  }, [path, at]);
   return state;
 }
 
@@ -90,45 +92,72 @@ const PAST_COLUMNS: Column<PastNode>[] = [
   { title: "$ per hour", cell: (row) => row.price === null ? "unknown" : dollars(row.price), key: (row) => row.price ?? -1, isNumber: true },
 ];
 
-function PastView({ past, pool }: { past: Past; pool?: string }): JSX.Element {
-  const nodes = pool === undefined ? past.nodes : past.nodes.filter((node) => node.pool === pool);
+/** The last snapshot before a time, or the nodes that the log names at that time. */
+function PastView<T>({ past, then }: { past: Past<T>; then: (view: T, at: number) => ComponentChildren }): JSX.Element {
+  const { at, snapshot, view, nodes, changes } = past;
   const micros = nodes.reduce((sum, node) => sum + (node.price ?? 0), 0);
-  const entries = pool === undefined ? past.changes : past.changes.filter((entry) => entry.pool === pool);
   return (
     <>
-      <p class="sum">{counted(nodes.length, "node")}, {dollars(micros)}/h at {moment(past.at)}</p>
-      <Table caption="Nodes at that time" rows={nodes} columns={PAST_COLUMNS} id={(row) => row.claim} text={(row) => `${row.node} ${row.claim} ${row.pool} ${row.phase}`} empty="The log names no node at that time." />
-      <h2>The hour before</h2>
-      <Timeline entries={entries} empty="Nothing was decided." />
+      {snapshot === null ? (
+        <>
+          <p class="sum">{counted(nodes.length, "node")}, {dollars(micros)}/h at {moment(at)}</p>
+          <p class="note">The record has no snapshot of that time or before: the nodes are those that the log names.</p>
+          <Table caption="Nodes at that time" rows={nodes} columns={PAST_COLUMNS} id={(row) => row.claim} text={(row) => `${row.node} ${row.claim} ${row.pool} ${row.phase}`} empty="The log names no node at that time." />
+        </>
+      ) : (
+        <>
+          <p class="note snapshot">Snapshot of {moment(snapshot)}, the last one up to {moment(at)}. It has no conditions.</p>
+          {view === null ? <p class="empty">There was none that you may see.</p> : then(view, snapshot)}
+        </>
+      )}
+      <h2>The hour before {moment(at)}</h2>
+      <Timeline entries={changes} empty="Nothing was decided." />
+    </>
+  );
+}
+
+/** A view as it is now, or with the slider at an earlier time as it was. */
+function Timed<T>({ begins, path, now, then }: {
+  begins: number | null; path: string; now: () => ComponentChildren; then: (view: T, at: number) => ComponentChildren;
+}): JSX.Element {
+  const [at, setAt] = useState<number>();
+  const { past, error } = usePast<T>(path, at);
+  return (
+    <>
+      <TimeBar begins={begins} at={at} onAt={setAt} />
+      {error ? <p role="alert" class="error">{error}</p> : null}
+      {at === undefined ? now() : past ? <PastView past={past} then={then} /> : error ? null : <p>reading</p>}
+    </>
+  );
+}
+
+function OverviewRows({ rows, isOperator, at }: { rows: Rows; isOperator: boolean; at?: number }): JSX.Element {
+  return (
+    <>
+      <p class="sum" aria-live="polite">{counted(rows.tenants.length, "tenant")}, {counted(rows.pools.length, "pool")}, {perHour(rows.cost)}/h, {counted(rows.pending.length, "pending pod")}{rows.pending.length === 100 ? " or more" : ""}</p>
+      <h2>Tenants</h2>
+      <Table caption="Tenants" rows={rows.tenants} columns={TENANT_COLUMNS} id={byName} text={byName} empty={at !== undefined ? "You see no tenant of that time." : isOperator ? "There is no Tenant: croft tenant add makes one." : "You see no tenant."} />
+      <h2>Pools</h2>
+      <Table caption="Pools" rows={rows.pools} columns={POOL_COLUMNS} id={byName} text={byName} empty="There is no TenantPool." />
+      <h2>Pending pods</h2>
+      <Pods caption="Pending pods" pods={rows.pending} empty="No pod of a tenant is pending." at={at} />
+      {rows.violations.length > 0 ? <><h2>Placement violations</h2><Pods caption="Placement violations" pods={rows.violations} empty="" at={at} /></> : null}
     </>
   );
 }
 
 export function OverviewView({ isOperator }: { isOperator: boolean }): JSX.Element {
   const live = useLive<Overview>("overview", () => true);
-  const [at, setAt] = useState<number>();
-  const { past, error } = usePast(at);
   return (
     <View title="Overview" live={live}>
       {(data) => (
-        <>
-          <TimeBar begins={data.begins} at={at} onAt={setAt} />
-          {error ? <p role="alert" class="error">{error}</p> : null}
-          {at !== undefined ? (past ? <PastView past={past} /> : <p>reading</p>) : (
-            <>
-              <p class="sum" aria-live="polite">{counted(data.tenants.length, "tenant")}, {counted(data.pools.length, "pool")}, {perHour(data.cost)}/h, {counted(data.pending.length, "pending pod")}{data.pending.length === 100 ? " or more" : ""}</p>
-              <h2>Tenants</h2>
-              <Table caption="Tenants" rows={data.tenants} columns={TENANT_COLUMNS} id={byName} text={byName} empty={isOperator ? "There is no Tenant: croft tenant add makes one." : "You see no tenant."} />
-              <h2>Pools</h2>
-              <Table caption="Pools" rows={data.pools} columns={POOL_COLUMNS} id={byName} text={byName} empty="There is no TenantPool." />
-              <h2>Pending pods</h2>
-              <Pods caption="Pending pods" pods={data.pending} empty="No pod of a tenant is pending." />
-              {data.violations.length > 0 ? <><h2>Placement violations</h2><Pods caption="Placement violations" pods={data.violations} empty="" /></> : null}
-              <h2>The last hour</h2>
-              <Timeline entries={data.changes} empty="Nothing was decided in the last hour." />
-            </>
-          )}
-        </>
+        <Timed<Rows> begins={data.begins} path="at" then={(rows, at) => <OverviewRows rows={rows} isOperator={isOperator} at={at} />} now={() => (
+          <>
+            <OverviewRows rows={data} isOperator={isOperator} />
+            <h2>The last hour</h2>
+            <Timeline entries={data.changes} empty="Nothing was decided in the last hour." />
+          </>
+        )} />
       )}
     </View>
   );
@@ -139,8 +168,7 @@ function Limits({ limits }: { limits: Record<string, string> }): JSX.Element | n
   return named.length > 0 ? <p>Limits: {named.map(([key, value]) => `${key} ${value}`).join(", ")}</p> : null;
 }
 
-function BillView({ data }: { data: TenantView }): JSX.Element {
-  const { bill: it } = data;
+function BillView({ bill: it, isWhole }: { bill: Bill; isWhole: boolean }): JSX.Element {
   const idle = (it.purposes["idle"] ?? 0) + (it.purposes["starting"] ?? 0) + (it.purposes["draining"] ?? 0);
   const parts = Object.entries(it.purposes).filter(([, micros]) => micros > 0);
   return (
@@ -149,7 +177,7 @@ function BillView({ data }: { data: TenantView }): JSX.Element {
       <p>{bill(it.total)} since {moment(Math.max(it.from, it.begins ?? it.from))}, {percent(idle, it.total)} of it for capacity that no pod requested.
         {it.begins !== null && it.begins > it.from ? " Earlier costs aren't in the record that the page reads." : ""}
         {it.committed > 0 ? ` Commitments pay for capacity of ${bill(it.committed)} at list prices beside it.` : ""}
-        {data.isWhole ? "" : " It counts your namespaces alone."}</p>
+        {isWhole ? "" : " It counts your namespaces alone."}</p>
       {it.total > 0 ? (
         <>
           <p class="stack" aria-hidden="true">{parts.map(([purpose, micros]) => <span class={`purpose ${purpose}`} title={purpose} style={{ width: `${(100 * micros) / it.total}%` }} />)}</p>
@@ -168,21 +196,27 @@ const ADVICE_COLUMNS: Column<AdviceRow>[] = [
   { title: "Change", cell: (row) => <span title={row.change}>{row.change}</span> },
 ];
 
-/** The prices of the tenant's constraints, which are computed when they are asked for: that takes plans of many clusters. */
-function AdviceView({ tenant }: { tenant: string }): JSX.Element {
-  const [state, setState] = useState<{ advice?: Advice; error?: string; isReading: boolean }>({ isReading: false });
+/** Data that the server computes when the reader asks for it, and a button that asks. */
+function useAsked<T>(path: string): { data: T | undefined; error: string | undefined; button: JSX.Element } {
+  const [state, setState] = useState<{ data?: T; error?: string; isReading: boolean }>({ isReading: false });
   const ask = (): void => {
     setState({ isReading: true });
-    request<Advice>(pathOf("tenants", tenant, "advice")).then(
-      (advice) => setState({ advice, isReading: false }),
+    request<T>(path).then(
+      (data) => setState({ data, isReading: false }),
       (error: unknown) => setState({ error: error instanceof ApiError ? error.message : String(error), isReading: false }),
     );
   };
-  const { advice, error, isReading } = state;
+  const { data, error, isReading } = state;
+  return { data, error, button: <button type="button" disabled={isReading} onClick={ask}>{isReading ? "Computing" : data ? "Compute again" : "Compute"}</button> };
+}
+
+/** The prices of the constraints of `what`: that takes plans of many clusters. */
+function AdviceView({ path, what }: { path: string; what: string }): JSX.Element {
+  const { data: advice, error, button } = useAsked<Advice>(path);
   return (
     <section aria-labelledby="advice">
       <h2 id="advice">Advice</h2>
-      <p>What PodDisruptionBudgets, spreads, requirements and limits of this tenant cost: the cluster with each, and without it. <button type="button" disabled={isReading} onClick={ask}>{isReading ? "Computing" : advice ? "Compute again" : "Compute"}</button></p>
+      <p>What PodDisruptionBudgets, spreads, requirements and limits of {what} cost: the cluster with each, and without it. {button}</p>
       <div aria-live="polite">
         {error ? <p role="alert" class="error">{error}</p> : null}
         {advice ? (
@@ -204,28 +238,46 @@ function TenantPods({ name, namespaces }: { name: string; namespaces: string[] }
   return live.data ? <Pods caption={`Pods of tenant ${name}`} pods={live.data} empty="It has no pod." /> : <p>reading</p>;
 }
 
+/** Namespaces, limits and pools of a tenant, and between them what is of the present. */
+function TenantBody({ data, children }: { data: TenantView; children?: ComponentChildren }): JSX.Element {
+  return (
+    <>
+      <p class="sum">{counted(data.pods, "pod")}, {data.pending} pending, {counted(data.nodes, "node")}, {perHour(data.cost)}/h</p>
+      <p>Namespaces: {data.namespaceNames.join(", ") || "none"}</p>
+      <Limits limits={data.limits} />
+      {children}
+      <h2>Pools</h2>
+      <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
+      <h2>Pods</h2>
+    </>
+  );
+}
+
 export function TenantPage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: TenantView): boolean =>
     change.tenants.includes(name) || change.namespaces.some((one) => data.namespaceNames.includes(one))
     || change.pools.some((one) => data.pools.includes(one)) || change.nodes.some((node) => node.pool !== null && data.pools.includes(node.pool));
-  const live = useLive<TenantView>(pathOf("tenants", name), concerns);
+  const live = useLive<TenantNow>(pathOf("tenants", name), concerns);
   return (
     <View title={`Tenant ${name}`} live={live}>
       {(data) => (
-        <>
-          <p class="sum">{counted(data.pods, "pod")}, {data.pending} pending, {counted(data.nodes, "node")}, {perHour(data.cost)}/h</p>
-          <p>Namespaces: {data.namespaceNames.join(", ") || "none"}</p>
-          <Limits limits={data.limits} />
-          <BillView data={data} />
-          <AdviceView tenant={name} />
-          <h2>Pools</h2>
-          <Table caption="Pools" rows={data.poolRows} columns={POOL_COLUMNS} id={byName} empty="None of its pools exists." />
-          <h2>Pods</h2>
-          <TenantPods name={name} namespaces={data.namespaceNames} />
-          <h2>Conditions</h2>
-          <Conditions conditions={data.conditions} />
-          <History tenant={name} />
-        </>
+        <Timed<TenantThen> begins={data.begins} path={pathOf("at", "tenants", name)} now={() => (
+          <>
+            <TenantBody data={data}>
+              <BillView bill={data.bill} isWhole={data.isWhole} />
+              <AdviceView path={pathOf("tenants", name, "advice")} what="this tenant" />
+            </TenantBody>
+            <TenantPods name={name} namespaces={data.namespaceNames} />
+            <h2>Conditions</h2>
+            <Conditions conditions={data.conditions} />
+            <History tenant={name} />
+          </>
+        )} then={(view, at) => (
+          <>
+            <TenantBody data={view} />
+            <Pods caption={`Pods of tenant ${name}`} pods={view.podList} empty="It had no pod." at={at} />
+          </>
+        )} />
       )}
     </View>
   );
@@ -237,7 +289,7 @@ function History({ tenant }: { tenant: string }): JSX.Element {
 }
 
 /** Puts the nodes of a change into those of a pool, without a read. */
-function patchPool(change: Change, data: PoolView): PoolView | undefined {
+function patchPool(change: Change, data: PoolNow): PoolNow | undefined {
   if (change.pools.includes(data.name)) return undefined;
   const changed = new Map<string, NodeView>();
   for (const node of change.nodes) if (node.pool === data.name) changed.set(node.name, node);
@@ -268,34 +320,85 @@ const NODE_COLUMNS: Column<NodeView>[] = [
   { title: "$ per hour", cell: (node) => price(node.price, node.estimated), key: (node) => node.price ?? -1, isNumber: true },
 ];
 
+function PoolBody({ data }: { data: PoolView }): JSX.Element {
+  const { name } = data;
+  return (
+    <>
+      <p class="sum" aria-live="polite">{counted(data.nodes.length, "node")}, {counted(data.pods, "pod")}, {perHour(data.cost)}/h <States states={data.states} /></p>
+      <p>Used by {data.tenants.length > 0 ? data.tenants.map((tenant, index) => <>{index > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) : "no tenant"}</p>
+      <Limits limits={data.limits} />
+      {data.nodes.length > 0 ? <Blocks nodes={data.nodes} label={`Nodes of pool ${name}`} /> : null}
+      <h2>Nodes</h2>
+      <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={NODE_COLUMNS} id={byName} text={(node) => `${node.name} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
+    </>
+  );
+}
+
 export function PoolPage({ name }: { name: string }): JSX.Element {
   const concerns = (change: Change, data: PoolView): boolean =>
     change.pools.includes(name) || change.nodes.some((node) => node.pool === name) || data.nodes.some((node) => change.gone.includes(node.name));
-  const live = useLive<PoolView>(pathOf("pools", name), concerns, patchPool);
-  const overview = useLive<Overview>("overview", () => false);
-  const [at, setAt] = useState<number>();
-  const { past, error } = usePast(at);
+  const live = useLive<PoolNow>(pathOf("pools", name), concerns, patchPool);
   return (
     <View title={`Pool ${name}`} live={live}>
       {(data) => (
-        <>
-          <TimeBar begins={overview.data?.begins ?? null} at={at} onAt={setAt} />
-          {error ? <p role="alert" class="error">{error}</p> : null}
-          {at !== undefined ? (past ? <PastView past={past} pool={name} /> : <p>reading</p>) : (
-            <>
-              <p class="sum" aria-live="polite">{counted(data.nodes.length, "node")}, {counted(data.pods, "pod")}, {perHour(data.cost)}/h <States states={data.states} /></p>
-              <p>Used by {data.tenants.length > 0 ? data.tenants.map((tenant, index) => <>{index > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) : "no tenant"}</p>
-              <Limits limits={data.limits} />
-              {data.nodes.length > 0 ? <Blocks nodes={data.nodes} label={`Nodes of pool ${name}`} /> : null}
-              <h2>Nodes</h2>
-              <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={NODE_COLUMNS} id={byName} text={(node) => `${node.name} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
-              <h2>Conditions</h2>
-              <Conditions conditions={data.conditions} />
-            </>
-          )}
-        </>
+        <Timed<PoolView> begins={data.begins} path={pathOf("at", "pools", name)} then={(view) => <PoolBody data={view} />} now={() => (
+          <>
+            <PoolBody data={data} />
+            <h2>Conditions</h2>
+            <Conditions conditions={data.conditions} />
+          </>
+        )} />
       )}
     </View>
+  );
+}
+
+/** Pods that an entry or an answer names. */
+function PodLinks({ pods }: { pods: string[] }): JSX.Element {
+  const more = pods.length - PODS_NAMED;
+  return <>{pods.slice(0, PODS_NAMED).map((pod, at) => <>{at > 0 ? ", " : ""}<a href={link("pods", ...pod.split("/"))}>{pod}</a></>)}{more > 0 ? ` and ${more} more` : ""}</>;
+}
+
+const TYPE_COLUMNS: Column<TypePrice>[] = [
+  { title: "Type", cell: (row) => row.instanceType, key: (row) => row.instanceType },
+  { title: "Price today", cell: (row) => price(row.price, row.estimated), key: (row) => row.price ?? -1, isNumber: true },
+  { title: "Launched", cell: (row) => row.chosen ? <b class="good">this one</b> : "" },
+];
+
+function LaunchView({ launch: { at, reason, pods, choice } }: { launch: Launch }): JSX.Element {
+  return (
+    <section aria-labelledby="launch">
+      <h2 id="launch">Why it was launched</h2>
+      <p>Its NodeClaim was requested at {moment(at)}{pods.length > 0 ? <> for {counted(pods.length, "pod")}: <PodLinks pods={pods} /></> : ` for ${reason}`}{choice?.replaces ? `, to replace ${choice.replaces}` : ""}.{pods.length > 0 && reason ? ` Reason: ${reason}.` : ""}</p>
+      {choice ? (
+        <>
+          <p>Of the types that its pods and its pool allow in {choice.zones.join(", ") || "every zone"}, {choice.capacityType}, the cloud launched one{choice.others > 0 ? `; ${counted(choice.others, "other type")} aren't in the log` : ""}.</p>
+          <Table caption="Types that were requested" rows={choice.types} columns={TYPE_COLUMNS} id={(row) => row.instanceType} empty="" />
+        </>
+      ) : null}
+    </section>
+  );
+}
+
+/** The condition that says what keeps a node, and on request a search for a cheaper cluster without it. */
+function KeptView({ data }: { data: NodeDetail }): JSX.Element {
+  const { kept } = data;
+  const { data: removal, error, button } = useAsked<NodeRemoval>(pathOf("nodes", data.name, "removal"));
+  return (
+    <section aria-labelledby="kept">
+      <h2 id="kept">What keeps it</h2>
+      {kept ? <p>{kept.status === "True" ? "It may be removed" : "It is kept"} ({kept.reason}){kept.message ? `: ${kept.message}` : ""}.</p> : null}
+      <p>Would consolidation remove it now, and which pods forbid that? {button}</p>
+      <div aria-live="polite">
+        {error ? <p role="alert" class="error">{error}</p> : null}
+        {removal ? (
+          <>
+            <p class="sum">{removal.answer ?? "The answer concerns pods or nodes that you may not see."}</p>
+            {removal.pods.length > 0 ? <ul class="reasons">{removal.pods.map((pod) => <li><a href={link("pods", pod.namespace, pod.name)}>{pod.namespace}/{pod.name}</a>: <b class="note">{pod.reason}</b>: {pod.message}</li>)}</ul> : <p>None of the pods that you may see forbids it.</p>}
+          </>
+        ) : null}
+      </div>
+    </section>
   );
 }
 
@@ -314,8 +417,9 @@ export function NodePage({ name }: { name: string }): JSX.Element {
               <Usage node={data.node} />
             </>
           ) : <p class="sum">It is gone.</p>}
-          {data.launchedFor ? <p>Launched for {data.launchedFor}.</p> : null}
-          {data.kept ? <p>{data.kept.status === "True" ? "It may be removed" : "It is kept"} ({data.kept.reason}){data.kept.message ? `: ${data.kept.message}` : "."}</p> : null}
+          {data.launch ? <LaunchView launch={data.launch} /> : null}
+          {data.node ? <KeptView data={data} /> : null}
+          {data.node ? <AdviceView path={pathOf("nodes", data.name, "advice")} what="this node, its pods and its pool" /> : null}
           <h2>Timeline</h2>
           <Timeline entries={data.timeline} empty="The log names nothing of this node." />
           <h2>Pods</h2>
@@ -337,6 +441,7 @@ export function PodPage({ namespace, name }: { namespace: string; name: string }
             <>
               <p class="sum">{data.pod.phase}{data.pod.node ? <> on <a href={link("nodes", data.pod.node)}>{data.pod.node}</a></> : ", without a node"}{data.pod.tenant ? <>, tenant <a href={link("tenants", data.pod.tenant)}>{data.pod.tenant}</a></> : ""}{data.pod.workload ? `, of ${data.pod.workload}` : ""}</p>
               {data.node ? <p>It runs in pool {data.node.pool ? <a href={link("pools", data.node.pool)}>{data.node.pool}</a> : "none"}, on {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}.</p> : null}
+              {data.here ? <p class="here">{data.here}</p> : null}
               {(data.pod.violations ?? []).map((text) => <p class="bad">{text}</p>)}
               {data.pod.nominated ? <p>It is nominated for node {data.pod.nominated}.</p> : null}
             </>
@@ -351,6 +456,7 @@ export function PodPage({ namespace, name }: { namespace: string; name: string }
               {data.outlook === null ? <p>A plan is being computed for others; it is read again after the next change.</p> : null}
             </section>
           ) : null}
+          {data.pod?.node ? <AdviceView path={pathOf("pods", namespace, name, "advice")} what="this pod" /> : null}
           <h2>Timeline</h2>
           <Timeline entries={data.timeline} empty="The log names nothing of this pod." />
         </>
@@ -422,6 +528,7 @@ export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Elemen
             <label>Manifest <textarea rows={16} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
             <button type="submit" disabled={state.isReading}>{state.isReading ? "Computing" : "Try it"}</button>
           </form>
+          <pre class="print">{`# Namespace of objects that name none: ${namespace}\n${text}`}</pre>
           <div aria-live="polite">
             {state.error ? <pre role="alert" class="error">{state.error}</pre> : null}
             {answer ? (

@@ -75,6 +75,15 @@ impl<'a> Window<'a> {
         assert!(serious.is_empty(), "{view}: {serious:#?}");
     }
 
+    /// Fails if the paper lacks something that the screen shows, or a table is clipped. Returns the printed text.
+    async fn prints(&mut self, view: &str) -> String {
+        let printed = self.ask(json!({"do": "print"})).await;
+        assert_eq!((&printed["missing"], &printed["clipped"]), (&json!([]), &json!([])), "{view}");
+        assert_eq!(printed["isPdf"], json!(true), "{view}: {printed}");
+        assert!(printed["bytes"].as_u64() > Some(5_000), "{view}: an empty page: {printed}");
+        printed["text"].as_str().unwrap().to_owned()
+    }
+
     /// Fails if anything was written to the console as an error, or another origin was asked.
     async fn has_no_errors(&mut self) {
         let found = self.ask(json!({"do": "errors"})).await;
@@ -114,6 +123,7 @@ async fn overview(window: &mut Window<'_>) {
         assert!(text.contains(part), "{part} isn't in {text}");
     }
     window.is_accessible("overview").await;
+    window.prints("overview").await;
     window.shot("overview").await;
     // The heading has the focus: the navigation is before it.
     let mut stops = Vec::new();
@@ -183,16 +193,26 @@ async fn node_by_keyboard(window: &mut Window<'_>, world: &World, pool: &str) {
     panic!("{node} can't be reached: {stops:#?}");
 }
 
-/// The cluster before its first node and now again, by the keys of the slider over the record.
+/// The beginning of the record, its last snapshot, and the present again, by the keys of the slider.
 async fn past_by_slider(window: &mut Window<'_>) {
-    window.goto("", "Overview").await;
-    window.appears(".timebar output", "now").await;
-    window.ask(json!({"do": "focus", "selector": ".timebar input"})).await;
-    window.ask(json!({"do": "press", "keys": ["Home"]})).await;
-    window.appears(".sum", "0 nodes").await;
-    window.is_accessible("the past").await;
-    window.ask(json!({"do": "press", "keys": ["End"]})).await;
-    window.appears(".sum", "2 tenants").await;
+    for (hash, title, present) in [
+        ("", "Overview", "2 tenants"),
+        ("pools/pool-bravo", "Pool pool-bravo", "1 node"),
+        ("tenants/bravo", "Tenant bravo", "3 pods"),
+    ] {
+        window.goto(hash, title).await;
+        window.appears(".timebar output", "now").await;
+        window.ask(json!({"do": "focus", "selector": ".timebar input"})).await;
+        window.ask(json!({"do": "press", "keys": ["Home"]})).await;
+        window.appears("h2", "The hour before").await;
+        window.ask(json!({"do": "press", "keys": ["End", "ArrowLeft"]})).await;
+        window.appears(".snapshot", "Snapshot of").await;
+        window.is_accessible(&format!("{title} in the past")).await;
+        let printed = window.prints(title).await;
+        assert!(printed.contains("Snapshot of"), "the paper says of which time it is: {printed}");
+        window.ask(json!({"do": "press", "keys": ["End"]})).await;
+        window.appears(".sum", present).await;
+    }
 }
 
 #[tokio::test]
@@ -212,16 +232,26 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     let event = launch_and_drain(&mut window, &world, "pool-alpha").await;
     println!("first_view_ms={first_view:.0} event_ms={event}");
     node_by_keyboard(&mut window, &world, "pool-bravo").await;
+    window.appears("#launch", "Why it was launched").await;
+    window.appears(".timeline li:first-child b", "plan").await;
+    window.ask(json!({"do": "click", "selector": "section[aria-labelledby=kept] button"})).await;
+    window.appears("section[aria-labelledby=kept] .sum", "it ").await;
+    window.ask(json!({"do": "click", "selector": "section[aria-labelledby=advice] button"})).await;
+    window.appears("section[aria-labelledby=advice] .sum", "").await;
     window.is_accessible("node").await;
+    window.prints("node").await;
     past_by_slider(&mut window).await;
     window.goto("plans", "Plans").await;
     window.appears("table", "Lower bound").await;
     window.is_accessible("plans").await;
+    window.prints("plans").await;
     window.goto("what-if", "What if").await;
     window.ask(json!({"do": "fill", "selector": "input[list]", "text": alpha})).await;
     window.ask(json!({"do": "click", "selector": "main button[type=submit]"})).await;
     window.appears("h2", "It adds $").await;
     window.is_accessible("what if").await;
+    let printed = window.prints("what if").await;
+    assert!(printed.contains("kind: Deployment"), "the manifest that was tried: {printed}");
     window.shot("what-if").await;
     window.has_no_errors().await;
     window.ask(json!({"do": "click", "selector": "header button"})).await;
@@ -240,6 +270,7 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     window.ask(json!({"do": "click", "selector": "section[aria-labelledby=advice] button"})).await;
     window.appears("section[aria-labelledby=advice] .sum", "").await;
     window.is_accessible("a tenant's advice").await;
+    window.prints("a tenant in the dark").await;
     window.shot("tenant-dark").await;
     window.has_no_errors().await;
     window.goto(&format!("tenants/{bravo}"), bravo).await;

@@ -83,6 +83,12 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
                 call((*route).to_owned(), none())
             }
             ("get", "/api/v1/at") => call(format!("{route}?at={}", i64::MAX / 2), none()),
+            ("get", "/api/v1/at/pools/{name}") => {
+                call(format!("/api/v1/at/pools/{pool}?at={}", i64::MAX / 2), none());
+            }
+            ("get", "/api/v1/at/tenants/{name}") => {
+                call(format!("/api/v1/at/tenants/{tenant}?at={}", i64::MAX / 2), none());
+            }
             ("get", "/api/v1/tenants/{name}") => call(format!("/api/v1/tenants/{tenant}"), none()),
             ("get", "/api/v1/tenants/{name}/pods") => call(format!("/api/v1/tenants/{tenant}/pods"), none()),
             ("get", "/api/v1/tenants/{name}/advice") => {
@@ -92,6 +98,15 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
             ("get", "/api/v1/nodes/{name}") => {
                 call(format!("/api/v1/nodes/{node}"), none());
                 call(format!("/api/v1/nodes/{claim}"), none());
+            }
+            ("get", "/api/v1/nodes/{name}/removal") => {
+                call(format!("/api/v1/nodes/{node}/removal"), none());
+            }
+            ("get", "/api/v1/nodes/{name}/advice") => {
+                call(format!("/api/v1/nodes/{node}/advice"), none());
+            }
+            ("get", "/api/v1/pods/{namespace}/{name}/advice") => {
+                call(format!("/api/v1/pods/{namespace}/{running}/advice"), none());
             }
             ("get", "/api/v1/pods/{namespace}/{name}") => {
                 call(format!("/api/v1/pods/{namespace}/{running}"), none());

@@ -112,10 +112,18 @@ async fn a_tenants_reader_sees_its_own(world: &World, mine: &str, other: &str) {
     assert!(!pending["outlook"]["reasons"].as_array().unwrap().is_empty(), "{pending}");
     let running = reader.get(&format!("/api/v1/pods/{mine}/{}", own.pods[0])).await.unwrap().json();
     assert_eq!(running["node"]["name"], json!(own.node.0), "{running}");
+    assert!(
+        running["here"].as_str().is_some_and(|here| here.starts_with("This node was launched for it")),
+        "{running}"
+    );
     assert!(!running["timeline"].as_array().unwrap().is_empty(), "its life in the log: {running}");
     let node = reader.get(&format!("/api/v1/nodes/{}", own.node.1)).await.unwrap().json();
     assert_eq!((&node["name"], &node["node"]["state"]), (&json!(own.node.0), &json!("ready")), "{node}");
-    assert!(node["node"]["price"].as_i64() > Some(0) && node["launchedFor"].is_string(), "{node}");
+    assert!(
+        node["node"]["price"].as_i64() > Some(0)
+            && node["launch"]["pods"].as_array().is_some_and(|pods| !pods.is_empty()),
+        "{node}"
+    );
     let cost = reader.get(&format!("/api/v1/cost?from={}", hours_ago(3))).await.unwrap().json();
     assert!(!cost["lines"].as_array().unwrap().is_empty(), "{cost}");
 }

@@ -6,7 +6,7 @@
 //!                     └───────────────── cost less cost: the price ◀────────────────────────┘
 //! ```
 //!
-//! No I/O and no clock. `croft advise`, `croft explain` and `tenant_advice` call this module;
+//! No I/O and no clock. `croft advise`, `croft explain` and `advice_rows` call this module;
 //! `designs/constraint-prices.md` says what a price means.
 //!
 //! | module | owns |

@@ -28,6 +28,8 @@ pub struct Request {
     pub tenant: Option<String>,
     /// Only constraints of objects in this namespace.
     pub namespace: Option<String>,
+    /// Only constraints of objects in these namespaces and of objects of the cluster, for a reader who sees no others.
+    pub visible: Option<BTreeSet<String>>,
     /// Prices below this aren't shown.
     pub min_saving: Price,
     /// At most this many counterfactuals are searched.
@@ -153,8 +155,13 @@ fn wanted(
     request: &Request,
 ) -> Result<Vec<Found>, InputError> {
     let mut found = find(input, names, types, request.now, &request.focus)?;
+    let is_visible = |found: &Found| match (&request.visible, &found.namespace) {
+        (Some(visible), Some(namespace)) => visible.contains(namespace),
+        _ => true,
+    };
     found.retain(|found| {
-        request.tenant.as_ref().is_none_or(|tenant| found.tenants.contains(tenant))
+        is_visible(found)
+            && request.tenant.as_ref().is_none_or(|tenant| found.tenants.contains(tenant))
             && (request.namespace.is_none() || found.namespace == request.namespace)
     });
     Ok(found)

@@ -27,7 +27,7 @@ use super::{
 use crate::amounts::per_month;
 
 /// The taint of a node that is being removed.
-pub(super) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
+pub(crate) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 
 /// The result of the search, and the nodes that aren't candidates.
 #[derive(Clone, Debug)]

@@ -215,6 +215,21 @@ impl<'a> PodIndex<'a> {
         covering.map(|budget| (budget.object, expected(budget))).collect()
     }
 
+    /// Each pod of a node that can't be evicted now, with why.
+    pub(crate) fn blockers(&self, node: &str) -> Vec<(PodKey, DisruptionBlocker)> {
+        let blocker = |pod: &'a Pod| {
+            let key = key(pod);
+            let facts = || {
+                let (do_not_disrupt, has_controller) = (has_do_not_disrupt(pod), owner(pod).is_some());
+                [PodFacts { key: &key, do_not_disrupt, has_controller }]
+            };
+            let found = blockers::by_pods(facts(), |_| self.eviction_blocked(pod));
+            let found = found.or_else(|| blockers::by_bare_pod(facts()))?;
+            Some((key.clone(), found))
+        };
+        self.movable(node).filter_map(blocker).collect()
+    }
+
     /// The pods of a node that would have to be evicted.
     pub(crate) fn movable(&self, node: &str) -> impl Iterator<Item = &'a Pod> + '_ {
         self.by_node.get(node).into_iter().flatten().copied().filter(|pod| !is_daemon(pod))

@@ -64,6 +64,12 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(u64, i64)> {
     Some((number, first?))
 }
 
+/// The time of the first snapshot of a segment. Reads its beginning alone.
+#[must_use]
+pub fn begins(bytes: &[u8]) -> Option<i64> {
+    head(bytes).map(|(_, at)| at)
+}
+
 /// The times of all snapshots, in order.
 #[must_use]
 pub fn times<'a>(segments: impl IntoIterator<Item = &'a [u8]>) -> Vec<i64> {

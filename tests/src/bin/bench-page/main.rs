@@ -3,6 +3,7 @@
 //!
 //! - `first_view_ms`: from the start of the navigation to the frame with the overview, signing in included; the median of five.
 //! - `event_ms`: from before a node's status is written to the page's change of that node; the longest of ten.
+//! - `drain_ms`: from before the taint of a node's removal is written to the page's change of that node; the longest of ten.
 //! - `longest_task_ms`: the longest task of the browser's main thread while views are scrolled and nodes change; 0 below 50.
 //! - `kb`: the page's files, compressed.
 //! - `ledger_mb`, `log_mb_day`: as `record` says.
@@ -13,6 +14,8 @@ mod view;
 
 use croft_testkit::{Browser, Component, ControlPlane, Croft, CroftOptions, Options, Part};
 use croft_tests::page_reader::{AUDIENCE, OPERATOR};
+
+use crate::view::Change;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -35,13 +38,14 @@ async fn main() -> anyhow::Result<()> {
     let origin = format!("https://{}", croft.address(Part::Page)?);
     let mut browser = Browser::start()?;
     let first_view = view::first_view(&mut browser, &origin, &token).await?;
-    let event = view::event(&mut browser, &origin, &token, &client).await?;
+    let event = view::longest_change(&mut browser, &origin, &token, &client, Change::NotReady).await?;
+    let drain = view::longest_change(&mut browser, &origin, &token, &client, Change::Draining).await?;
     let longest = view::longest_task(&mut browser, &origin, &token, &client).await?;
     browser.end().await?;
     let kb = view::kilobytes().await?;
     println!(
-        "bench-page: first_view_ms={first_view:.0} event_ms={event} longest_task_ms={longest:.0} kb={kb:.1} ledger_mb={ledger:.1} \
-         log_mb_day={log:.1}"
+        "bench-page: first_view_ms={first_view:.0} event_ms={event} drain_ms={drain} longest_task_ms={longest:.0} kb={kb:.1} \
+         ledger_mb={ledger:.1} log_mb_day={log:.1}"
     );
     Ok(())
 }

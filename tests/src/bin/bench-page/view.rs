@@ -58,33 +58,69 @@ async fn set_ready(client: &Client, node: &str, is_ready: bool) -> anyhow::Resul
     Ok(())
 }
 
-/// The longest time from a write of a node's status to its block, in milliseconds.
-pub(crate) async fn event(
+/// A change of a node whose way to the page is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// It isn't ready any more, as its kubelet writes.
+    NotReady,
+    /// It gets the taint of its removal, as the controller writes.
+    Draining,
+}
+
+impl Change {
+    /// The state that the page shows then.
+    const fn state(self) -> &'static str {
+        match self {
+            Self::NotReady => "notReady",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// Makes the change, or takes it back.
+    async fn set(self, client: &Client, node: &str, is_made: bool) -> anyhow::Result<()> {
+        match self {
+            Self::NotReady => set_ready(client, node, !is_made).await,
+            Self::Draining => {
+                let taint = json!({"key": "croft.dev/disrupted", "effect": "NoSchedule"});
+                let taints = if is_made { vec![taint] } else { Vec::new() };
+                let api: Api<Node> = Api::all(client.clone());
+                let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+                api.patch(node, &PatchParams::default(), &patch).await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The longest time from a change of a node to its block, in milliseconds.
+pub(crate) async fn longest_change(
     browser: &mut Browser,
     origin: &str,
     token: &str,
     client: &Client,
+    change: Change,
 ) -> anyhow::Result<i64> {
-    signed_in(browser, origin, token, "event").await?;
+    let session = change.state();
+    signed_in(browser, origin, token, session).await?;
     browser
-        .ask(&json!({"do": "goto", "session": "event", "url": format!("{origin}/#/pools/pool-00")}))
+        .ask(&json!({"do": "goto", "session": session, "url": format!("{origin}/#/pools/pool-00")}))
         .await?;
     let mut longest = 0;
     for at in 0..EVENTS {
         // Every fourth node is the first pool's.
         let node = node_name(4 * at);
-        let block = format!("a.block.notReady[href='#/nodes/{node}']");
-        let present = format!("a.block[href='#/nodes/{node}']");
-        browser.ask(&json!({"do": "appears", "session": "event", "selector": present})).await?;
-        let appears = json!({"do": "appears", "session": "event", "selector": block});
+        let block = format!("a.block.{}[href='#/nodes/{node}']", change.state());
+        let present = format!("a.block.ready[href='#/nodes/{node}']");
+        browser.ask(&json!({"do": "appears", "session": session, "selector": present})).await?;
+        let appears = json!({"do": "appears", "session": session, "selector": block});
         let begin = now();
-        let (set, shown) = tokio::join!(set_ready(client, &node, false), browser.ask(&appears));
+        let (set, shown) = tokio::join!(change.set(client, &node, true), browser.ask(&appears));
         set?;
         let shown = shown?.get("at").and_then(Value::as_i64).context("no time of the event")?;
         longest = longest.max(shown - begin);
-        set_ready(client, &node, true).await?;
+        change.set(client, &node, false).await?;
     }
-    browser.ask(&json!({"do": "end", "session": "event"})).await?;
+    browser.ask(&json!({"do": "end", "session": session})).await?;
     Ok(longest)
 }
 

@@ -70,6 +70,7 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
         focus: Focus::All,
         tenant: tenant.clone(),
         namespace: namespace.clone(),
+        visible: None,
         // A price of nothing is no price.
         min_saving: (*min_saving).max(Price::from_micros(1)),
         most: *most,

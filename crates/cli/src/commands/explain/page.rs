@@ -23,6 +23,7 @@ const ENTRIES_SHOWN: usize = 20;
 struct Detail {
     pod: Option<Pod>,
     node: Option<Node>,
+    here: Option<String>,
     outlook: Option<Outlook>,
     timeline: Vec<Entry>,
 }
@@ -83,7 +84,7 @@ pub(super) fn explain_pod(
 }
 
 fn write(detail: &Detail, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
-    let Detail { pod, node, outlook, timeline } = detail;
+    let Detail { pod, node, here, outlook, timeline } = detail;
     let phase = pod.as_ref().map_or("gone, or finished", |pod| pod.phase.as_str());
     writeln!(out, "{BOLD}Pod {namespace}/{name}{BOLD:#}: {phase}")?;
     if let Some(pod) = pod {
@@ -94,7 +95,12 @@ fn write(detail: &Detail, namespace: &str, name: &str, out: &mut Output) -> Resu
             writeln!(out, "  {BAD}placement violation{BAD:#}: {violation}")?;
         }
         match &pod.node {
-            Some(name) => placed(name, node.as_ref(), out)?,
+            Some(name) => {
+                placed(name, node.as_ref(), out)?;
+                if let Some(here) = here {
+                    writeln!(out, "  {here}")?;
+                }
+            }
             None => pending(pod, outlook.as_ref(), out)?,
         }
     }

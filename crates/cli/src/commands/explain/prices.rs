@@ -27,6 +27,7 @@ pub(super) fn write_prices(input: &Input, focus: Focus, out: &mut Output) -> Res
         focus,
         tenant: None,
         namespace: None,
+        visible: None,
         min_saving: Price::from_micros(LEAST_SAVING_MICROS),
         most: MOST,
         now: time_of(input),

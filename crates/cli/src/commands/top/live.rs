@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use croft_inspect::NodeState;
 use croft_runtime::clock::{Clock as _, SystemClock};
 use futures::StreamExt as _;
 use ratatui::{
@@ -310,7 +311,7 @@ const fn titles(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Tenants => &["TENANT", "POOLS", "NAMESPACES", "PODS", "PENDING", "NODES", "$/H", "READY"],
         Kind::Pools => &["POOL", "TENANTS", "NODES", "COMING", "PODS", "LIMITS", "$/H", "READY"],
-        Kind::Nodes => &["NODE", "POOL", "TYPE", "ZONE", "CAPACITY", "PODS", "$/H", "READY"],
+        Kind::Nodes => &["NODE", "POOL", "TYPE", "ZONE", "CAPACITY", "PODS", "$/H", "STATE"],
     }
 }
 
@@ -358,7 +359,7 @@ fn nodes(rows: &Rows, scope: Option<&Scope>) -> Vec<Shown> {
     };
     let row = |row: &super::rows::NodeRow| Shown {
         name: row.name.clone(),
-        is_waiting: !row.ready,
+        is_waiting: row.state != NodeState::Ready,
         cells: text::node_cells(row),
     };
     rows.nodes.iter().filter(is_in_scope).map(row).collect()
@@ -410,7 +411,7 @@ mod tests {
             capacity_type: "spot".to_owned(),
             pods: 3,
             cost: cost(dollars),
-            ready: true,
+            state: NodeState::Ready,
         };
         Rows {
             tenants: vec![tenant("shop", "pool-a", 0, "0.1"), tenant("web", "pool-b", 2, "0.4")],

@@ -7,8 +7,10 @@ use std::{
 
 use clap::ValueEnum;
 use croft_inspect::{
+    NodeState,
     admission::Admission,
     inventory::{self, Cost, NodeInfo},
+    node_state,
 };
 use croft_manifest::{Input, InputError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -122,7 +124,8 @@ pub(super) struct NodeRow {
     pub(super) pods: usize,
     #[serde(flatten, serialize_with = "cost")]
     pub(super) cost: Cost,
-    pub(super) ready: bool,
+    /// The page's word; but `blocked`, which the decision log knows, is `draining` here.
+    pub(super) state: NodeState,
 }
 
 /// Dollars per hour as a decimal, how many nodes have no known price, and whether a price is an estimate.
@@ -191,7 +194,7 @@ impl Rows {
                 capacity_type: node.capacity_type.clone(),
                 pods: pods_of.get(node.name.as_str()).copied().unwrap_or_default(),
                 cost: inventory::total_cost(std::iter::once(node)),
-                ready: node.ready,
+                state: state_of(input, node),
             })
             .collect();
         let tenants = tenant_rows(input, admission, filter, &infos);
@@ -225,6 +228,12 @@ impl Rows {
             Sort::Pending => self.tenants.sort_by_key(|row| Reverse(row.pending)),
         }
     }
+}
+
+fn state_of(input: &Input, info: &NodeInfo) -> NodeState {
+    let node = input.nodes.get("", &info.name).map(|node| &node.object);
+    let claim = info.claim.as_ref().and_then(|claim| input.claims.get("", claim)).map(|claim| &claim.object);
+    node_state(node, claim, false).0
 }
 
 /// The tenants of each pool.

@@ -37,7 +37,7 @@ pub(super) fn sum(Rows { nodes, cost, .. }: &Rows) -> String {
 /// Writes the tenants, or the nodes. Lists are separated by blanks.
 pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<(), Failure> {
     if nodes {
-        let head = "node,pool,tenants,claim,instance_type,zone,capacity_type,pods,cost_per_hour,ready";
+        let head = "node,pool,tenants,claim,instance_type,zone,capacity_type,pods,cost_per_hour,state";
         writeln!(out, "{head}")?;
         for row in &rows.nodes {
             out.csv_row(&[
@@ -50,7 +50,7 @@ pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<()
                 row.capacity_type.clone(),
                 row.pods.to_string(),
                 if row.cost.unknown == 0 { row.cost.sum.to_string() } else { String::new() },
-                row.ready.to_string(),
+                row.state.as_str().to_owned(),
             ])?;
         }
         return Ok(());
@@ -81,7 +81,7 @@ pub(super) fn limits(limits: &BTreeMap<String, String>) -> String {
     limits.iter().map(|(key, limit)| format!("{key} {limit}")).collect::<Vec<_>>().join(", ")
 }
 
-/// A node, from its name to its readiness.
+/// A node, from its name to its state.
 pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
     vec![
         row.name.clone(),
@@ -91,7 +91,7 @@ pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
         row.capacity_type.clone(),
         row.pods.to_string(),
         if row.cost.unknown == 0 { cost_cell(row.cost) } else { "unknown".to_owned() },
-        if row.ready { "True" } else { "False" }.to_owned(),
+        row.state.as_str().to_owned(),
     ]
 }
 
@@ -157,7 +157,7 @@ fn node_table(rows: &[NodeRow], wide: bool) -> Table {
         ("CAPACITY", Align::Left),
         ("PODS", Align::Right),
         ("$/H", Align::Right),
-        ("READY", Align::Left),
+        ("STATE", Align::Left),
     ];
     if wide {
         head.extend([("NODECLAIM", Align::Left), ("TENANTS", Align::Left)]);

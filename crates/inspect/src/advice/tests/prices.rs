@@ -285,6 +285,22 @@ fn tenant_and_namespace_narrow_the_constraints() {
 }
 
 #[test]
+fn constraint_of_a_namespace_that_is_not_visible_is_neither_shown_nor_counted() {
+    let world = amd64()
+        .node("n1", "large", "z1", "")
+        .pod("web", 0, "n1", &Extra::default())
+        .budget("web", "maxUnavailable: 0");
+    let price = |namespace: &str| {
+        let visible = Some([namespace.to_owned()].into());
+        let request = crate::advice::Request { visible, ..request(Focus::Node("n1".to_owned())) };
+        advise(&world.input(), &types(), &request, &mut || {}).unwrap()
+    };
+    let (shop, bank) = (price("shop"), price("bank"));
+    assert_eq!((shop.prices.len(), bank.prices.len()), (1, 0));
+    assert!(bank.constraints < shop.constraints && bank.together == Price::ZERO, "{bank:?}");
+}
+
+#[test]
 fn cheaper_cluster_that_the_constraint_allows_as_well_is_no_price_of_it() {
     let annotation = "croft.dev/do-not-disrupt: 'true'";
     let pod = || Extra { annotations: annotation, ..Extra::default() };

@@ -171,6 +171,7 @@ pub(super) fn request(focus: Focus) -> Request {
         focus,
         tenant: None,
         namespace: None,
+        visible: None,
         min_saving: Price::from_micros(10_000),
         most: 100,
         now: NOW.parse::<Timestamp>().unwrap(),

@@ -1,11 +1,13 @@
-//! The prices of a tenant's constraints.
+//! Prices of constraints as rows: of a tenant, a node or a pod.
+
+use std::collections::BTreeSet;
 
 use croft_manifest::{Input, InputError};
 use croft_scheduler::Price;
 use serde::Serialize;
 
 use crate::{
-    advice::{Advice, ConstraintPrice, Focus, LEAST_SAVING_MICROS, Request, advise},
+    advice::{Advice, ConstraintPrice, Focus, LEAST_SAVING_MICROS, Request, advise, has_constraints},
     simulation::time_of,
 };
 
@@ -27,10 +29,10 @@ pub struct AdviceRow {
     pub change: String,
 }
 
-/// The prices of a tenant's constraints, ranked.
+/// The prices of constraints, ranked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantAdvice {
+pub struct AdviceRows {
     /// The dearest constraint first.
     pub rows: Vec<AdviceRow>,
     /// The savings without all of them at once, in millionths of a dollar per hour.
@@ -41,26 +43,40 @@ pub struct TenantAdvice {
     pub not_tried: usize,
 }
 
-/// The prices of a tenant's constraints in `input`, as `croft advise --tenant` has them. At most `most` clusters without a
-/// constraint are searched.
+/// The prices of the constraints in `focus` of `input`, as `croft advise` and `croft explain` have them: of one tenant, if one is given,
+/// and without those of objects in namespaces that aren't `visible`, if these are given. At most `most` clusters without a constraint are
+/// searched.
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
-pub fn tenant_advice(input: &Input, tenant: &str, most: usize) -> Result<TenantAdvice, InputError> {
+pub fn advice_rows(
+    input: &Input,
+    focus: Focus,
+    tenant: Option<&str>,
+    visible: Option<BTreeSet<String>>,
+    most: usize,
+) -> Result<AdviceRows, InputError> {
+    // A pod without a node has its constraints once a plan gives it one.
+    let is_all = matches!(focus, Focus::All);
     let request = Request {
-        focus: Focus::All,
-        tenant: Some(tenant.to_owned()),
+        focus,
+        tenant: tenant.map(str::to_owned),
         namespace: None,
+        visible,
         min_saving: Price::from_micros(LEAST_SAVING_MICROS),
         most,
         now: time_of(input),
     };
+    let types = croft_cloud::builtin_catalog();
+    if !is_all && !has_constraints(input, &types, &request)? {
+        return Ok(AdviceRows::default());
+    }
     let Advice { prices, cost: _, together, constraints, not_tried } =
-        advise(input, &croft_cloud::builtin_catalog(), &request, &mut || {})?;
+        advise(input, &types, &request, &mut || {})?;
     let row = |price: ConstraintPrice| {
         let ConstraintPrice { saving, tenants: _, namespace, kind, object, constraint, change } = price;
         AdviceRow { saving: saving.micros(), namespace, kind, object, constraint, change }
     };
     let rows = prices.into_iter().map(row).collect();
-    Ok(TenantAdvice { rows, together: together.micros(), constraints, not_tried })
+    Ok(AdviceRows { rows, together: together.micros(), constraints, not_tried })
 }

@@ -1,0 +1,115 @@
+//! Whether a node could be removed now, and what keeps it.
+
+use croft_manifest::{Input, InputError};
+use serde::Serialize;
+
+use crate::simulation::{Horizon, PodIndex, node_outlook, time_of};
+
+/// A pod that consolidation doesn't evict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeepingPod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `PodDoNotDisrupt`, `PDBBlocked` or `BarePod`.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Whether a node could be removed now, and what keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeRemoval {
+    /// The answer as a sentence; none for a node that isn't in the input.
+    pub answer: Option<String>,
+    /// Its pods with do-not-disrupt, those whose PodDisruptionBudget allows no eviction, and those without a controller.
+    pub pods: Vec<KeepingPod>,
+}
+
+/// Whether a node of `input` could be removed now, by the search of consolidation, and each of its pods that prevents that.
+///
+/// # Errors
+/// Values that the scheduler refuses, by object and field.
+pub fn node_removal(input: &Input, node: &str) -> Result<NodeRemoval, InputError> {
+    let index = PodIndex::new(input, time_of(input), Horizon::Now);
+    let pods = index.blockers(node).into_iter().map(|(pod, blocker)| KeepingPod {
+        namespace: pod.namespace.to_string(),
+        name: pod.name.to_string(),
+        reason: blocker.reason(),
+        message: blocker.to_string(),
+    });
+    let pods = pods.collect();
+    Ok(NodeRemoval { answer: node_outlook(input, croft_cloud::builtin_catalog(), node)?, pods })
+}
+
+/// The meaning of a reason of the condition Consolidatable, for those who may not see its message; none for a reason without one.
+#[must_use]
+pub fn consolidation_meaning(reason: &str) -> Option<&'static str> {
+    let reasons = croft_disruption::eligibility::REASONS;
+    reasons.iter().find(|(name, _)| *name == reason).map(|(_, meaning)| *meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_manifest::{LoadOptions, parse};
+
+    use super::*;
+
+    const CLUSTER: &str = "
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: a}
+spec: {template: {spec: {nodeClassRef: {group: croft.dev, kind: EC2NodeClass, name: default}}}}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+  labels: {node-restriction.kubernetes.io/pool: a, kubernetes.io/hostname: node-1, node.kubernetes.io/instance-type: m5.large,
+    topology.kubernetes.io/zone: us-east-1a, karpenter.sh/capacity-type: on-demand, kubernetes.io/os: linux}
+status:
+  allocatable: {cpu: '2', memory: 8Gi, pods: '20'}
+  conditions: [{type: Ready, status: 'True'}]
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: strict, namespace: team}
+spec: {maxUnavailable: 0, selector: {matchLabels: {app: strict}}}
+";
+
+    fn pod(name: &str, labels: &str, annotations: &str, owner: &str) -> String {
+        format!(
+            "---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, namespace: team, uid: uid-{name}, labels: {{{labels}}}, annotations: {{{annotations}}}, ownerReferences: [{owner}]}}
+spec: {{nodeName: node-1, containers: [{{name: c, image: i}}]}}
+status: {{phase: Running, startTime: '2026-01-01T00:00:00Z'}}
+"
+        )
+    }
+
+    #[test]
+    fn a_node_names_each_pod_that_keeps_it() {
+        let owner = "{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: u, controller: true}";
+        let text = CLUSTER.to_owned()
+            + &pod("annotated", "", "croft.dev/do-not-disrupt: 'true'", owner)
+            + &pod("bare", "", "", "")
+            + &pod("free", "", "", owner)
+            + &pod("strict", "app: strict", "", owner);
+        let input = parse("cluster.yaml", &text, &LoadOptions::default()).unwrap();
+        let removal = node_removal(&input, "node-1").unwrap();
+        let named: Vec<(&str, &str)> =
+            removal.pods.iter().map(|pod| (pod.name.as_str(), pod.reason)).collect();
+        assert_eq!(named, [("annotated", "PodDoNotDisrupt"), ("bare", "BarePod"), ("strict", "PDBBlocked")]);
+        assert!(
+            removal.answer.as_deref().is_some_and(|answer| answer.starts_with("it is kept: pod team/")),
+            "{removal:?}"
+        );
+        assert_eq!(node_removal(&input, "none").unwrap(), NodeRemoval::default());
+        assert!(consolidation_meaning("BarePod").is_some() && consolidation_meaning("Other").is_none());
+    }
+}
