@@ -1,6 +1,6 @@
 //! Runs from seeds.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use croft_ec2_sim::{control::Control, sqs::News};
 use croft_scheduler::CapacityType;
@@ -131,12 +131,9 @@ async fn play_with(run: &mut Run) -> Vec<String> {
 
 /// Plays the run of a seed.
 fn play_alone(seed: u64) -> Played {
-    panics::watch();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
+    let (played, panicked) = panics::play(play(seed));
     let mut played = played.unwrap_or_default();
-    played.broken.extend(panics::take());
+    played.broken.extend(panicked);
     played
 }
 
@@ -233,16 +230,14 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn no_pod_is_on_a_spot_instance_when_it_is_interrupted() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    panics::play_or_fail(async {
         let mut interrupted = 0;
         for seed in 0..8 {
             let mut run = Run::new(seed);
             for workload in &mut run.model.lock().unwrap().workloads {
                 workload.max_unavailable = None;
             }
-            let models = run.start_models();
+            let (models, checks) = (run.start_models(), run.start_checks());
             run.start();
             sleep(Duration::from_secs(60)).await;
             let world = Arc::clone(&run.environment.world);
@@ -260,6 +255,7 @@ fn no_pod_is_on_a_spot_instance_when_it_is_interrupted() {
             assert!(world.lock().unwrap().waiting_news() < 20, "news is acknowledged");
             assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
             models.abort();
+            checks.abort();
         }
         assert!(interrupted >= 3, "only {interrupted} instances were interrupted");
     });
