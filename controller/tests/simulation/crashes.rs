@@ -7,13 +7,13 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{run::Run, runs::rest};
+use crate::{panics, run::Run, runs::rest};
 
 /// Pods come, go and come again, with the controller dying at point `at`; what is broken, and how many points there were.
 async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
     let mut run = Run::new(seed);
     run.environment.dies_at.store(at, Ordering::Relaxed);
-    let models = run.start_models();
+    let (models, checks) = (run.start_models(), run.start_checks());
     run.start();
     let environment = Arc::clone(&run.environment);
     let users = Arc::clone(&run.model);
@@ -38,13 +38,15 @@ async fn play(seed: u64, at: u64) -> (Vec<String>, u64) {
     let points = run.environment.points.load(Ordering::Relaxed);
     let broken = rest(&mut run).await;
     models.abort();
+    checks.abort();
     (broken, points)
 }
 
 fn alone(seed: u64, at: u64) -> (Vec<String>, u64) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(play(seed, at))
+    let (played, panicked) = panics::play(play(seed, at));
+    let (mut broken, points) = played.unwrap_or_default();
+    broken.extend(panicked);
+    (broken, points)
 }
 
 fn number(name: &str) -> Option<usize> {
@@ -80,5 +82,6 @@ fn play_every_moment(seed: u64, every: usize) {
         parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
     });
     println!("crashes: seed={seed} points={points} every={every} violations={}", broken.len());
+    assert_eq!(panics::take_of_pools(), Vec::<String>::new(), "seed {seed}");
     assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
 }

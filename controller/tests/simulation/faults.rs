@@ -138,6 +138,12 @@ impl Run {
         };
         self.touch(&id);
         self.environment.world.lock().unwrap().interrupt(&id, news);
+        self.notify();
+    }
+
+    /// Lets checks and watches look at once, not when the models act next.
+    fn notify(&self) {
+        self.environment.changed.notify_waiters();
     }
 
     /// The node of an instance may go whatever its pool's budgets are.
@@ -149,6 +155,7 @@ impl Run {
         let Some(id) = self.instance() else { return };
         self.touch(&id);
         self.environment.world.lock().unwrap().end_instance(&id, "Server.InternalError");
+        self.notify();
     }
 
     /// Somebody takes a claim away with its finalizer.
@@ -159,6 +166,8 @@ impl Run {
         if let Some(id) = claims.get(n) {
             store.remove(id);
         }
+        drop(store);
+        self.notify();
     }
 
     /// Another tool of the account writes its own value over the cluster's tag.
@@ -167,6 +176,7 @@ impl Run {
         let tags = [(tags::CLUSTER.to_owned(), "another".to_owned())].into();
         self.environment.world.lock().unwrap().tag_instance(&id, tags);
         self.environment.store.lock().unwrap().hidden.insert(id);
+        self.notify();
     }
 
     /// A controller's credentials are another account's for a while, which has no instance.
@@ -191,6 +201,8 @@ impl Run {
         } else {
             store.delete(id, None, self.environment.clock.true_wall());
         }
+        drop(store);
+        self.notify();
     }
 
     /// A kubelet doesn't reach the API server for a while: its Node isn't Ready, and its containers run.
@@ -255,6 +267,7 @@ impl Run {
             let (world, now) = (self.environment.world.lock().unwrap(), self.environment.clock.true_wall());
             self.model.lock().unwrap().mark_lost(&mut store, &world, now);
             drop((store, world));
+            self.notify();
             self.backup = None;
         }
     }
@@ -282,6 +295,8 @@ impl Run {
             world.tag_instance(&id, tags);
             self.helped = Some("tagged");
         }
+        drop((store, world));
+        self.notify();
     }
 
     /// Terminates instances whose claims are lost, as the condition asks of an operator.
@@ -310,5 +325,7 @@ impl Run {
             world.end_instance(&id, "Server.ByHand");
             self.helped = Some("terminated");
         }
+        drop((store, world));
+        self.notify();
     }
 }

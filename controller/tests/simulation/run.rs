@@ -56,6 +56,7 @@ fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
 /// Draws which workloads spread and end slowly, and whether DaemonSets run on every node.
 fn shape(workloads: &mut [Workload], store: &mut Store, seed: u64, now: Timestamp) {
     let mut random = Random::new(seed ^ 0x05EA_D5E7);
+    let mut apart = Random::new(seed ^ 0x7066_E7EB);
     for workload in workloads {
         workload.spread = match random.below(10) {
             0 | 1 => Spread::HostEach,
@@ -63,6 +64,10 @@ fn shape(workloads: &mut [Workload], store: &mut Store, seed: u64, now: Timestam
             _ => Spread::Anywhere,
         };
         workload.end_ms = random.permille(250).then(|| random.between(2_000, 90_000));
+        // Drawn apart, so that the other draws of a seed stay what they were.
+        if workload.spread == Spread::Anywhere && apart.permille(TOGETHER) {
+            workload.spread = Spread::Together;
+        }
     }
     for n in 0..random.below(3) {
         let name = format!("agent-{n}");
@@ -89,6 +94,8 @@ const TIMING: Timing = Timing {
     scheduler_lag_ms: 500,
 };
 const TICK: Duration = Duration::from_millis(250);
+/// Workloads of a thousand whose pods may be anywhere so far, and that share a zone.
+const TOGETHER: u64 = 120;
 /// Runs of a thousand in which the real election and leader gate take part.
 const ELECTS: u64 = 200;
 

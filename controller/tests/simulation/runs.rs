@@ -1,6 +1,6 @@
 //! Runs from seeds.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use croft_ec2_sim::{control::Control, sqs::News};
 use croft_scheduler::CapacityType;
@@ -131,12 +131,9 @@ async fn play_with(run: &mut Run) -> Vec<String> {
 
 /// Plays the run of a seed.
 fn play_alone(seed: u64) -> Played {
-    panics::watch();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
+    let (played, panicked) = panics::play(play(seed));
     let mut played = played.unwrap_or_default();
-    played.broken.extend(panics::take());
+    played.broken.extend(panicked);
     played
 }
 
@@ -150,6 +147,11 @@ const KEPT: [u64; 6] = [468, 2_000_355, 20_000_657, 20_000_782, 20_002_592, 40_0
 
 /// How many seeds `make test` plays: two minutes of one processor without optimisation.
 const RUNS: u64 = 200;
+
+/// From this many runs on, the share of those that an operator helped or a check excused is bounded.
+const SHARE_FROM: usize = 1_000;
+/// One run of this many at most: more of them, and the checks see too little.
+const HELPED_OR_EXCUSED_OF: usize = 1_000;
 
 fn seeds() -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -207,6 +209,13 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     );
     assert_eq!(panics::take_of_pools(), Vec::<String>::new());
     assert!(violations.is_empty(), "CROFT_SIM_SEED={} repeats the first", violations[0]);
+    let most = seeds.len() / HELPED_OR_EXCUSED_OF;
+    assert!(
+        seeds.len() < SHARE_FROM || helped + excused <= most,
+        "an operator helped {helped} of {} runs and a check excused {excused}; together {most} may be. The seeds are printed \
+         above: find out why Croft doesn't come to rest by itself, or make the check exact",
+        seeds.len()
+    );
 }
 
 #[test]
@@ -233,16 +242,14 @@ fn the_same_seed_gives_the_same_run() {
 
 #[test]
 fn no_pod_is_on_a_spot_instance_when_it_is_interrupted() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    panics::play_or_fail(async {
         let mut interrupted = 0;
         for seed in 0..8 {
             let mut run = Run::new(seed);
             for workload in &mut run.model.lock().unwrap().workloads {
                 workload.max_unavailable = None;
             }
-            let models = run.start_models();
+            let (models, checks) = (run.start_models(), run.start_checks());
             run.start();
             sleep(Duration::from_secs(60)).await;
             let world = Arc::clone(&run.environment.world);
@@ -260,6 +267,7 @@ fn no_pod_is_on_a_spot_instance_when_it_is_interrupted() {
             assert!(world.lock().unwrap().waiting_news() < 20, "news is acknowledged");
             assert_eq!(rest(&mut run).await, Vec::<String>::new(), "seed {seed}");
             models.abort();
+            checks.abort();
         }
         assert!(interrupted >= 3, "only {interrupted} instances were interrupted");
     });

@@ -11,6 +11,7 @@ use croft_ec2_sim::control::Control;
 use tokio::time::sleep;
 
 use crate::{
+    panics,
     run::{REGISTRATION_TIMEOUT, Run},
     runs::rest,
 };
@@ -51,7 +52,7 @@ async fn play(seed: u64) {
         run.environment.world.lock().unwrap().control(Control::Boots { works }).unwrap();
     };
     boots(&run, false);
-    let models = run.start_models();
+    let (models, checks) = (run.start_models(), run.start_checks());
     run.start();
     // Launches before the first registration timeout are a scale-up like any other.
     sleep(REGISTRATION_TIMEOUT - LOOK_EVERY).await;
@@ -90,13 +91,12 @@ async fn play(seed: u64) {
     }
     drop(store);
     models.abort();
+    checks.abort();
 }
 
 #[test]
 fn launches_without_a_node_are_bounded_and_pods_run_once_instances_boot() {
     for seed in 1..=6 {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(play(seed));
+        panics::play_or_fail(play(seed));
     }
 }

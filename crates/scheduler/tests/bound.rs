@@ -13,7 +13,7 @@ mod build;
 use std::collections::BTreeMap;
 
 use build::{cluster, kind, pod, pool};
-use croft_scheduler::{InstanceType, Options, Price, solve};
+use croft_scheduler::{InstanceType, Options, Plan, Price, solve};
 use croft_simkit::Random;
 use serde_json::json;
 
@@ -153,11 +153,19 @@ fn no_plan_is_dearer_than_plain_first_fit() {
     }
 }
 
-/// A class that is spread over two zones at `maxSkew` 1, and one that isn't, with prices that differ by zone: every split
-/// of both classes is tried.
+/// The pods of `p{class}-…` that a plan has on new instances in zone a.
+fn in_zone_a(plan: &Plan, class: usize) -> u8 {
+    let prefix = format!("p{class}-");
+    let in_a = plan.instances.iter().filter(|instance| instance.zone == "zone-a");
+    let pods = in_a.flat_map(|instance| &instance.pods).filter(|pod| pod.name.starts_with(&prefix));
+    u8::try_from(pods.count()).unwrap()
+}
+
+/// A class that is spread over two zones at `maxSkew` 1, and one that may be anywhere or has affinity to itself by zone,
+/// with prices that differ by zone: every split of both classes is tried, and every one that has the plan's domains.
 #[test]
-fn bound_of_a_zone_spread_is_for_its_domains_and_the_plan_is_near_the_optimum_of_all() {
-    let mut exact = 0;
+fn bound_of_zone_rules_is_never_above_the_optimum_of_its_domains_and_the_plan_is_near_that_of_all() {
+    let (mut exact, mut tight) = (0, 0);
     for seed in 1..=200u64 {
         let random = &mut Random::new(seed ^ 0x2045_D0AB);
         let below = |random: &mut Random, n: u64| i64::try_from(random.below(n)).unwrap();
@@ -183,12 +191,17 @@ fn bound_of_a_zone_spread_is_for_its_domains_and_the_plan_is_near_the_optimum_of
         let sizes: Vec<Size> =
             (0..2).map(|_| (200 + 100 * below(random, 6), 256 + 128 * below(random, 8))).collect();
         let counts: Vec<u8> = (0..2).map(|_| u8::try_from(1 + random.below(4)).unwrap()).collect();
+        let is_together = random.percent(50);
         let mut pods = Vec::new();
         for (n, ((cpu, memory), count)) in sizes.iter().zip(&counts).enumerate() {
             let more = if n == 0 {
                 json!({"metadata": {"labels": {"app": "s"}}, "spec": {"topologySpreadConstraints": [{
                     "maxSkew": 1, "topologyKey": build::ZONE, "whenUnsatisfiable": "DoNotSchedule",
                     "labelSelector": {"matchLabels": {"app": "s"}}}]}})
+            } else if is_together {
+                json!({"metadata": {"labels": {"app": "t"}}, "spec": {"affinity": {"podAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {"topologyKey": build::ZONE, "labelSelector": {"matchLabels": {"app": "t"}}}]}}}})
             } else {
                 json!({})
             };
@@ -202,23 +215,39 @@ fn bound_of_a_zone_spread_is_for_its_domains_and_the_plan_is_near_the_optimum_of
             }
         }
         let in_b: Vec<(i64, i64, i64)> = types.iter().map(|t| (t.0, t.1, dearer(t.2))).collect();
-        let (mut known_a, mut known_b) = (BTreeMap::new(), BTreeMap::new());
-        let mut best = i64::MAX;
-        for spread in [counts[0] / 2, counts[0].div_ceil(2)] {
-            for free in 0..=counts[1] {
-                let a = optimum(&sizes, &types, &[spread, free], &mut known_a);
-                let b = optimum(&sizes, &in_b, &[counts[0] - spread, counts[1] - free], &mut known_b);
-                best = best.min(a + b);
-            }
-        }
         let plan = solve(&cluster(vec![pool("p", kinds)], &pods), &Options::default(), &|| false);
         assert!(plan.unschedulable.is_empty(), "seed {seed}");
         assert!(plan.bound_given_domains, "seed {seed}: the zones were chosen");
-        assert!(plan.bound <= plan.cost, "seed {seed}: bound {} above the cost {}", plan.bound, plan.cost);
-        assert!(plan.cost.micros() >= best, "seed {seed}: cost {} below the optimum {best}", plan.cost);
+        let (mut known_a, mut known_b) = (BTreeMap::new(), BTreeMap::new());
+        // Of all domains, and of those that the plan has.
+        let (mut best, mut of_domains) = (i64::MAX, i64::MAX);
+        for spread in [counts[0] / 2, counts[0].div_ceil(2)] {
+            for other in (0..=counts[1]).filter(|n| !is_together || [0, counts[1]].contains(n)) {
+                let a = optimum(&sizes, &types, &[spread, other], &mut known_a);
+                let b = optimum(&sizes, &in_b, &[counts[0] - spread, counts[1] - other], &mut known_b);
+                best = best.min(a + b);
+                if spread == in_zone_a(&plan, 0) && (!is_together || other == in_zone_a(&plan, 1)) {
+                    of_domains = of_domains.min(a + b);
+                }
+            }
+        }
+        assert!(of_domains < i64::MAX, "seed {seed}: the plan breaks a rule");
+        assert!(
+            plan.bound.micros() <= of_domains,
+            "seed {seed}: bound {} above the optimum {of_domains} of its domains",
+            plan.bound
+        );
+        assert!(
+            plan.cost.micros() >= of_domains,
+            "seed {seed}: cost {} below the optimum {of_domains} of its domains",
+            plan.cost
+        );
         exact += u32::from(plan.cost.micros() == best);
+        tight += u32::from(plan.bound.micros() * 10 >= of_domains * 9);
     }
+    println!("bound of zone rules: exact={exact} within_a_tenth={tight}");
     assert!(exact >= 160, "only {exact} of 200 plans are optimal");
+    assert!(tight >= 160, "only {tight} of 200 bounds are within a tenth of the optimum");
 }
 
 /// The least cost of holding pods of two sizes, where at most one of the first size may be on an instance and all

@@ -431,12 +431,18 @@ fn clusters() -> impl Strategy<Value = Vec<Held>> {
     prop::collection::vec(node, 1..12)
 }
 
-/// Makes every move that is found, one after another, as kube-scheduler would.
-fn comes_about(held: &[Held]) {
+/// How many nodes may go at once and in how many steps: both decide what is found.
+fn constraints() -> impl Strategy<Value = PoolConstraints> {
+    let drawn = (1usize..8, 1..=PoolConstraints::STEPS);
+    drawn.prop_map(|(nodes, steps)| PoolConstraints { min_savings: Price::ZERO, nodes, steps })
+}
+
+/// Makes the first move of each search, as kube-scheduler would, until nothing is found.
+fn comes_about(held: &[Held], constraints: PoolConstraints) {
     let mut world = world(held);
     loop {
-        let found = world.search(ALL);
-        let [one] = found.commands.as_slice() else { break };
+        let found = world.search(constraints);
+        let Some(one) = found.commands.first() else { break };
         world.bind(one);
         world.check();
         // Names of nodes that the next search may remove.
@@ -447,13 +453,14 @@ fn comes_about(held: &[Held]) {
             |old: &str| if old.starts_with("node-") { old.to_owned() } else { format!("node-{round}-{old}") };
         world.nodes = named.map(|(old, is)| (name(&old), is)).collect();
         world.pods.values_mut().for_each(|pod| pod.2 = name(&pod.2));
+        assert!(round < 100, "it doesn't end");
     }
 }
 
 /// The first move gives seven nodes back for fourteen instances, most of them alike.
 #[test]
 fn a_move_to_more_than_ten_instances_comes_about() {
-    comes_about(&[
+    let held = [
         held("m.4", &[(1300, 2304), (900, 512), (400, 512)]),
         held("m.16", &[(700, 2816), (1800, 1792), (600, 3328), (1600, 3840)]),
         held("m.4", &[(1100, 3584)]),
@@ -461,7 +468,8 @@ fn a_move_to_more_than_ten_instances_comes_about() {
         held("m.16", &[(200, 256), (1100, 256), (900, 256)]),
         held("m.1", &[(300, 256), (300, 256)]),
         held("m.16", &[(500, 256), (700, 3072), (2000, 256), (100, 1280), (1900, 256)]),
-    ]);
+    ];
+    comes_about(&held, ALL);
 }
 
 proptest! {
@@ -470,11 +478,10 @@ proptest! {
     #[test]
     fn never_dearer_never_over_budget_and_it_ends(
         held in clusters(),
-        nodes in 1usize..8,
-        steps in 1..=PoolConstraints::STEPS,
+        constraints in constraints(),
     ) {
         let mut world = world(&held);
-        let constraints = PoolConstraints { min_savings: Price::ZERO, nodes, steps };
+        let PoolConstraints { nodes, steps, .. } = constraints;
         let mut cost = world.cost();
         for round in 0.. {
             let found = world.search(constraints);
@@ -500,21 +507,29 @@ proptest! {
     }
 
     #[test]
-    fn a_command_completes_though_evicted_pods_are_not_nominated(held in clusters()) {
-        comes_about(&held);
+    fn a_command_completes_though_evicted_pods_are_not_nominated(
+        held in clusters(),
+        constraints in constraints(),
+    ) {
+        comes_about(&held, constraints);
     }
 
     #[test]
-    fn a_search_finds_the_same_every_time(held in clusters()) {
+    fn a_search_finds_the_same_every_time(held in clusters(), constraints in constraints()) {
         let world = world(&held);
-        let (a, b) = (world.search(ALL), world.search(ALL));
+        let (a, b) = (world.search(constraints), world.search(constraints));
         prop_assert_eq!(summary(&a), summary(&b));
         prop_assert_eq!((a.steps, a.after), (b.steps, b.after));
     }
 
     #[test]
-    fn with_everything_allowed_it_ends_no_dearer_than_a_fresh_start(held in clusters()) {
+    fn with_everything_allowed_in_its_steps_it_ends_no_dearer_than_a_fresh_start(
+        held in clusters(),
+        steps in 1..=PoolConstraints::STEPS,
+    ) {
         let mut world = world(&held);
+        // As many at once as lets all of them go in the steps.
+        let constraints = PoolConstraints { nodes: held.len().div_ceil(steps), steps, ..ALL };
         let mut fresh = cluster(vec![world.pool.clone()], &[]);
         for (name, (cpu, memory, _)) in &world.pods {
             let more = json!({"spec": {"nodeSelector": {"node-pool": "p"}}});
@@ -534,7 +549,7 @@ proptest! {
             options.simulate_default_scheduler = true;
         }
         loop {
-            let found = world.search(ALL);
+            let found = world.search(constraints);
             if found.commands.is_empty() {
                 break;
             }

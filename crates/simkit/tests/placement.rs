@@ -94,6 +94,20 @@ fn pods_that_spread_over_zones_go_no_further_than_the_zone_with_the_least() {
 }
 
 #[test]
+fn pods_that_are_together_are_in_the_zone_of_the_first_and_wait_for_it() {
+    let mut cluster = Cluster::new(&[("a", "8"), ("b", "8")], workload(4, Spread::Together));
+    cluster.pass(1);
+    let of_first = cluster.pods();
+    assert_eq!(of_first.values().copied().collect::<Vec<_>>(), [4], "{of_first:?}");
+    // Neither zone has room for all: the others wait, though the other zone has room.
+    let mut narrow = Cluster::new(&[("a", "2"), ("b", "2")], workload(3, Spread::Together));
+    narrow.pass(1);
+    let bound: Vec<usize> =
+        narrow.pods().into_iter().filter(|(node, _)| !node.is_empty()).map(|(_, count)| count).collect();
+    assert_eq!(bound, [2]);
+}
+
+#[test]
 fn a_pod_that_ends_slowly_stays_on_its_node_until_its_time_is_over() {
     let slow = Workload { end_ms: Some(40_000), ..workload(1, Spread::Anywhere) };
     let mut cluster = Cluster::new(&[("a", "8")], slow);

@@ -37,6 +37,8 @@ pub(crate) struct PodSpec {
     pub(crate) is_alone_on_host: bool,
     /// It counts the pods of its workload by zone.
     pub(crate) spreads_over_zones: bool,
+    /// It is in the zone of the pods of its workload.
+    pub(crate) is_together_in_zone: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -346,6 +348,7 @@ fn pod_spec(pod: &Value) -> PodSpec {
             .collect(),
         is_alone_on_host: pod["spec"]["affinity"]["podAntiAffinity"].is_object(),
         spreads_over_zones: pod["spec"]["topologySpreadConstraints"].is_array(),
+        is_together_in_zone: pod["spec"]["affinity"]["podAffinity"].is_object(),
     }
 }
 

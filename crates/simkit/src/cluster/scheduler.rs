@@ -1,7 +1,7 @@
 //! kube-scheduler: filters by resources, taints and nodeSelector, and binds to the nominated node first. A pod that fits
 //! no node gets the condition PodScheduled, and loses its nomination.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use croft_controller::definitions::keys::DISRUPTED_TAINT;
 use jiff::Timestamp;
@@ -74,11 +74,14 @@ impl Scheduler {
     pub(crate) fn bind(&self, id: &Id, open: &[String], index: &ClusterIndex, tick: &mut Tick<'_>) {
         let pod = &index.pods()[id];
         let zones = pod.spec.spreads_over_zones.then(|| ZoneCounts::of(index, pod));
+        let shared =
+            if pod.spec.is_together_in_zone { zones_of_workload(index, pod) } else { BTreeSet::new() };
         let fits = |name: &&String| {
             // The taint comes and is seen with the cordon.
             index.nodes().get(*name).is_some_and(|node| {
                 node.admits(&pod.spec, DISRUPTED_TAINT)
                     && zones.as_ref().is_none_or(|zones| zones.allows(node))
+                    && (shared.is_empty() || node.zone().is_some_and(|zone| shared.contains(zone)))
                     && !(pod.spec.is_alone_on_host && has_other_of_workload(index, name, pod))
                     && left(index, name, node, pod).iter().all(|left| *left >= 0)
             })
@@ -113,6 +116,14 @@ impl Scheduler {
 
 fn has_other_of_workload(index: &ClusterIndex, node: &str, pod: &PodView) -> bool {
     index.pods_on(node).any(|id| index.pods()[id].workload == pod.workload)
+}
+
+/// Zones with a pod of the same workload, those that end included, as the plugin InterPodAffinity counts. A pod that has
+/// affinity to its own workload may be anywhere while there is none.
+fn zones_of_workload<'i>(index: &'i ClusterIndex, pod: &PodView) -> BTreeSet<&'i String> {
+    let of_workload = pod.workload.into_iter().flat_map(|number| index.pods_of(number));
+    let nodes = of_workload.filter_map(|(_, other)| index.nodes().get(other.node.as_ref()?));
+    nodes.filter_map(NodeView::zone).collect()
 }
 
 /// Pods of one workload by zone, as the plugin PodTopologySpread counts them: in zones with a node that the pods select,

@@ -23,6 +23,8 @@ pub enum Spread {
     HostEach,
     /// A hard topology spread over zones, `maxSkew` 1.
     Zones,
+    /// Required affinity to each other: all in one zone.
+    Together,
 }
 
 /// A Deployment, with a budget.
@@ -142,6 +144,11 @@ fn pod(workload: &Workload) -> Value {
         Spread::Zones => {
             pod["spec"]["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": ZONE,
                 "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]);
+        }
+        Spread::Together => {
+            pod["spec"]["affinity"] = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": selector, "topologyKey": ZONE}
+            ]}});
         }
     }
     if let Some(ms) = workload.end_ms {
