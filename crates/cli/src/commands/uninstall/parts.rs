@@ -1,5 +1,7 @@
 //! Policies, webhook configurations, processes and rights: every object that carries Croft's label.
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use croft_policy::definitions::REPLICA_LABEL;
 use kube::{
@@ -21,9 +23,9 @@ const LEASES: [&str; 2] = ["croft-controller", "croft-webhook-certificate"];
 /// API version, kind and plural.
 pub(super) type ObjectKind = (&'static str, &'static str, &'static str);
 
-/// Kinds by which requests are refused or changed, in the order of their removal.
-const ENFORCEMENT: [ObjectKind; 6] = [
-    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+/// Kinds by which requests are refused. They are removed before those that change pods: in between, each new pod of a tenant would be
+/// refused for lack of its pool, and its ReplicaSet would wait for up to 16 minutes after the last of many refusals.
+const REFUSING: [ObjectKind; 3] = [
     ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
     (
         "admissionregistration.k8s.io/v1",
@@ -31,9 +33,15 @@ const ENFORCEMENT: [ObjectKind; 6] = [
         "validatingadmissionpolicybindings",
     ),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+];
+/// Kinds by which pods are changed.
+const CHANGING: [ObjectKind; 3] = [
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
     ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
 ];
+/// API servers look once a second which policies there are.
+const POLICIES_SETTLE: Duration = Duration::from_secs(3);
 /// Kinds in Croft's namespace, in the order of their removal.
 const IN_NAMESPACE: [ObjectKind; 10] = [
     ("apps/v1", "Deployment", "deployments"),
@@ -121,8 +129,9 @@ fn release(object: &DynamicObject) -> Option<(String, String)> {
 /// If a kind can't be listed.
 pub(super) async fn read(client: &Client, namespace: &str) -> anyhow::Result<Vec<Part>> {
     let mut parts = Vec::new();
-    let all = ENFORCEMENT
+    let all = REFUSING
         .iter()
+        .chain(&CHANGING)
         .map(|kind| (*kind, None, true))
         .chain(IN_NAMESPACE.iter().map(|kind| (*kind, Some(namespace), false)))
         .chain(RIGHTS.iter().map(|kind| (*kind, None, false)));
@@ -145,14 +154,23 @@ pub(super) async fn read(client: &Client, namespace: &str) -> anyhow::Result<Vec
 /// # Errors
 /// If one can't be deleted.
 pub(super) async fn delete_enforcement(client: &Client, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+    let mut count = delete_all(client, REFUSING).await?;
+    if count > 0 {
+        tokio::time::sleep(POLICIES_SETTLE).await;
+    }
+    count += delete_all(client, CHANGING).await?;
+    progress.done("enforcement", &format!("{} and policies removed", counted(count, "webhook configuration")))
+}
+
+async fn delete_all(client: &Client, kinds: [ObjectKind; 3]) -> anyhow::Result<usize> {
     let mut count = 0;
-    for kind in ENFORCEMENT {
+    for kind in kinds {
         for object in list(client, kind, None).await? {
             delete(&api(client, kind, None), kind.1, &object.name_any()).await?;
             count += 1;
         }
     }
-    progress.done("enforcement", &format!("{} and policies removed", counted(count, "webhook configuration")))
+    Ok(count)
 }
 
 /// Deletes the processes and their rights, but for what a Helm release owns.
