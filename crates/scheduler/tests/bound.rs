@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use build::{cluster, kind, pod, pool};
 use croft_scheduler::{InstanceType, Options, Plan, Price, solve};
 use croft_simkit::Random;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// (cpu in thousandths, memory in MiB)
 type Size = (i64, i64);
@@ -161,6 +161,18 @@ fn in_zone_a(plan: &Plan, class: usize) -> u8 {
     u8::try_from(pods.count()).unwrap()
 }
 
+fn spread_over_zones() -> Value {
+    json!({"metadata": {"labels": {"app": "s"}}, "spec": {"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": build::ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "s"}}}]}})
+}
+
+fn together_in_a_zone() -> Value {
+    json!({"metadata": {"labels": {"app": "t"}}, "spec": {"affinity": {"podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": build::ZONE, "labelSelector": {"matchLabels": {"app": "t"}}}]}}}})
+}
+
 /// A class that is spread over two zones at `maxSkew` 1, and one that may be anywhere or has affinity to itself by zone,
 /// with prices that differ by zone: every split of both classes is tried, and every one that has the plan's domains.
 #[test]
@@ -194,16 +206,10 @@ fn bound_of_zone_rules_is_never_above_the_optimum_of_its_domains_and_the_plan_is
         let is_together = random.percent(50);
         let mut pods = Vec::new();
         for (n, ((cpu, memory), count)) in sizes.iter().zip(&counts).enumerate() {
-            let more = if n == 0 {
-                json!({"metadata": {"labels": {"app": "s"}}, "spec": {"topologySpreadConstraints": [{
-                    "maxSkew": 1, "topologyKey": build::ZONE, "whenUnsatisfiable": "DoNotSchedule",
-                    "labelSelector": {"matchLabels": {"app": "s"}}}]}})
-            } else if is_together {
-                json!({"metadata": {"labels": {"app": "t"}}, "spec": {"affinity": {"podAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"topologyKey": build::ZONE, "labelSelector": {"matchLabels": {"app": "t"}}}]}}}})
-            } else {
-                json!({})
+            let more = match (n, is_together) {
+                (0, _) => spread_over_zones(),
+                (_, true) => together_in_a_zone(),
+                _ => json!({}),
             };
             for i in 0..*count {
                 pods.push(pod(
