@@ -35,8 +35,9 @@ use crate::{
 /// Priority from which a pod serves the node or the cluster: it is evicted after the pods that it serves. The value of
 /// `HighestUserDefinablePriority` in k8s.io/kubernetes/pkg/apis/scheduling.
 const CRITICAL_PRIORITY: i32 = 1_000_000_000;
-/// How long the detachment of volumes is waited for. A detached volume is free for the pod's next node; a volume whose
-/// driver hangs must not block the termination forever. kube-controller-manager detaches by force after this time.
+/// How long the detachment of volumes is waited for, once the node's pods have ended. A detached volume is free for the
+/// pod's next node; a volume whose driver hangs must not block the termination forever. kube-controller-manager detaches
+/// by force after this time.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(360);
 /// An eviction shows on the pod at once; this bounds how often it is repeated until then.
 const EVICTION_BACKOFF: Duration = Duration::from_secs(2);
@@ -221,10 +222,13 @@ impl Termination {
         if is_past_deadline(ctx, name, claim) {
             return true;
         }
+        // Pods may come again, as from a restored backup: their volumes have the whole time.
         if !left.is_empty() {
+            self.drained_since.remove(name);
             return false;
         }
         if snapshot.attachments_on(node) == 0 {
+            self.drained_since.remove(name);
             return true;
         }
         let since = *self.drained_since.entry(name.to_owned()).or_insert(ctx.now.mono);

@@ -23,3 +23,4 @@ mod record;
 mod replay;
 mod standing;
 mod unread;
+mod volumes;

@@ -1,0 +1,69 @@
+//! Volumes that are attached to the node of a claim that is being deleted.
+
+use croft_controller::{
+    action::Action,
+    kube_api::{Target, Verb},
+    state::Change,
+};
+use croft_scheduler::PodKey;
+use serde_json::json;
+
+use crate::bench::{Bench, claim, launched, node, pod, read, registered_labels, verb};
+
+/// A bench whose claim is being deleted, with a cordoned node without pods and an attached volume.
+fn drained() -> Bench {
+    let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
+    bench.see(
+        1,
+        Change::Attachment(read(json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
+            "metadata": {"name": "csi-1", "uid": "csi-1-uid", "resourceVersion": "30"},
+            "spec": {"attacher": "ebs.csi.aws.com", "nodeName": "node-1",
+                "source": {"persistentVolumeName": "volume-1"}},
+        }))),
+    );
+    bench
+}
+
+fn is_terminated(actions: &[Action]) -> bool {
+    matches!(actions, [Action::Terminate { ids }] if ids == &["i-1"])
+}
+
+#[test]
+fn an_instance_is_terminated_once_its_volumes_are_detached() {
+    let mut bench = drained();
+    for second in [1, 60, 120] {
+        assert!(bench.decide(second).is_empty(), "second {second}");
+    }
+    let gone = Change::AttachmentGone("csi-1".to_owned());
+    bench.see(121, Change::Gone("csi-1-uid".into(), Box::new(gone)));
+    assert!(is_terminated(&bench.decide(121)));
+}
+
+#[test]
+fn a_volume_that_is_never_detached_is_waited_for_six_minutes() {
+    let mut bench = drained();
+    for second in [1, 200, 360] {
+        assert!(bench.decide(second).is_empty(), "second {second}");
+    }
+    assert!(is_terminated(&bench.decide(361)));
+}
+
+#[test]
+fn volumes_of_pods_that_came_to_a_drained_node_are_waited_for_anew() {
+    let mut bench = drained();
+    assert!(bench.decide(1).is_empty());
+    // kube-scheduler hadn't seen the cordon, or a restored backup has the pod again.
+    bench.see(300, pod("a", Some("node-1")));
+    let actions = bench.decide(300);
+    assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
+    bench.done(300, &actions[0], vec![]);
+    bench.see(340, Change::PodGone(PodKey::new("tenant-a", "a")));
+    for second in [340, 400, 699] {
+        assert!(bench.decide(second).is_empty(), "second {second}");
+    }
+    assert!(is_terminated(&bench.decide(700)));
+}
