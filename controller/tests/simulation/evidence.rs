@@ -77,6 +77,7 @@ fn each_seed(seeds: std::ops::Range<u64>, play: impl AsyncFn(&mut Run, u64)) {
                 workload.max_unavailable = None;
                 // A restarted controller consolidates again what it had given up: these clusters have nothing of it.
                 (workload.spread, workload.end_ms) = (Spread::Anywhere, None);
+                workload.volume_zones.clear();
                 workload.replicas = workload.replicas.max(4);
             }
             run.environment.store.lock().unwrap().objects.retain(|id, _| id.0 != "DaemonSet");

@@ -19,4 +19,5 @@ mod panics;
 mod run;
 mod runs;
 mod storm;
+mod volumes;
 mod watched;

@@ -68,6 +68,10 @@ fn shape(workloads: &mut [Workload], store: &mut Store, seed: u64, now: Timestam
         if workload.spread == Spread::Anywhere && apart.permille(TOGETHER) {
             workload.spread = Spread::Together;
         }
+        // A volume's zone leaves no choice to pods that spread over zones or share one.
+        if matches!(workload.spread, Spread::Anywhere | Spread::HostEach) && apart.permille(WITH_VOLUMES) {
+            workload.volume_zones = (0..3).map(|_| apart.one_of(&ZONES).to_owned()).collect();
+        }
     }
     for n in 0..random.below(3) {
         let name = format!("agent-{n}");
@@ -96,6 +100,8 @@ const TIMING: Timing = Timing {
 const TICK: Duration = Duration::from_millis(250);
 /// Workloads of a thousand whose pods may be anywhere so far, and that share a zone.
 const TOGETHER: u64 = 120;
+/// Workloads of a thousand whose pods have volumes, of those that may be anywhere or have a node each.
+const WITH_VOLUMES: u64 = 200;
 /// Runs of a thousand in which the real election and leader gate take part.
 const ELECTS: u64 = 200;
 
@@ -212,6 +218,7 @@ impl Run {
             let fixed = pool(capacity_key, &["on-demand"], &more);
             store.create(cluster_id("TenantPool", "pool-fixed"), fixed, now);
         }
+        let has_volumes = workloads.iter().any(|workload| !workload.volume_zones.is_empty());
         let cpus = Arc::new(types.iter().map(|t| (t.name.clone(), t.capacity.get("cpu"))).collect());
         let model =
             ClusterModel::new(workloads, Arc::clone(&types), TIMING, Placement::Random, random.fork(), ());
@@ -219,6 +226,7 @@ impl Run {
         let files = kinds.into_iter().flat_map(|kind| store.of_kind(kind));
         let declared = files.map(|(id, object)| (id.clone(), edits::declared(object))).collect();
         let environment = Environment::new(store, world, types, clock, random.fork());
+        environment.has_volumes.store(has_volumes, Ordering::Relaxed);
         environment.elects.store(Random::new(seed ^ 0x1EA5E).permille(ELECTS), Ordering::Relaxed);
         Self {
             environment,

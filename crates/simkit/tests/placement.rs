@@ -52,6 +52,16 @@ impl Cluster {
         }
     }
 
+    /// The node of each attached volume.
+    fn attached(&self) -> Vec<String> {
+        let attachments = self.store.of_kind("VolumeAttachment");
+        let node =
+            |attachment: &serde_json::Value| attachment["spec"]["nodeName"].as_str().map(str::to_owned);
+        let mut nodes: Vec<String> = attachments.filter_map(|(_, attachment)| node(attachment)).collect();
+        nodes.sort();
+        nodes
+    }
+
     /// How many pods are bound to each node; those of none under the empty name.
     fn pods(&self) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
@@ -136,4 +146,40 @@ fn a_daemonset_has_a_pod_on_every_node_whatever_its_taints() {
     assert_eq!(cluster.pods(), [("node-0", 1), ("node-1", 1)].into());
     assert!(cluster.store.of_kind("Pod").all(|(_, pod)| is_of_daemonset(pod)));
     assert_eq!(cluster.store.get(&node).unwrap()["metadata"]["generation"], json!(2));
+}
+
+#[test]
+fn pods_with_volumes_are_in_the_zones_of_these_which_are_detached_some_time_after_they_end() {
+    let zones = ["a", "b"].map(str::to_owned).to_vec();
+    let stateful = Workload { volume_zones: zones, ..workload(3, Spread::Anywhere) };
+    let mut cluster = Cluster::new(&[("a", "8"), ("b", "8"), ("c", "8")], stateful);
+    cluster.model.hang_detachments(0);
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("node-0", 2), ("node-1", 1)].into());
+    assert_eq!(cluster.attached(), ["node-0", "node-0", "node-1"]);
+    cluster.model.workloads[0].replicas = 2;
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("node-0", 1), ("node-1", 1)].into());
+    assert_eq!(cluster.attached(), ["node-0", "node-0", "node-1"], "the driver takes a second at least");
+    cluster.pass(60);
+    assert_eq!(cluster.attached(), ["node-0", "node-1"]);
+    // A pod has the name and the volume of the one before it.
+    let names: Vec<&str> = cluster.store.of_kind("Pod").map(|(id, _)| id.2.as_str()).collect();
+    assert_eq!(names, ["app-0", "app-1"]);
+    assert_eq!(cluster.store.of_kind("PersistentVolume").count(), 3);
+}
+
+#[test]
+fn a_volume_whose_driver_hangs_is_attached_until_its_node_is_gone() {
+    let stateful = Workload { volume_zones: vec!["a".to_owned()], ..workload(1, Spread::Anywhere) };
+    let mut cluster = Cluster::new(&[("a", "8")], stateful);
+    cluster.model.hang_detachments(1_000);
+    cluster.pass(1);
+    cluster.model.workloads[0].replicas = 0;
+    cluster.pass(1);
+    cluster.pass(3_600);
+    assert_eq!(cluster.attached(), ["node-0"]);
+    cluster.store.remove(&cluster_id("Node", "node-0"));
+    cluster.pass(1);
+    assert_eq!(cluster.attached(), Vec::<String>::new());
 }

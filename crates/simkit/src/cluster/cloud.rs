@@ -27,7 +27,11 @@ use croft_ec2_sim::{
 use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
 
-use super::environment::{Environment, Links};
+use super::{
+    environment::{Environment, Links},
+    kubelet::REGION,
+    volumes,
+};
 use crate::random::Random;
 
 /// How long an offering without capacity is left out.
@@ -75,6 +79,9 @@ impl SimCloud {
 
     /// Sends one call; `None` if the answer is lost, whatever became of it.
     async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
+        if action == "TerminateInstances" {
+            self.check_detached(&params);
+        }
         let throttled;
         let (before, after, lost, cut) = {
             let mut random = self.random.lock().unwrap();
@@ -127,6 +134,25 @@ impl SimCloud {
             Answer::Json(json) => Some(Ok(json.to_string())),
             Answer::Refused(refusal) => Some(Err(refusal)),
             Answer::Aborted => None,
+        }
+    }
+
+    /// Notes a violation if a claim's instance is terminated while the controller has to wait for volumes. Instances
+    /// without a claim have no Node that volumes were attached to.
+    fn check_detached(&self, params: &[(String, String)]) {
+        let (ids, ms) = (Params::new(params.to_vec()).list("InstanceId"), self.environment.now_ms());
+        let mut store = self.environment.store.lock().unwrap();
+        let world = self.environment.world.lock().unwrap();
+        let shown = self.links.attachments.lock().unwrap();
+        for id in ids {
+            let Some(instance) = world.instance(&id).filter(|i| i.state.is_alive()) else { continue };
+            let is_claimed = store.of_kind("NodeClaim").any(|(_, claim)| {
+                claim["status"]["providerId"].as_str().is_some_and(|own| own.ends_with(&id))
+            });
+            let names = volumes::not_waited_for(&store, &instance.dns_name(REGION), &shown, ms);
+            if is_claimed && !names.is_empty() {
+                store.broken.push(format!("instance {id} was terminated with volumes attached: {names:?}"));
+            }
         }
     }
 

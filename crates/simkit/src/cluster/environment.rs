@@ -91,6 +91,8 @@ pub struct Links {
     pub unauthorized: AtomicBool,
     /// Kinds whose watch shows nothing new, as bits: see [`Links::stall`].
     stalled: AtomicU64,
+    /// The attachments of volumes that the process's watch shows, by name, and since when.
+    pub(crate) attachments: Mutex<BTreeMap<String, u64>>,
     /// The process is dead: nothing of it continues.
     pub(crate) dead: AtomicBool,
 }
@@ -108,6 +110,16 @@ impl Links {
 
     pub(crate) fn is_stalled(&self, kind: u64) -> bool {
         self.stalled.load(Ordering::Relaxed) & kind != 0
+    }
+
+    /// Notes that the process's watch shows an attachment, or shows that it is gone.
+    pub(crate) fn show_attachment(&self, name: &str, is_there: bool, ms: u64) {
+        let mut shown = self.attachments.lock().unwrap();
+        if is_there {
+            shown.entry(name.to_owned()).or_insert(ms);
+        } else {
+            shown.remove(name);
+        }
     }
 
     /// Waits while the process is paused.
@@ -142,6 +154,8 @@ pub struct Environment {
     pub elects: AtomicBool,
     /// Processes that start from now on keep the decision log and the ledger in the store's ConfigMaps.
     pub records: AtomicBool,
+    /// Workloads have volumes: processes that start from now on watch them.
+    pub has_volumes: AtomicBool,
     /// The instance types that the cloud offers, at the present prices.
     types: Mutex<Arc<[InstanceType]>>,
     /// Something in the store may have changed.
@@ -192,6 +206,7 @@ impl Environment {
             finds_nothing: AtomicBool::new(false),
             elects: AtomicBool::new(false),
             records: AtomicBool::new(false),
+            has_volumes: AtomicBool::new(false),
             types: Mutex::new(types),
             changed: Notify::new(),
             calls: Mutex::default(),

@@ -39,6 +39,8 @@ pub(crate) struct PodSpec {
     pub(crate) spreads_over_zones: bool,
     /// It is in the zone of the pods of its workload.
     pub(crate) is_together_in_zone: bool,
+    /// The name of its PersistentVolumeClaim.
+    pub(crate) claim: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -349,6 +351,7 @@ fn pod_spec(pod: &Value) -> PodSpec {
         is_alone_on_host: pod["spec"]["affinity"]["podAntiAffinity"].is_object(),
         spreads_over_zones: pod["spec"]["topologySpreadConstraints"].is_array(),
         is_together_in_zone: pod["spec"]["affinity"]["podAffinity"].is_object(),
+        claim: text(&pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"]),
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     workload::Workload,
 };
 
-const REGION: &str = "us-east-1";
+pub(crate) const REGION: &str = "us-east-1";
 /// The taint of a node that isn't Ready yet.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The taint of a node whose kubelet is silent.

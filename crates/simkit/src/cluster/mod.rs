@@ -20,6 +20,7 @@ mod pod_gc;
 mod process;
 mod scheduler;
 mod store;
+mod volumes;
 mod watch;
 mod workload;
 

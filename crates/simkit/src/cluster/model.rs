@@ -18,6 +18,7 @@ use super::{
     pod_gc::PodCollector,
     scheduler::{Placement, Scheduler},
     store::{Id, Logged, Store},
+    volumes::Attachments,
     workload::{Workload, Workloads, write_budget},
 };
 use crate::random::Random;
@@ -89,6 +90,7 @@ pub struct ClusterModel<O = ()> {
     scheduler: Scheduler,
     controllers: Workloads,
     collector: PodCollector,
+    attachments: Attachments,
     /// Era and version of the store after the last tick, if it changed nothing.
     seen: Option<(u64, u64)>,
     wanted: Vec<u64>,
@@ -110,6 +112,7 @@ impl<O: Observer> ClusterModel<O> {
             scheduler: Scheduler::new(placement),
             controllers: Workloads::default(),
             collector: PodCollector::default(),
+            attachments: Attachments::new(),
             seen: None,
             wanted: Vec::new(),
             workloads,
@@ -140,6 +143,11 @@ impl<O: Observer> ClusterModel<O> {
         self.scheduler.keep_busy(until);
     }
 
+    /// Lets this many of a thousand detachments of volumes come to no end while their node is there.
+    pub const fn hang_detachments(&mut self, permille: u64) {
+        self.attachments.hang_permille = permille;
+    }
+
     /// After a restore of the store: the Node of an instance that was terminated since the backup isn't Ready.
     pub fn mark_lost(&mut self, store: &mut Store, world: &World, now: Timestamp) {
         let ms = u64::try_from(now.as_millisecond()).unwrap();
@@ -156,7 +164,12 @@ impl<O: Observer> ClusterModel<O> {
         if !self.is_idle(store, world, ms) {
             self.act(store, world, now, ms);
         }
-        let models = [self.kubelets.next_due(ms), self.collector.next_due(ms), self.scheduler.next_due()];
+        let models = [
+            self.kubelets.next_due(ms),
+            self.collector.next_due(ms),
+            self.scheduler.next_due(),
+            self.attachments.next_due(ms),
+        ];
         let own = models.into_iter().chain([world.next_change()]);
         own.flatten().min()
     }
@@ -177,6 +190,7 @@ impl<O: Observer> ClusterModel<O> {
             && !self.kubelets.has_silent()
             && !self.collector.is_waiting()
             && !self.kubelets.is_due(ms)
+            && !self.attachments.is_due(ms)
             && self.scheduler.next_due().is_none_or(|due| due > ms)
             && !world.has_happenings()
     }
@@ -214,6 +228,9 @@ impl<O: Observer> ClusterModel<O> {
                 self.scheduler.bind(&id, &open, &self.index, &mut tick);
                 self.read(tick.store, ms);
             }
+        }
+        if self.workloads.iter().any(|workload| !workload.volume_zones.is_empty()) {
+            self.attachments.follow(&self.index, &mut tick);
         }
         let after = (tick.store.era, tick.store.version);
         self.random = random;

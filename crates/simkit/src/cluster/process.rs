@@ -30,7 +30,7 @@ use super::{
     cloud::SimCloud,
     environment::{Environment, Links, SimClock},
     lease,
-    watch::{is_modelled, watch},
+    watch::{is_modelled, is_of_volumes, watch},
 };
 
 /// The namespace of the ConfigMaps that hold the record.
@@ -82,7 +82,8 @@ impl Process {
         let (sender, changes) = mpsc::channel(4_096);
         let mut tasks = vec![election];
         for kind in KINDS {
-            if !is_modelled(kind) {
+            let has_volumes = environment.has_volumes.load(Ordering::Relaxed);
+            if !is_modelled(kind) || (is_of_volumes(kind) && !has_volumes) {
                 sender.try_send(Change::Synced(kind)).unwrap();
                 continue;
             }

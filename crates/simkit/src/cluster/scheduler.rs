@@ -11,6 +11,7 @@ use super::{
     index::{ClusterIndex, NodeView, PodView},
     model::Tick,
     store::Id,
+    volumes,
 };
 
 /// Which node a pod is bound to, of those that it fits.
@@ -76,11 +77,14 @@ impl Scheduler {
         let zones = pod.spec.spreads_over_zones.then(|| ZoneCounts::of(index, pod));
         let shared =
             if pod.spec.is_together_in_zone { zones_of_workload(index, pod) } else { BTreeSet::new() };
+        let claim = pod.spec.claim.as_ref();
+        let zone = claim.map(|claim| volumes::zone_of(tick.store, &id.1, claim));
         let fits = |name: &&String| {
             // The taint comes and is seen with the cordon.
             index.nodes().get(*name).is_some_and(|node| {
                 node.admits(&pod.spec, DISRUPTED_TAINT)
                     && zones.as_ref().is_none_or(|zones| zones.allows(node))
+                    && zone.is_none_or(|zone| zone.is_some() && zone == node.zone().map(String::as_str))
                     && (shared.is_empty() || node.zone().is_some_and(|zone| shared.contains(zone)))
                     && !(pod.spec.is_alone_on_host && has_other_of_workload(index, name, pod))
                     && left(index, name, node, pod).iter().all(|left| *left >= 0)

@@ -48,6 +48,8 @@ pub struct Store {
     pub hidden: BTreeSet<String>,
     /// The era in which the request was sent that terminated each instance.
     pub terminations: BTreeMap<String, u64>,
+    /// Nodes without pods that have to leave, and since when, where workloads have volumes.
+    pub(crate) emptied: BTreeMap<String, u64>,
     /// How often a check let pass what no controller could have prevented.
     pub excused: u64,
     /// Instances that the cloud or a user has touched: their nodes may go beyond the pools' budgets.

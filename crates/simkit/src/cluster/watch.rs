@@ -10,11 +10,12 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{
     environment::{Environment, Links},
     store::{Id, answer, read},
+    volumes::ATTACHMENT,
 };
 use crate::random::Random;
 
 /// Kinds that the models have objects of. The lists of the controller's other kinds are empty and complete at once.
-const MODELLED: [&str; 9] = [
+const MODELLED: [&str; 12] = [
     "Pod",
     "DaemonSet",
     "Node",
@@ -24,7 +25,12 @@ const MODELLED: [&str; 9] = [
     "Tenant",
     "CroftConfig",
     "PodDisruptionBudget",
+    "PersistentVolumeClaim",
+    "PersistentVolume",
+    ATTACHMENT,
 ];
+/// The kinds among them that only workloads with volumes have.
+const OF_VOLUMES: [&str; 3] = ["PersistentVolumeClaim", "PersistentVolume", ATTACHMENT];
 
 /// The bit of a kind in the watches that show nothing new.
 pub(crate) fn bit(kind: &str) -> u64 {
@@ -34,6 +40,11 @@ pub(crate) fn bit(kind: &str) -> u64 {
 /// True if objects of `kind` are listed and watched.
 pub(crate) fn is_modelled(kind: &str) -> bool {
     MODELLED.contains(&kind)
+}
+
+/// True if only workloads with volumes have objects of `kind`.
+pub(crate) fn is_of_volumes(kind: &str) -> bool {
+    OF_VOLUMES.contains(&kind)
 }
 
 /// Lists one kind, then follows the log with delays. Starts again when the log is cut and when the connection breaks.
@@ -62,6 +73,11 @@ pub(crate) async fn watch(
             listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
         changes.extend(held.iter().filter(|(id, _)| !now.contains_key(*id)).map(|(id, uid)| gone(id, uid)));
         changes.push(Change::Synced(kind));
+        if kind == ATTACHMENT {
+            let (ms, mut shown) = (environment.now_ms(), links.attachments.lock().unwrap());
+            let before = std::mem::take(&mut *shown);
+            shown.extend(now.keys().map(|id| (id.2.clone(), before.get(&id.2).copied().unwrap_or(ms))));
+        }
         held = now;
         for change in changes {
             if sender.send(change).await.is_err() {
@@ -87,6 +103,9 @@ pub(crate) async fn watch(
                 sleep(Duration::from_millis(200)).await;
             }
             for logged in fresh {
+                if kind == ATTACHMENT {
+                    links.show_attachment(&logged.id.2, !logged.deleted, environment.now_ms());
+                }
                 let change = if logged.deleted {
                     held.remove(&logged.id);
                     gone(&logged.id, &uid(&logged.object))
@@ -117,6 +136,9 @@ fn applied(id: &Id, object: &Value) -> Change {
         Response::Config(o) => Change::Config(o),
         Response::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
         Response::Done if id.0 == "DaemonSet" => Change::DaemonSet(read(object)),
+        Response::Done if id.0 == "PersistentVolumeClaim" => Change::Pvc(read(object)),
+        Response::Done if id.0 == "PersistentVolume" => Change::Pv(read(object)),
+        Response::Done if id.0 == ATTACHMENT => Change::Attachment(read(object)),
         Response::RecordSlot { .. } | Response::Done => Change::Tenant(read(object)),
     }
 }
@@ -136,6 +158,9 @@ fn gone(id: &Id, uid: &str) -> Change {
         "CroftConfig" => Change::ConfigGone(name),
         "PodDisruptionBudget" => Change::BudgetGone(id.1.clone(), name),
         "DaemonSet" => Change::DaemonSetGone(id.1.clone(), name),
+        "PersistentVolumeClaim" => Change::PvcGone(id.1.clone(), name),
+        "PersistentVolume" => Change::PvGone(name),
+        ATTACHMENT => Change::AttachmentGone(name),
         _ => Change::TenantGone(name),
     };
     Change::Gone(uid.into(), Box::new(change))

@@ -11,6 +11,7 @@ use super::{
     index::{ClusterIndex, PodView, ZONE},
     model::Tick,
     store::Id,
+    volumes,
 };
 
 /// Where the pods of a workload may be beside each other.
@@ -27,7 +28,7 @@ pub enum Spread {
     Together,
 }
 
-/// A Deployment, with a budget.
+/// A Deployment, or a StatefulSet if its pods have volumes, with a budget.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// Its namespace.
@@ -48,6 +49,8 @@ pub struct Workload {
     pub spread: Spread,
     /// How long a pod takes to end, in milliseconds; as [`super::Timing`] says without one. Its grace period is longer.
     pub end_ms: Option<u64>,
+    /// Zones of its pods' volumes, in turns. Without one, its pods have no volumes.
+    pub volume_zones: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -66,17 +69,45 @@ impl Workloads {
         index: &ClusterIndex,
         tick: &mut Tick<'_>,
     ) {
+        if !workload.volume_zones.is_empty() {
+            self.scale_stateful(number, workload, index, tick);
+            return;
+        }
         let there: Vec<(&Id, &PodView)> = index.pods_of(number).filter(|(_, pod)| !pod.deleting).collect();
         let count = there.len() as u64;
         for _ in count..workload.replicas {
             self.created += 1;
             let id = ("Pod", workload.namespace.clone(), format!("{}-{}", workload.app, self.created));
-            tick.store.create(id, pod(workload), tick.now);
+            tick.store.create(id, pod(workload, None), tick.now);
         }
         let surplus = usize::try_from(count.saturating_sub(workload.replicas)).unwrap();
         for id in surplus_first(&there).into_iter().take(surplus) {
             self.scaled_down.insert(id.clone());
             tick.store.delete(id, None, tick.now);
+        }
+        self.scaled_down.retain(|id| index.pods().contains_key(id));
+    }
+
+    /// The same for a StatefulSet with `podManagementPolicy: Parallel`: a pod has the name and the claim of its ordinal, so
+    /// it isn't created before the one before it has ended.
+    fn scale_stateful(
+        &mut self,
+        number: usize,
+        workload: &Workload,
+        index: &ClusterIndex,
+        tick: &mut Tick<'_>,
+    ) {
+        for ordinal in 0..workload.replicas {
+            volumes::provide(workload, ordinal, tick);
+            let id = ("Pod", workload.namespace.clone(), format!("{}-{ordinal}", workload.app));
+            tick.store.create(id, pod(workload, Some(ordinal)), tick.now);
+        }
+        let ordinal = |id: &Id| id.2.rsplit_once('-').and_then(|(_, number)| number.parse::<u64>().ok());
+        for (id, pod) in index.pods_of(number) {
+            if !pod.deleting && ordinal(id).is_some_and(|ordinal| ordinal >= workload.replicas) {
+                self.scaled_down.insert(id.clone());
+                tick.store.delete(id, None, tick.now);
+            }
         }
         self.scaled_down.retain(|id| index.pods().contains_key(id));
     }
@@ -117,7 +148,8 @@ pub(crate) fn write_budget(number: usize, workload: &Workload, index: &ClusterIn
     tick.store.change(&id, |budget| budget["status"] = status);
 }
 
-fn pod(workload: &Workload) -> Value {
+/// A pod, of this ordinal in a StatefulSet.
+fn pod(workload: &Workload, ordinal: Option<u64>) -> Value {
     let selector = json!({"matchLabels": {"app": workload.app}});
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -134,6 +166,11 @@ fn pod(workload: &Workload) -> Value {
         },
         "status": {"phase": "Pending"},
     });
+    if let Some(ordinal) = ordinal {
+        pod["metadata"]["ownerReferences"][0]["kind"] = json!("StatefulSet");
+        let claim = json!({"claimName": volumes::claim_name(workload, ordinal)});
+        pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": claim}]);
+    }
     match workload.spread {
         Spread::Anywhere => {}
         Spread::HostEach => {
