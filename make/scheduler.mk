@@ -8,7 +8,7 @@ bench-scheduler: ## workloads A to D of the scheduler, with one line for program
 	cargo bench --quiet -p croft-scheduler --bench scheduler -- --catalog $(CURDIR)/target/bench/catalog.json $(if $(DUMP),--dump $(abspath $(DUMP)))
 
 .PHONY: oracle
-ORACLE_CLUSTERS ?= 2000
+ORACLE_CLUSTERS ?= 3000
 # Seeds move with the date; a failing one is printed.
 ORACLE_SEED ?= $(shell expr $$(date +%s) / 86400 '*' 100000)
 oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them from ORACLE_SEED

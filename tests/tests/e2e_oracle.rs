@@ -1,10 +1,13 @@
 //! The scheduler against the real kube-scheduler: random clusters, planned by Croft, bound by Kubernetes.
 //!
 //! Each cluster has nodes with pods, coming nodes and gated pending pods. Croft plans; pods for existing nodes are
-//! nominated and ungated, in half of the clusters in the order of the demand, in the others in a random one. Once they are
-//! bound, the planned and coming nodes are created, and the other pods follow. Every planned pod must be bound. Every pod that Croft calls infeasible must stay pending, as
-//! must a copy of it, with a node of every offering that the pools could launch. `ORACLE_CLUSTERS` is the number of
-//! clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless `ORACLE_SHRINK=0`) and printed.
+//! nominated and ungated, in half of the clusters in the order of the demand, in a quarter in a random one. Once they are
+//! bound, the planned and coming nodes are created, and the other pods follow. Every planned pod must be bound. In the last
+//! quarter every node is there and all pods are ungated at once, in a random order.
+//!
+//! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
+//! pools could launch. `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
+//! `ORACLE_SHRINK=0`) and printed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,8 +23,49 @@ use std::env;
 use croft_testkit::{Component, ControlPlane, Options};
 use oracle::{
     generate::Scene,
-    run::{Arena, Opening},
+    run::{Arena, Opening, Report},
 };
+
+/// From this many clusters on, the share of pods that are bound as planned is asserted.
+const SHARE_FROM: u64 = 200;
+/// Of the pods in clusters that are opened in a random order.
+const BOUND_AS_PLANNED: f64 = 0.99;
+
+fn opening(seed: u64) -> Opening {
+    match seed % 4 {
+        1 => Opening::Shuffled,
+        3 => Opening::AtOnce,
+        _ => Opening::InOrder,
+    }
+}
+
+/// Pods that were planned, bound, and bound as planned.
+#[derive(Clone, Copy, Default)]
+struct Pods {
+    planned: usize,
+    bound: usize,
+    home: usize,
+}
+
+impl Pods {
+    fn add(&mut self, report: &Report) {
+        self.planned += report.planned;
+        self.bound += report.bound;
+        self.home += report.home;
+    }
+
+    fn share(self, part: usize) -> f64 {
+        if self.planned == 0 { 1.0 } else { part as f64 / self.planned as f64 }
+    }
+
+    fn bound_share(self) -> f64 {
+        self.share(self.bound)
+    }
+
+    fn home_share(self) -> f64 {
+        self.share(self.home)
+    }
+}
 
 fn count(default: u64) -> u64 {
     env::var("ORACLE_CLUSTERS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
@@ -38,24 +82,23 @@ async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
     let first: u64 = env::var("ORACLE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
     let mut failures = Vec::new();
     let shrink = env::var("ORACLE_SHRINK").map_or(true, |s| s != "0");
-    let (mut clusters, mut planned, mut bound, mut refused) = (0, 0, 0, 0);
-    // Pods that are bound as planned, and all, in order and shuffled.
-    let mut home = [(0, 0); 2];
+    let (mut clusters, mut refused) = (0, 0);
+    let [mut ordered, mut shuffled, mut at_once] = [Pods::default(); 3];
     // The effect of nominations: a share of the clusters runs without them.
-    let (mut alone, mut all) = (0, 0);
+    let mut unaided = Pods::default();
     for seed in first..first + count(50) {
         let scene = Scene::new(seed);
-        let opening = if seed % 2 == 0 { Opening::InOrder } else { Opening::Shuffled };
+        let opening = opening(seed);
         let report = match arena.run(&scene, opening).await {
             Ok(report) => report,
             Err(error) => panic!("seed {seed}: {error:#}\n{}", scene.show()),
         };
         clusters += 1;
-        planned += report.planned;
-        bound += report.bound;
-        let (at_home, all_of) = &mut home[usize::from(opening == Opening::Shuffled)];
-        *at_home += report.home;
-        *all_of += report.planned;
+        match opening {
+            Opening::Shuffled => shuffled.add(&report),
+            Opening::AtOnce => at_once.add(&report),
+            _ => ordered.add(&report),
+        }
         refused += report.refused;
         if let Some(problem) = report.problem {
             println!("oracle: seed {seed} disagrees: {problem}");
@@ -70,21 +113,29 @@ async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
             }
         }
         if seed % 10 == 0 {
-            let report = arena.run(&scene, Opening::Unaided).await.unwrap();
-            alone += report.bound;
-            all += report.planned;
+            unaided.add(&arena.run(&scene, Opening::Unaided).await.unwrap());
         }
     }
-    let share = |part: usize, whole: usize| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
+    let of_all = |part: fn(&Pods) -> usize| part(&ordered) + part(&shuffled) + part(&at_once);
+    let (planned, bound) = (of_all(|pods| pods.planned), of_all(|pods| pods.bound));
     println!(
         "oracle: clusters={clusters} pods_planned={planned} pods_bound={bound} pods_impossible={refused} disagreements={} bound_as_planned={:.4} \
-         bound_as_planned_shuffled={:.4} bound_without_nominations={:.4}",
+         bound_as_planned_shuffled={:.4} bound_as_planned_at_once={:.4} bound_at_once={:.4} bound_without_nominations={:.4}",
         failures.len(),
-        share(home[0].0, home[0].1),
-        share(home[1].0, home[1].1),
-        share(alone, all)
+        ordered.home_share(),
+        shuffled.home_share(),
+        at_once.home_share(),
+        at_once.bound_share(),
+        unaided.bound_share()
     );
     plane.stop().unwrap();
     assert!(failures.is_empty(), "{} clusters disagree:\n{}", failures.len(), failures.join("\n"));
     assert!(planned > 0, "nothing was planned");
+    if clusters >= SHARE_FROM {
+        let share = shuffled.home_share();
+        assert!(
+            share >= BOUND_AS_PLANNED,
+            "bound_as_planned_shuffled={share:.4}, at least {BOUND_AS_PLANNED} is wanted"
+        );
+    }
 }

@@ -34,8 +34,11 @@ const AT_ONCE: usize = 16;
 pub enum Opening {
     /// Nominated, in the order of the demand.
     InOrder,
-    /// Nominated, in a random order: nominations alone keep pods from each other's places.
+    /// Nominated, in a random order within each of three turns: pods for existing, coming and planned nodes.
     Shuffled,
+    /// Nominated, with every node there and all pods in a random order: nominations alone keep pods from each other's
+    /// places.
+    AtOnce,
     /// In the order of the demand, all at the end, without nominations.
     Unaided,
 }
@@ -147,6 +150,9 @@ impl Arena {
 
     /// Pods planned onto existing nodes come first, then those planned onto coming nodes: they are bound before further
     /// instances exist, and see none of the domains that those open.
+    ///
+    /// With [`Opening::AtOnce`] pods see those domains, and a failed attempt takes a pod's nomination away: planned pods may
+    /// stay pending then, as they may in a cluster until they are planned again. That is counted and no disagreement.
     pub async fn run(&self, scene: &Scene, opening: Opening) -> Result<Report> {
         let nominate = opening != Opening::Unaided;
         let mut random = Random::new(scene.seed);
@@ -175,13 +181,17 @@ impl Arena {
             return Ok(report);
         }
         let turn = |pod: &str| match homes.get(pod) {
-            Some(_) if !nominate => 2,
+            Some(_) if !nominate || opening == Opening::AtOnce => 2,
             Some(home) if scene.nodes.iter().any(|node| key(node).1 == home) => 0,
             Some(home) if scene.coming.iter().any(|coming| coming.claim == *home) => 1,
             _ => 2,
         };
         let mut outcome = Ok(());
-        for now in 0..3 {
+        let first = if opening == Opening::AtOnce { 2 } else { 0 };
+        if first > 0 {
+            self.make_nodes(nodes_of_turn(scene, &plan, 1), scene.daemon).await?;
+        }
+        for now in first..3 {
             self.make_nodes(nodes_of_turn(scene, &plan, now), scene.daemon).await?;
             let said = if nominate {
                 nominations(scene, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
@@ -191,7 +201,7 @@ impl Arena {
             let is_theirs =
                 |pod: &&Value| pod["spec"]["schedulingGates"].is_null() && turn(key(pod).1) == now;
             let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
-            if opening == Opening::Shuffled {
+            if matches!(opening, Opening::Shuffled | Opening::AtOnce) {
                 theirs.sort_by_cached_key(|_| random.index(usize::MAX));
             }
             self.open(&theirs, &said).await?;
@@ -208,6 +218,9 @@ impl Arena {
             .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
             .sum();
         report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
+        if opening == Opening::AtOnce && outcome.is_err() {
+            return Ok(report);
+        }
         if let (Err(error), true) = (outcome, nominate) {
             let left = said_of(&plan);
             let instances = instances(&plan);
