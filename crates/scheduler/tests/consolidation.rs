@@ -561,3 +561,34 @@ proptest! {
         prop_assert!(world.cost() <= least, "{} against {least}", world.cost());
     }
 }
+
+/// Two pods with a host each: one on a node, one planned for a coming node.
+fn apart(at: &str, node: Option<&str>) -> k8s_openapi::api::core::v1::Pod {
+    let more = json!({
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"nodeName": node, "nodeSelector": {"node-pool": "p"},
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"}]}}},
+    });
+    pod(at, "900m", "512Mi", more)
+}
+
+#[test]
+fn a_pod_apart_from_others_is_not_moved_to_the_coming_node_of_one_of_them() {
+    let types: Vec<InstanceType> = kinds().into_iter().filter(|kind| kind.name == "m.2").collect();
+    let world = World::new(pool("p", types), &[held("m.2", &[]), held("m.2", &[])]);
+    let mut cluster = world.cluster();
+    cluster.upsert_pod(&apart("a-0", Some("node-000"))).unwrap();
+    cluster.upsert_pod(&apart("a-1", Some("node-001"))).unwrap();
+    cluster.upsert_pod(&apart("a-2", None)).unwrap();
+    let plan = solve(&cluster, &Options::default(), &|| false);
+    assert_eq!(plan.instances.len(), 1);
+    cluster.upsert_coming(plan.instances[0].coming("claim-0"));
+    cluster.nominate(&PodKey::new("default", "a-2"), "claim-0", true);
+    let found = consolidate(&cluster, &world.ask(ALL), &|| false);
+    assert!(found.commands.is_empty(), "{:?}", found.commands);
+    // Nor is another pending pod planned for it.
+    cluster.upsert_pod(&apart("a-3", None)).unwrap();
+    let plan = solve(&cluster, &Options::default(), &|| false);
+    assert_eq!((plan.instances.len(), plan.existing.len()), (1, 0), "{:?}", plan.existing);
+}

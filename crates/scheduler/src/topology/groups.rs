@@ -259,6 +259,17 @@ pub(crate) fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
     !demand.gone.contains(&node) && is_registered(cluster, node)
 }
 
+/// True if the pods of `node` count in `group`. Those of a coming node are planned for it and not bound yet: they share its
+/// host already, and its other domains once it registers.
+fn counts_in(cluster: &Cluster, demand: &Demand, group: &Group, node: NodeIx) -> bool {
+    there(cluster, demand, node)
+        || group.key == cluster.keys.hostname && !demand.gone.contains(&node) && is_coming(cluster, node)
+}
+
+fn is_coming(cluster: &Cluster, node: NodeIx) -> bool {
+    cluster.nodes.find(node).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| i.coming))
+}
+
 fn is_registered(cluster: &Cluster, node: NodeIx) -> bool {
     cluster.nodes.find(node).is_some_and(|slot| slot.info.as_ref().is_some_and(|i| !i.coming))
 }
@@ -289,7 +300,7 @@ pub(crate) fn eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
 
 fn hold(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelId, Sym)) {
     for (node, count) in cluster.holders.get(&term).into_iter().flatten() {
-        if !there(cluster, demand, *node) {
+        if !counts_in(cluster, demand, group, *node) {
             continue;
         }
         if group.key == cluster.keys.hostname {
@@ -309,13 +320,16 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
             return;
         }
         for (node, count) in cluster.ident_nodes.get(&ident).into_iter().flatten() {
-            if !there(cluster, demand, *node) || group.filter.is_some_and(|f| !eligible(cluster, f, *node)) {
+            if !counts_in(cluster, demand, group, *node)
+                || group.filter.is_some_and(|f| !eligible(cluster, f, *node))
+            {
                 continue;
             }
             let count = i64::from(*count);
             if host {
                 group.nodes.entry(*node).or_default().0 += count;
-                group.total += count;
+                // A pod with affinity to its own kind may start anywhere until one of them is bound.
+                group.total += if is_coming(cluster, *node) { 0 } else { count };
             } else if let Some(value) = node_domain(cluster, *node, group.key) {
                 group.domain(value).count += count;
                 group.total += count;
