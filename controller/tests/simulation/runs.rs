@@ -12,7 +12,10 @@ use crate::{panics, run::Run};
 /// Longer than a node takes to be replaced by another.
 const SETTLE_WINDOW: Duration = Duration::from_secs(60);
 /// Consolidation may take a while to find the cheapest cluster; it stops then.
-const SETTLE_WINDOWS: usize = 20;
+const SETTLE_WINDOWS: usize = 60;
+/// An hour of quarter minutes: enough for the longest rest after a failure, for whatever is lost to be found, and for a
+/// pool whose nodes are replaced one after the other, each of them with a volume that is waited for.
+const REST_ROUNDS: usize = 240;
 
 /// Lets everything come to rest; what is broken then, if anything is.
 pub async fn rest(run: &mut Run) -> Vec<String> {
@@ -26,8 +29,7 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
     if run.processes.is_empty() {
         run.start();
     }
-    // Long enough for the longest rest after a failure, and for whatever is lost to be found.
-    for round in 0..80 {
+    for round in 0..REST_ROUNDS {
         sleep(Duration::from_secs(15)).await;
         let broken = run.check();
         if !broken.is_empty() {
