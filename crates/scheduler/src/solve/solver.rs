@@ -402,7 +402,9 @@ fn blocks(
         block.classes.push((class, *left));
         let mut local = |group: GroupIx| {
             *group_of.entry(group).or_insert_with(|| {
-                let empty = hollow(&groups.list[group]);
+                let Group { selector, key, filter, .. } = groups.list[group];
+                // In place of the one that moves into the block.
+                let empty = Group::new(selector, key, filter);
                 block.groups.list.push(std::mem::replace(&mut groups.list[group], empty))
             })
         };
@@ -410,18 +412,6 @@ fn blocks(
         block.groups.of.push(topology);
     }
     (blocks, hopeless)
-}
-
-/// Placeholder of a group that has moved into its block.
-fn hollow(group: &Group) -> Group {
-    Group {
-        selector: group.selector,
-        key: group.key,
-        filter: group.filter,
-        domains: Vec::new(),
-        nodes: FxHashMap::default(),
-        total: 0,
-    }
 }
 
 fn renumber(topology: &Topology, local: &mut impl FnMut(GroupIx) -> GroupIx) -> Topology {

@@ -363,10 +363,13 @@ fn blocked(
         let first =
             may_start && topology.starts && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
         for g in &topology.near {
-            match view.at(groups, domain_set, *g) {
-                None => return Some(ReasonKind::PodAffinity),
-                Some((0, _)) if !first => return Some(ReasonKind::PodAffinity),
-                Some(_) => {}
+            let group = groups.list.find(*g);
+            let Some((group, value)) = group.and_then(|group| Some((group, view.value(group, domain_set)?)))
+            else {
+                return Some(ReasonKind::PodAffinity);
+            };
+            if group.count_in(Some(value)) == 0 && !(first && group.may_start_in(value)) {
+                return Some(ReasonKind::PodAffinity);
             }
         }
     }

@@ -39,9 +39,31 @@ pub(crate) struct Group {
     pub(crate) nodes: FxHashMap<NodeIx, (i64, i64)>,
     /// Pods that the selector matches, in any domain.
     pub(crate) total: i64,
+    /// Pods that the selector matches on nodes left out, by domain.
+    leaving: Vec<(Sym, i64)>,
 }
 
 impl Group {
+    /// A group without counts.
+    pub(crate) fn new(selector: SelId, key: Sym, filter: Option<u32>) -> Self {
+        let (domains, nodes, leaving) = (Vec::new(), FxHashMap::default(), Vec::new());
+        Self { selector, key, filter, domains, nodes, total: 0, leaving }
+    }
+
+    /// True if a pod with affinity to the group may be in `value` although none of it is anywhere. Pods of nodes left out move
+    /// one after the other: a moved one must be near those that haven't moved yet. One pod alone has moved once it is gone.
+    pub(crate) fn may_start_in(&self, value: Sym) -> bool {
+        let leaving: i64 = self.leaving.iter().map(|(_, count)| count).sum();
+        leaving < 2 || self.leaving.iter().any(|(domain, _)| *domain == value)
+    }
+
+    fn leave(&mut self, value: Sym, count: i64) {
+        match self.leaving.iter_mut().find(|(domain, _)| *domain == value) {
+            Some((_, sum)) => *sum += count,
+            None => self.leaving.push((value, count)),
+        }
+    }
+
     /// The domain of `value`, existing or new.
     pub(crate) fn domain(&mut self, value: Sym) -> &mut Domain {
         let at = self.domains.iter().position(|d| d.value == value).unwrap_or(self.domains.len());
@@ -134,9 +156,7 @@ impl Builder {
     fn group(&mut self, selector: SelId, key: Sym, filter: Option<u32>) -> GroupIx {
         let Self { list, ids, by_selector } = self;
         *ids.entry((selector, key, filter)).or_insert_with(|| {
-            let nodes = FxHashMap::default();
-            let group = Group { selector, key, filter, domains: Vec::new(), nodes, total: 0 };
-            let group = list.push(group);
+            let group = list.push(Group::new(selector, key, filter));
             by_selector.entry(selector).or_default().push(group);
             group
         })
@@ -320,6 +340,11 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
             return;
         }
         for (node, count) in cluster.ident_nodes.get(&ident).into_iter().flatten() {
+            if demand.gone.contains(node)
+                && let Some(value) = node_domain(cluster, *node, group.key)
+            {
+                group.leave(value, i64::from(*count));
+            }
             if !counts_in(cluster, demand, group, *node)
                 || group.filter.is_some_and(|f| !eligible(cluster, f, *node))
             {

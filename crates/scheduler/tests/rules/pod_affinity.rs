@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use croft_scheduler::{Options, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
@@ -147,4 +148,30 @@ fn preferred_pod_affinity_is_followed_at_no_cost() {
         .collect();
     let cheap = plan(&cluster(vec![pool("p", kinds())], &lonely));
     assert_eq!((only_type(&cheap), cheap.unschedulable.len()), ("m.1", 0));
+}
+
+/// Pods of nodes that are removed move one by one, and each must be near those that haven't moved yet.
+#[test]
+fn pods_that_share_a_zone_stay_in_it_when_their_nodes_are_removed() {
+    for (count, zone) in [(1, "zone-b"), (2, "zone-a")] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        c.upsert_node(&node("free", "8", "64Gi", json!({"node-pool": "p", ZONE: "zone-b"}))).unwrap();
+        let mut left = Vec::new();
+        for n in 0..count {
+            let name = format!("n{n}");
+            c.upsert_node(&node(&name, "4", "64Gi", json!({"node-pool": "p", ZONE: "zone-a"}))).unwrap();
+            let mut together = near(ZONE, "flock");
+            together["metadata"] = app("flock")["metadata"].clone();
+            together["spec"]["nodeName"] = json!(name);
+            c.upsert_pod(&pod(&format!("f{n}"), "1", "1Gi", together)).unwrap();
+            left.push(name);
+        }
+        let options = Options { without_nodes: left, ..Options::default() };
+        let plan = solve(&c, &options, &|| false);
+        assert!(plan.unschedulable.is_empty(), "{:?}", why(&plan));
+        let onto_free: usize = plan.existing.iter().map(|place| place.pods.len()).sum();
+        let new = zones(&plan).get("zone-a").copied().unwrap_or_default();
+        let wanted = if zone == "zone-a" { (0, count) } else { (count, 0) };
+        assert_eq!((onto_free, new), wanted, "{count} pods");
+    }
 }
