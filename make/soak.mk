@@ -1,6 +1,6 @@
 # The proofs of `make test`, at length. Optimised, since the runs take longer than the build.
 
-SIMULATION := cargo test -p croft-controller --no-default-features --release --test simulation
+SIMULATION := cargo test -p croft-controller --release --test simulation
 # Packages and tests, and how many random cases of each of their laws.
 LAWS := "200000 -p croft-policy --test laws" \
 	"30000 -p croft-scheduler --test bad_input" \

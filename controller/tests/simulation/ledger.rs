@@ -248,9 +248,7 @@ async fn play(seed: u64, days: u64) {
 
 #[test]
 fn the_ledger_is_the_bill_to_the_cent_whatever_crashes() {
-    if std::env::var("CROFT_SIM_LOG").is_ok() {
-        let _ = croft_runtime::telemetry::init("debug", croft_runtime::telemetry::LogFormat::Text);
-    }
+    log::start_if_asked();
     let days = std::env::var("CROFT_LEDGER_DAYS").ok().and_then(|days| days.parse().ok()).unwrap_or(1);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

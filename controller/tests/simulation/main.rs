@@ -8,6 +8,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod aws;
 mod budgets;
 mod checks;
 mod crashes;
@@ -15,6 +16,7 @@ mod edits;
 mod evidence;
 mod faults;
 mod ledger;
+mod log;
 mod panics;
 mod run;
 mod runs;

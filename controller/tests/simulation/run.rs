@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::{checks, edits, watched::Watched};
+use crate::{aws, checks, edits, watched::Watched};
 
 const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
@@ -43,6 +43,15 @@ fn types() -> Arc<[InstanceType]> {
             t
         })
         .collect()
+}
+
+/// The class of every pool: subnets in the zones that instances are in.
+fn node_class() -> Value {
+    let subnet = |zone| json!({"tags": {"Name": format!("croft-private-{zone}")}});
+    let mut class = objects::node_class();
+    class["spec"]["subnetSelectorTerms"] = ZONES.map(subnet).into();
+    class["spec"]["securityGroupSelectorTerms"] = json!([{"tags": {"croft.dev/discovery": "croft"}}]);
+    class
 }
 
 /// A pool that pays as `capacity_types` say, by a label of this key, with `more` in its spec.
@@ -150,11 +159,12 @@ impl Run {
             running_after_ms: random.between(100, 5_000),
             terminated_after_ms: random.between(100, 20_000),
             consistency_ms: random.between(0, 3_000),
+            types: types.iter().map(|t| t.name.clone()).collect(),
             ..Account::default()
         };
         let world = World::new(account, u64::try_from(now.as_millisecond()).unwrap());
         let mut store = Store::default();
-        store.create(cluster_id("EC2NodeClass", "class"), objects::node_class(), now);
+        store.create(cluster_id("EC2NodeClass", "class"), node_class(), now);
         // Of its own, so that the other draws of a seed stay what they were.
         let mut odd = Random::new(seed ^ 0x0dd);
         let capacity_key =
@@ -228,6 +238,9 @@ impl Run {
         let environment = Environment::new(store, world, types, clock, random.fork());
         environment.has_volumes.store(has_volumes, Ordering::Relaxed);
         environment.elects.store(Random::new(seed ^ 0x1EA5E).permille(ELECTS), Ordering::Relaxed);
+        if Random::new(seed ^ 0xAB5).permille(aws::SHARE) {
+            aws::use_provider(&environment);
+        }
         Self {
             environment,
             model: Arc::new(Mutex::new(model)),

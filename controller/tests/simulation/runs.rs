@@ -7,7 +7,7 @@ use croft_scheduler::CapacityType;
 use croft_simkit::Faults;
 use tokio::time::sleep;
 
-use crate::{panics, run::Run};
+use crate::{aws, log, panics, run::Run};
 
 /// Longer than a node takes to be replaced by another.
 const SETTLE_WINDOW: Duration = Duration::from_secs(60);
@@ -85,6 +85,8 @@ pub struct Played {
     pub helped: Option<&'static str>,
     /// A check let pass what no controller could have prevented.
     pub is_excused: bool,
+    /// Its processes had the provider for EC2.
+    pub has_aws: bool,
 }
 
 async fn play(seed: u64) -> Played {
@@ -93,7 +95,7 @@ async fn play(seed: u64) -> Played {
     if !broken.is_empty() {
         run.log_objects();
     }
-    Played { broken, helped: run.helped, is_excused: run.is_excused() }
+    Played { broken, helped: run.helped, is_excused: run.is_excused(), has_aws: aws::was_used(&run) }
 }
 
 /// Plays one run; what is broken, if anything is.
@@ -169,9 +171,7 @@ fn seeds() -> Vec<u64> {
 
 #[test]
 fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
-    if std::env::var("CROFT_SIM_LOG").is_ok() {
-        let _ = croft_runtime::telemetry::init("debug", croft_runtime::telemetry::LogFormat::Text);
-    }
+    log::start_if_asked();
     let seeds = seeds();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let played: Vec<(u64, Played)> = std::thread::scope(|scope| {
@@ -194,6 +194,7 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     });
     let count = |is: fn(&Played) -> bool| played.iter().filter(|(_, played)| is(played)).count();
     let (helped, excused) = (count(|played| played.helped.is_some()), count(|played| played.is_excused));
+    let with_aws = count(|played| played.has_aws);
     for (seed, played) in &played {
         if let Some(act) = played.helped {
             println!("seed {seed}: an operator {act} instances");
@@ -206,7 +207,7 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     let mut violations: Vec<u64> = broken.map(|(seed, _)| *seed).collect();
     violations.sort_unstable();
     println!(
-        "soak: runs={} violations={} helped={helped} excused={excused} seeds={violations:?}",
+        "soak: runs={} violations={} helped={helped} excused={excused} with_aws={with_aws} seeds={violations:?}",
         seeds.len(),
         violations.len()
     );

@@ -1,6 +1,6 @@
 //! The SDK's clients: region, credentials, endpoint, TLS with ring, timeouts and retries.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use aws_config::{
     BehaviorVersion, Region, SdkConfig, meta::region::ProvideRegion as _, retry::RetryConfig,
@@ -9,7 +9,10 @@ use aws_config::{
 use aws_credential_types::{Credentials, provider::SharedCredentialsProvider};
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 
-use crate::calls::{eks, events, iam, ssm};
+use crate::{
+    calls::{eks, events, iam, ssm},
+    transport::{self, Transport},
+};
 
 /// Region, endpoint and credentials.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +27,8 @@ pub struct Access {
     pub keys: Option<Keys>,
     /// Attempts per call, including the first; 0 for the default of three.
     pub attempts: u32,
+    /// Carries every request in place of the network.
+    pub transport: Option<Arc<dyn Transport>>,
 }
 
 /// An access key with its secret.
@@ -87,7 +92,10 @@ fn currency(region: &str) -> &'static str {
 
 /// The configuration that every client is made from.
 pub(crate) async fn configuration(access: &Access) -> SdkConfig {
-    let http = aws_smithy_http_client::Builder::new().tls_provider(TLS).build_https();
+    let http = match &access.transport {
+        Some(transport) => transport::client(Arc::clone(transport)),
+        None => aws_smithy_http_client::Builder::new().tls_provider(TLS).build_https(),
+    };
     let attempts = if access.attempts == 0 { 3 } else { access.attempts };
     let mut loader = aws_config::defaults(BehaviorVersion::latest())
         .http_client(http)

@@ -12,6 +12,7 @@
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
 //!     batch   calls of many claims made as one
 //!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
+//!     transport  requests that don't leave the process, for simulations
 //!     calls   to IAM, SSM, EKS and EventBridge, without the SDK's clients for them
 //!     bucket  an S3 bucket as an object store
 //!     rights  what an identity may do     owned  the cluster's instances     account  what is around the cluster: for the
@@ -44,6 +45,7 @@ mod provider;
 mod refusal;
 mod rights;
 mod template;
+mod transport;
 mod types;
 
 pub use account::{
@@ -55,3 +57,4 @@ pub use connect::{Access, Keys, configured_region};
 pub use owned::owned_instances;
 pub use provider::{AwsProvider, Identity, Options};
 pub use rights::{Right, Rights, Subject, Verdict, check as check_rights};
+pub use transport::Transport;

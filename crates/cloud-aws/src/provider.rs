@@ -149,7 +149,7 @@ impl AwsProvider {
     async fn refresh(&self) {
         let _ = self.types.refresh(&(), REFRESH, types::types(&self.clients, &self.paces)).await;
         let _ = self.on_demand.refresh(&(), REFRESH, prices::on_demand(&self.clients, &self.paces)).await;
-        let now = SystemClock.wall().as_second();
+        let now = self.stopwatch.clock.wall().as_second();
         let _ = self.spot.refresh(&(), REFRESH, prices::spot(&self.clients, &self.paces, now)).await;
     }
 

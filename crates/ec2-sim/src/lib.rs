@@ -1,7 +1,7 @@
 //! An EC2 that runs locally: the calls that a provisioner makes, on the wire, with scripted faults.
 //!
 //! ```text
-//!   AWS SDK ──HTTP──▶ server ──Call──▶ World::handle(call, now) ──Answer──▶ XML or JSON
+//!   AWS SDK ──HTTP──▶ wire ──Call──▶ World::handle(call, now) ──Answer──▶ wire: XML or JSON
 //!                       │                 │
 //!   control ──HTTP──────┘                 ├─ market     capacity and prices per (type, zone, capacity type)
 //!   (faults, capacity,                    ├─ fleet      allocation strategies, tokens, quotas, addresses
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! [`world::World`] is the cloud: a value without I/O, clock or threads, driven by calls with their time, so that a run
-//! can be repeated from its seed on virtual time. [`server`] serves it on a socket, [`kubelet`] plays booting instances
-//! in a cluster, and [`journal`] keeps its state across processes.
+//! can be repeated from its seed on virtual time. [`wire`] has the protocols, [`server`] serves them on a socket, [`kubelet`]
+//! plays booting instances in a cluster, and [`journal`] keeps its state across processes.
 //!
 //! Limits: signatures are read but not verified; of user data only the kubelet's part is read, and nothing is executed;
 //! instances have no volumes, addresses or networks behind them; Describe calls know the filters that provisioners use
@@ -47,5 +47,6 @@ pub mod sqs;
 pub mod templates;
 mod types;
 pub mod userdata;
+pub mod wire;
 pub mod world;
 pub mod xml;

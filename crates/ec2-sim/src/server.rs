@@ -1,4 +1,4 @@
-//! The simulated cloud on a socket: HTTP to [`Call`], and [`Answer`] back.
+//! The simulated cloud on a socket.
 
 use std::{
     collections::BTreeMap,
@@ -14,12 +14,12 @@ use axum::{
     Json, Router,
     body::{Body, Bytes},
     extract::{Path, Query, State},
-    http::{HeaderMap, StatusCode, header},
-    response::{IntoResponse as _, Response},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
 use croft_runtime::clock::{Clock, SystemClock};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
     control::Control,
     journal::{Entry, Journal, JournalError},
     params::Params,
+    wire,
     world::{Happening, Settings, World},
 };
 
@@ -277,52 +278,19 @@ async fn eks(
         action: action.to_owned(),
         params: Params::default(),
         json: Value::Object(fields.collect()),
-        access_key: access_key(&headers),
+        access_key: wire::access_key(&headers),
     };
     answer(&simulator, &call).await
 }
 
 async fn query_or_json(State(simulator): State<Arc<Simulator>>, headers: HeaderMap, body: Bytes) -> Response {
-    match read_call(&headers, &body) {
+    match wire::read(&headers, &body) {
         Ok(call) => match check_scope(&simulator, call.service, &headers) {
             Ok(()) => answer(&simulator, &call).await,
-            Err(refusal) => write_refusal(call.service, &refusal),
+            Err(refusal) => wire::refuse(call.service, &refusal).into_response(),
         },
-        Err(refusal) => write_refusal(Service::Ec2, &refusal),
+        Err(refusal) => wire::refuse(Service::Ec2, &refusal).into_response(),
     }
-}
-
-/// Service and action: from the target header of the JSON protocols, else from the Action parameter and the
-/// service in the credential's scope.
-fn read_call(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let malformed = || Refusal::new("MalformedQueryString", "The request body can't be read");
-    if let Some((target, action)) = text("x-amz-target").split_once('.') {
-        let service = match target {
-            "AmazonSSM" => Service::Ssm,
-            "AmazonSQS" => Service::Sqs,
-            "AWSPriceListService" => Service::Pricing,
-            "AWSEvents" => Service::Events,
-            other => {
-                return Err(Refusal::new("UnknownOperationException", format!("{other} is not simulated")));
-            }
-        };
-        let json = serde_json::from_slice(body).map_err(|_| malformed())?;
-        let access_key = access_key(headers);
-        return Ok(Call { service, action: action.to_owned(), params: Params::default(), json, access_key });
-    }
-    let body = std::str::from_utf8(body).map_err(|_| malformed())?;
-    let params = Params::new(body.split('&').filter_map(|pair| {
-        let (key, value) = pair.split_once('=')?;
-        Some((percent_decode(key)?, percent_decode(value)?))
-    }));
-    let action = params.get("Action").ok_or_else(|| Refusal::missing("Action"))?.to_owned();
-    let service = match text("authorization").split('/').nth(3) {
-        Some("iam") => Service::Iam,
-        Some("sts") => Service::Sts,
-        _ => Service::Ec2,
-    };
-    Ok(Call { service, action, params, json: Value::Null, access_key: access_key(headers) })
 }
 
 /// A signature is valid in one region only, except for IAM, STS and the price list.
@@ -330,9 +298,7 @@ fn check_scope(simulator: &Simulator, service: Service, headers: &HeaderMap) -> 
     if !matches!(service, Service::Ec2 | Service::Ssm | Service::Sqs | Service::Eks | Service::Events) {
         return Ok(());
     }
-    let scope = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // Credential=KEY/DATE/REGION/SERVICE/aws4_request
-    let Some(region) = scope.split("Credential=").nth(1).and_then(|scope| scope.split('/').nth(2)) else {
+    let Some(region) = wire::signed_region(headers) else {
         return Ok(());
     };
     let here = simulator.look(|world| world.settings.region.clone());
@@ -343,32 +309,6 @@ fn check_scope(simulator: &Simulator, service: Service, headers: &HeaderMap) -> 
     Err(Refusal::new(code, format!("Credential should be scoped to a valid region, not '{region}'.")))
 }
 
-/// The access key of a signature, version 4.
-fn access_key(headers: &HeaderMap) -> String {
-    headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once("Credential=")?.1.split('/').next())
-        .unwrap_or_default()
-        .to_owned()
-}
-
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let hex = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?
-            }
-            plain => plain,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
 async fn answer(simulator: &Simulator, call: &Call) -> Response {
     let (mut result, latency) = simulator.call(call);
     if call.action == "ReceiveMessage" {
@@ -377,14 +317,7 @@ async fn answer(simulator: &Simulator, call: &Call) -> Response {
     if latency > 0 {
         tokio::time::sleep(Duration::from_millis(latency)).await;
     }
-    match result {
-        Answer::Xml(inner) => write_xml(call, &inner),
-        Answer::Json(value) => {
-            ([(header::CONTENT_TYPE, "application/x-amz-json-1.1")], value.to_string()).into_response()
-        }
-        Answer::Refused(refusal) => write_refusal(call.service, &refusal),
-        Answer::Aborted => broken(),
-    }
+    wire::write(call, &result).map_or_else(broken, IntoResponse::into_response)
 }
 
 /// An empty queue answers when a message arrives, or after WaitTimeSeconds.
@@ -401,55 +334,6 @@ async fn long_poll(simulator: &Simulator, call: &Call, mut result: Answer) -> An
         result = simulator.look(|world| world.handle_quietly(call, now));
     }
     result
-}
-
-fn write_xml(call: &Call, inner: &str) -> Response {
-    let action = &call.action;
-    let text = match call.service {
-        Service::Ec2 => format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<{action}Response xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>{REQUEST_ID}</requestId>{inner}</{action}Response>"
-        ),
-        _ => format!(
-            "<{action}Response>{inner}<ResponseMetadata><RequestId>{REQUEST_ID}</RequestId></ResponseMetadata></{action}Response>"
-        ),
-    };
-    ([(header::CONTENT_TYPE, "text/xml;charset=UTF-8")], text).into_response()
-}
-
-const REQUEST_ID: &str = "00000000-0000-4000-8000-000000000000";
-
-fn write_refusal(service: Service, refusal: &Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
-    let mut xml = crate::xml::Xml::new();
-    match service {
-        Service::Ec2 => {
-            xml.node("Response", |xml| {
-                xml.node("Errors", |xml| {
-                    xml.node("Error", |xml| {
-                        xml.leaf("Code", &refusal.code).leaf("Message", &refusal.message);
-                    });
-                })
-                .leaf("RequestID", REQUEST_ID);
-            });
-        }
-        Service::Iam | Service::Sts => {
-            xml.node("ErrorResponse", |xml| {
-                xml.node("Error", |xml| {
-                    xml.leaf("Type", "Sender").leaf("Code", &refusal.code).leaf("Message", &refusal.message);
-                })
-                .leaf("RequestId", REQUEST_ID);
-            });
-        }
-        Service::Ssm | Service::Sqs | Service::Pricing | Service::Eks | Service::Events => {
-            let body = json!({"__type": refusal.code, "message": refusal.message}).to_string();
-            let headers = [
-                (header::CONTENT_TYPE.as_str(), "application/x-amz-json-1.1".to_owned()),
-                ("x-amzn-errortype", refusal.code.clone()),
-            ];
-            return (status, headers, body).into_response();
-        }
-    }
-    (status, [(header::CONTENT_TYPE, "text/xml;charset=UTF-8")], xml.into_string()).into_response()
 }
 
 /// A truncated answer: the client can't tell whether the call took effect.

@@ -8,7 +8,7 @@
 //!   (kube-scheduler,   │                 Process: the controller's engine, executor and loop
 //!    kubelets,         └──── watches ───▶┘   │
 //!    workloads, pod GC)                      ▼
-//!        └──────────▶ ec2-sim's World ◀── SimCloud
+//!        └──────────▶ ec2-sim's World ◀── SimCloud, or a provider on a Wire
 //! ```
 //!
 //! | type | is | used by |
@@ -20,6 +20,7 @@
 //! | [`Observer`] | what a bench measures while the models act | month |
 //! | [`Environment`] | store, cloud, clock and faults that processes share | simulation, month, scale |
 //! | [`Process`] | one controller process, which can be paused, cut off and ended | simulation, month, scale |
+//! | [`Wire`] | the HTTP of a process to EC2, for croft-cloud-aws | simulation |
 //! | [`cloud()`] | the provider of a controller that isn't Croft's | month, scale |
 //!
 //! `controller/tests/simulation` draws faults and checks invariants; `controller/benches/month` draws a load and measures

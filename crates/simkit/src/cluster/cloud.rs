@@ -28,11 +28,10 @@ use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
 
 use super::{
-    environment::{Environment, Links},
+    connection::{Connection, LATENCY_MS},
+    environment::Environment,
     kubelet::REGION,
-    volumes,
 };
-use crate::random::Random;
 
 /// How long an offering without capacity is left out.
 const UNAVAILABLE_MS: u64 = 30_000;
@@ -41,12 +40,10 @@ const QUOTA_CODES: [&str; 2] = ["VcpuLimitExceeded", "MaxSpotInstanceCountExceed
 /// The cluster's uid, as its instances' tags have it.
 pub const CLUSTER: &str = "cluster";
 
-/// The provider of one process.
+/// The provider of one process: a model of croft-cloud-aws.
 pub(crate) struct SimCloud {
     environment: Arc<Environment>,
-    links: Arc<Links>,
-    random: Mutex<Random>,
-    latency_ms: (u64, u64),
+    connection: Connection,
     /// Offerings without capacity, and up to when they are left out.
     unavailable: Mutex<BTreeMap<OfferingKey, u64>>,
 }
@@ -55,7 +52,12 @@ pub(crate) struct SimCloud {
 #[must_use]
 pub fn cloud(environment: &Arc<Environment>) -> Arc<dyn CloudProvider> {
     let random = environment.random.lock().unwrap().fork();
-    Arc::new(SimCloud::new(Arc::clone(environment), Arc::default(), random))
+    Arc::new(SimCloud::new(Connection::new(Arc::clone(environment), Arc::default(), random)))
+}
+
+fn call(service: Service, action: &str, params: Vec<(String, String)>, json: Value) -> Call {
+    let params = Params::new(params);
+    Call { service, action: action.to_owned(), params, json, access_key: "simulation".to_owned() }
 }
 
 fn fault(action: &'static str, code: &str, class: FaultClass) -> Fault {
@@ -72,87 +74,22 @@ fn throttled(action: &'static str) -> CloudError {
 }
 
 impl SimCloud {
-    pub(crate) fn new(environment: Arc<Environment>, links: Arc<Links>, random: Random) -> Self {
-        let (random, latency_ms) = (Mutex::new(random), (5, 400));
-        Self { environment, links, random, latency_ms, unavailable: Mutex::default() }
+    pub(crate) fn new(connection: Connection) -> Self {
+        let environment = Arc::clone(&connection.environment);
+        Self { environment, connection, unavailable: Mutex::default() }
     }
 
-    /// Sends one call; `None` if the answer is lost, whatever became of it.
+    /// Sends one call to EC2; `None` if the answer is lost, whatever became of it.
     async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
-        if action == "TerminateInstances" {
-            self.check_detached(&params);
-        }
-        let throttled;
-        let (before, after, lost, cut) = {
-            let mut random = self.random.lock().unwrap();
-            let faults = *self.environment.faults.lock().unwrap();
-            let (low, high) = self.latency_ms;
-            let (mut before, after) = (random.between(low, high), random.between(low, high));
-            if random.permille(faults.slow) {
-                before += random.between(500, 5_000);
-            }
-            throttled = random.permille(faults.cloud_throttled);
-            (before, after, random.permille(faults.cloud_lost), random.permille(faults.cloud_cut))
-        };
-        let sent_in = self.environment.store.lock().unwrap().era;
-        self.environment.point(&self.links).await;
-        tokio::time::sleep(Duration::from_millis(before)).await;
-        self.links.wait_while_paused().await;
-        if cut || self.links.cloud_cut.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            return None;
-        }
-        if throttled {
-            return Some(Err(Refusal::new("RequestLimitExceeded", "Request limit exceeded.")));
-        }
-        let call = Call {
-            service: Service::Ec2,
-            action: action.to_owned(),
-            params: Params::new(params),
-            json: Value::Null,
-            access_key: "simulation".to_owned(),
-        };
-        let (answer, more) = self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms());
-        if action == "TerminateInstances" && !matches!(answer, Answer::Refused(_)) {
-            let mut store = self.environment.store.lock().unwrap();
-            for id in call.params.list("InstanceId") {
-                store.terminations.entry(id).or_insert(sent_in);
-            }
-        }
-        if matches!(action, "CreateFleet" | "TerminateInstances" | "CreateTags") {
-            tracing::debug!(at = self.environment.now_ms(), action, params = ?call.params, "called");
-        }
-        self.environment.changed.notify_waiters();
-        self.environment.point(&self.links).await;
-        tokio::time::sleep(Duration::from_millis(after + more)).await;
-        self.links.wait_while_paused().await;
-        if lost {
-            return None;
-        }
-        match answer {
+        match self
+            .connection
+            .send(&self.environment.world, &call(Service::Ec2, action, params, Value::Null))
+            .await
+        {
             Answer::Xml(xml) => Some(Ok(xml)),
             Answer::Json(json) => Some(Ok(json.to_string())),
             Answer::Refused(refusal) => Some(Err(refusal)),
             Answer::Aborted => None,
-        }
-    }
-
-    /// Notes a violation if a claim's instance is terminated while the controller has to wait for volumes. Instances
-    /// without a claim have no Node that volumes were attached to.
-    fn check_detached(&self, params: &[(String, String)]) {
-        let (ids, ms) = (Params::new(params.to_vec()).list("InstanceId"), self.environment.now_ms());
-        let mut store = self.environment.store.lock().unwrap();
-        let world = self.environment.world.lock().unwrap();
-        let shown = self.links.attachments.lock().unwrap();
-        for id in ids {
-            let Some(instance) = world.instance(&id).filter(|i| i.state.is_alive()) else { continue };
-            let is_claimed = store.of_kind("NodeClaim").any(|(_, claim)| {
-                claim["status"]["providerId"].as_str().is_some_and(|own| own.ends_with(&id))
-            });
-            let names = volumes::not_waited_for(&store, &instance.dns_name(REGION), &shown, ms);
-            if is_claimed && !names.is_empty() {
-                store.broken.push(format!("instance {id} was terminated with volumes attached: {names:?}"));
-            }
         }
     }
 
@@ -161,7 +98,7 @@ impl SimCloud {
         CloudInstance {
             id: id.to_owned(),
             provider_id: format!("aws:///{}/{id}", instance.zone),
-            node_name: instance.dns_name("us-east-1"),
+            node_name: instance.dns_name(REGION),
             instance_type: instance.instance_type.clone(),
             zone: instance.zone.clone(),
             capacity_type: instance.capacity_type,
@@ -217,7 +154,7 @@ fn texts<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
 #[async_trait]
 impl CloudProvider for SimCloud {
     async fn resolve(&self, _: &EC2NodeClass) -> ClassFindings {
-        tokio::time::sleep(Duration::from_millis(self.latency_ms.1)).await;
+        tokio::time::sleep(Duration::from_millis(LATENCY_MS.1)).await;
         if self.environment.finds_nothing.load(Ordering::Relaxed) {
             let conditions = vec![Statement {
                 kind: READY,
@@ -446,8 +383,8 @@ impl CloudProvider for SimCloud {
         // A long poll.
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_secs(2)).await;
-            self.links.wait_while_paused().await;
-            if self.links.cloud_cut.load(Ordering::Relaxed) {
+            self.connection.links.wait_while_paused().await;
+            if self.connection.links.cloud_cut.load(Ordering::Relaxed) {
                 return Err(broken("ReceiveMessage"));
             }
             if self.environment.world.lock().unwrap().waiting_news() == 0 {
@@ -463,9 +400,9 @@ impl CloudProvider for SimCloud {
     }
 
     async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError> {
-        self.environment.point(&self.links).await;
+        self.environment.point(&self.connection.links).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
-        if self.links.cloud_cut.load(Ordering::Relaxed) {
+        if self.connection.links.cloud_cut.load(Ordering::Relaxed) {
             return Err(broken("DeleteMessageBatch"));
         }
         let entries: Vec<Value> =
@@ -554,7 +491,7 @@ impl SimCloud {
 
     /// True while this process calls another account.
     fn is_elsewhere(&self) -> bool {
-        self.links.elsewhere.load(Ordering::Relaxed)
+        self.connection.links.elsewhere.load(Ordering::Relaxed)
     }
 
     async fn ask_for_instances(&self) -> Result<(), CloudError> {
@@ -567,13 +504,7 @@ impl SimCloud {
 
     fn queue(&self, action: &str, mut json: Value) -> Value {
         json["QueueUrl"] = json!("https://sqs.simulated/000000000000/croft");
-        let call = Call {
-            service: Service::Sqs,
-            action: action.to_owned(),
-            params: Params::default(),
-            json,
-            access_key: "simulation".to_owned(),
-        };
+        let call = call(Service::Sqs, action, Vec::new(), json);
         match self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms()).0 {
             Answer::Json(body) => body,
             other => panic!("{action}: {other:?}"),
@@ -595,13 +526,7 @@ impl SimCloud {
     }
 
     fn ask(&self, action: &str) -> String {
-        let call = Call {
-            service: Service::Ec2,
-            action: action.to_owned(),
-            params: Params::default(),
-            json: Value::Null,
-            access_key: "simulation".to_owned(),
-        };
+        let call = call(Service::Ec2, action, Vec::new(), Value::Null);
         let (answer, _) = self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms());
         match answer {
             Answer::Xml(xml) => xml,

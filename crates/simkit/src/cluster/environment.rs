@@ -9,13 +9,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use croft_cloud::CloudProvider;
 use croft_ec2_sim::world::World;
 use croft_runtime::clock::Clock;
 use croft_scheduler::InstanceType;
 use jiff::{SignedDuration, Timestamp};
 use tokio::{sync::Notify, time::sleep};
 
-use super::store::Store;
+use super::{store::Store, wire::Wire};
 use crate::random::Random;
 
 const START_SECOND: i64 = 1_780_000_000;
@@ -130,6 +131,9 @@ impl Links {
     }
 }
 
+/// Makes the provider of a process from its requests to AWS and its clock.
+pub type MakeProvider = dyn Fn(Wire, Arc<dyn Clock>) -> Arc<dyn CloudProvider> + Send + Sync;
+
 /// Store, cloud and clock of one simulated cluster, with the faults that are on.
 pub struct Environment {
     /// The API server.
@@ -156,6 +160,8 @@ pub struct Environment {
     pub records: AtomicBool,
     /// Workloads have volumes: processes that start from now on watch them.
     pub has_volumes: AtomicBool,
+    /// Makes the provider of processes that start from now on, in place of the model of one.
+    pub make_provider: Mutex<Option<Arc<MakeProvider>>>,
     /// The instance types that the cloud offers, at the present prices.
     types: Mutex<Arc<[InstanceType]>>,
     /// Something in the store may have changed.
@@ -207,6 +213,7 @@ impl Environment {
             elects: AtomicBool::new(false),
             records: AtomicBool::new(false),
             has_volumes: AtomicBool::new(false),
+            make_provider: Mutex::default(),
             types: Mutex::new(types),
             changed: Notify::new(),
             calls: Mutex::default(),

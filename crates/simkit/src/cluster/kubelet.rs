@@ -7,6 +7,7 @@ use std::{
 
 use croft_ec2_sim::{
     resources::{Instance, State},
+    userdata,
     world::{Happening, World},
 };
 use croft_scheduler::InstanceType;
@@ -154,7 +155,7 @@ impl Kubelets {
     }
 
     fn node(&self, id: &str, instance: &Instance, now: Timestamp) -> Value {
-        let told: Value = serde_json::from_slice(&instance.data.user_data).unwrap();
+        let told = told(&instance.data.user_data);
         let kind = self.types.iter().find(|t| t.name == instance.instance_type).unwrap();
         let mut taints = told["taints"].as_array().cloned().unwrap_or_default();
         taints.push(json!({"key": NOT_READY, "effect": "NoSchedule"}));
@@ -237,6 +238,16 @@ impl Kubelets {
         }
         self.due = due;
     }
+}
+
+/// The labels and taints in user data: that of a supported image, or the model's JSON.
+fn told(user_data: &[u8]) -> Value {
+    if let Ok(json) = serde_json::from_slice(user_data) {
+        return json;
+    }
+    let settings = userdata::read(user_data).unwrap();
+    let taint = |t: &userdata::Taint| json!({"key": t.key, "value": t.value, "effect": t.effect});
+    json!({"labels": settings.labels, "taints": settings.taints.iter().map(taint).collect::<Vec<_>>()})
 }
 
 /// Nodes whose instance is gone aren't Ready.

@@ -9,6 +9,7 @@
 
 mod api;
 mod cloud;
+mod connection;
 mod daemonset;
 mod environment;
 mod index;
@@ -22,16 +23,18 @@ mod scheduler;
 mod store;
 mod volumes;
 mod watch;
+mod wire;
 mod workload;
 
 pub use self::{
     cloud::{CLUSTER, cloud},
     daemonset::is_of_daemonset,
-    environment::{Environment, Faults, Links, SimClock},
+    environment::{Environment, Faults, Links, MakeProvider, SimClock},
     index::{Amounts, ClusterIndex, NodeView, PodView},
     model::{ClusterModel, Observer, PodChange, Timing},
     process::{NAMESPACE, Process},
     scheduler::Placement,
     store::{Backup, Id, Logged, Store, cluster_id},
+    wire::Wire,
     workload::{Spread, Workload},
 };

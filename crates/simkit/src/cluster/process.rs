@@ -28,9 +28,11 @@ use tokio::{sync::mpsc, task::JoinHandle, time::sleep};
 use super::{
     api::SimApi,
     cloud::SimCloud,
+    connection::Connection,
     environment::{Environment, Links, SimClock},
     lease,
     watch::{is_modelled, is_of_volumes, watch},
+    wire::Wire,
 };
 
 /// The namespace of the ConfigMaps that hold the record.
@@ -66,7 +68,12 @@ impl Process {
         let clock: Arc<dyn Clock> =
             Arc::new(SimClock { skew_ms: Arc::clone(&skew_ms), ..environment.clock.clone() });
         let mut random = environment.random.lock().unwrap().fork();
-        let cloud = SimCloud::new(Arc::clone(environment), Arc::clone(&links), random.fork());
+        let connection = Connection::new(Arc::clone(environment), Arc::clone(&links), random.fork());
+        let make_provider = environment.make_provider.lock().unwrap().clone();
+        let cloud: Arc<dyn CloudProvider> = match make_provider {
+            Some(make) => make(Wire::new(connection), Arc::clone(&clock)),
+            None => Arc::new(SimCloud::new(connection)),
+        };
         let api = SimApi { environment: Arc::clone(environment), leads: None, links: Arc::clone(&links) };
         let office = if environment.elects.load(Ordering::Relaxed) {
             elect_really(environment, number, api, cloud, &clock)
@@ -129,7 +136,7 @@ fn elect_really(
     environment: &Arc<Environment>,
     number: usize,
     api: SimApi,
-    cloud: SimCloud,
+    cloud: Arc<dyn CloudProvider>,
     clock: &Arc<dyn Clock>,
 ) -> Office {
     let client = lease::client(environment, &api.links);
@@ -138,21 +145,26 @@ fn elect_really(
     let gated = (leader.clone(), Arc::clone(clock));
     Office {
         api: Arc::new(LeaderGate::new(Arc::new(api), leader.clone(), Arc::clone(clock))),
-        cloud: Arc::new(LeaderGate::new(Arc::new(cloud), leader, Arc::clone(clock))),
+        cloud: Arc::new(LeaderGate::new(cloud, leader, Arc::clone(clock))),
         is_leader: Box::new(move || gated.0.is_valid(gated.1.monotonic())),
         election,
     }
 }
 
 /// A model of the election: less to do for each run.
-fn elect_by_model(environment: &Arc<Environment>, number: usize, api: SimApi, cloud: SimCloud) -> Office {
+fn elect_by_model(
+    environment: &Arc<Environment>,
+    number: usize,
+    api: SimApi,
+    cloud: Arc<dyn CloudProvider>,
+) -> Office {
     let leads: Arc<Mutex<Option<Duration>>> = Arc::default();
     let links = Arc::clone(&api.links);
     let election = elect(Arc::clone(environment), number, Arc::clone(&leads), Arc::clone(&links));
     let start = environment.clock.start;
     Office {
         api: Arc::new(SimApi { leads: Some(Arc::clone(&leads)), ..api }),
-        cloud: Arc::new(cloud),
+        cloud,
         is_leader: Box::new(move || leads.lock().unwrap().is_some_and(|deadline| start.elapsed() < deadline)),
         election: tokio::spawn(stoppable(links, election)),
     }
