@@ -151,6 +151,7 @@ pub fn at_rest(
     let ending = store.of_kind("Pod").filter(|(_, pod)| !pod["metadata"]["deletionTimestamp"].is_null());
     broken.extend(ending.map(|(id, _)| format!("pod {} doesn't come to its end", id.2)));
     broken.extend(idle(store));
+    broken.extend(unlike_planned(store));
     if instances != claims {
         broken.push(format!("instances {instances:?} and claims {claims:?} differ"));
     }
@@ -179,4 +180,26 @@ fn idle(store: &Store) -> Vec<String> {
     };
     let idle = empty.iter().filter(|(pool, nodes)| nodes.len() > spare(pool));
     idle.map(|(pool, nodes)| format!("nodes of {pool} have no pod: {nodes:?}")).collect()
+}
+
+/// Nodes without a label or a taint that pods were planned by: those of their claim, and of its instance.
+fn unlike_planned(store: &Store) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (_, claim) in store.of_kind("NodeClaim") {
+        let Some(name) = claim["status"]["nodeName"].as_str() else { continue };
+        let Some(node) = store.get(&cluster_id("Node", name)) else { continue };
+        let labels =
+            [&claim["spec"]["labels"], &claim["status"]["labels"]].into_iter().filter_map(Value::as_object);
+        let missing =
+            labels.flatten().filter(|(key, value)| node["metadata"]["labels"][key.as_str()] != **value);
+        broken.extend(missing.map(|(key, value)| format!("node {name} lacks the label {key}={value}")));
+        let held = node["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_held = |taint: &&Value| {
+            held.iter().any(|own| ["key", "value", "effect"].iter().all(|field| own[field] == taint[field]))
+        };
+        let taints = claim["spec"]["taints"].as_array().map_or(&[][..], Vec::as_slice);
+        let missing = taints.iter().filter(|taint| !is_held(taint));
+        broken.extend(missing.map(|taint| format!("node {name} lacks the taint {taint}")));
+    }
+    broken
 }

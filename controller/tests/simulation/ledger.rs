@@ -31,6 +31,8 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
+use crate::log;
+
 const TENANTS: u64 = 3;
 /// Between two changes of the load.
 const STEP: Duration = Duration::from_secs(15 * 60);
