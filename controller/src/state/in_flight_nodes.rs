@@ -4,21 +4,12 @@ use std::collections::BTreeMap;
 
 use croft_api::{NodeClaim, TenantPool, claim::NodeClaimStatus, condition::INITIALIZED};
 use croft_scheduler::{
-    CapacityType, ComingNode, InputError, InstanceType, PodKey, Pool, Quantity, Resources,
+    CapacityType, ComingNode, EPHEMERAL_TAINTS, InputError, InstanceType, PodKey, Pool, Quantity, Resources,
 };
 use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::{snapshot::Snapshot, views::has_condition};
 use crate::definitions::keys;
-
-/// Taints that exist only while a node starts: they are gone before kube-scheduler binds. The list of `known
-/// ephemeral taints` in DESIGN section 5.
-const EPHEMERAL_TAINTS: [&str; 4] = [
-    "node.kubernetes.io/not-ready",
-    "node.kubernetes.io/unreachable",
-    "node.cloudprovider.kubernetes.io/uninitialized",
-    keys::UNREGISTERED_TAINT,
-];
 
 impl Snapshot {
     pub(super) fn update_cluster_pool(&mut self, name: &str) {

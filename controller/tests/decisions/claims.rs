@@ -8,9 +8,9 @@ use croft_controller::{
     action::{Action, Key},
     kube_api::{Response, Target, Verb},
     result::{ActionReport, ActionResult, Backoff},
-    state::Change,
+    state::{Change, future_node},
 };
-use croft_scheduler::PodKey;
+use croft_scheduler::{EPHEMERAL_TAINTS, PodKey};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, launched, node, pod, pool, registered_labels, time, verb};
@@ -541,4 +541,19 @@ fn pods_nominated_to_a_deleted_claim_are_demand_again() {
     assert_eq!(bench.engine.snapshot().unnominated_demand().count(), 0);
     bench.see(2, claim(12, launched(&["Registered"]), true));
     assert_eq!(bench.engine.snapshot().unnominated_demand().collect::<Vec<_>>(), [&key]);
+}
+
+#[test]
+fn taints_that_go_while_a_node_starts_do_not_count_on_it() {
+    let starting = EPHEMERAL_TAINTS.map(|key| json!({"key": key, "effect": "NoSchedule"}));
+    let labels = registered_labels();
+    let Change::Node(raw) = node(11, "aws:///us-east-1a/i-1", labels, starting.to_vec().into(), false) else {
+        panic!("a node is a change of a node")
+    };
+    let Change::Claim(claim) = claim(10, launched(&["Registered"]), false) else {
+        panic!("a claim is a change of a claim")
+    };
+    let taints = future_node(&raw, &claim).spec.unwrap().taints.unwrap();
+    let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
+    assert_eq!(keys, ["node-pool"]);
 }

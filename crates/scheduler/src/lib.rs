@@ -38,6 +38,7 @@ pub use model::{
     quantity::{Quantity, QuantityError},
     requirement::{Operator, Requirement},
     resources::{self, Resources},
+    well_known::EPHEMERAL_TAINTS,
 };
 pub use solve::solver::solve;
 pub use state::{cluster::Cluster, waiting::Waiting};

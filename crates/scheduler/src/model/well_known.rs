@@ -32,8 +32,9 @@ pub(crate) const ALIASES: [(&str, &str); 7] = [
     (CROFT_CAPACITY_TYPE, CAPACITY_TYPE),
 ];
 
-/// Taints that go by themselves while a node starts; they don't count on coming nodes.
-pub(crate) const EPHEMERAL_TAINTS: [&str; 6] = [
+/// Taints that go by themselves while a node starts: they are gone before kube-scheduler binds, and don't count on coming
+/// nodes.
+pub const EPHEMERAL_TAINTS: [&str; 6] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
     "node.kubernetes.io/network-unavailable",
