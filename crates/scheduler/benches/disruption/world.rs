@@ -302,7 +302,8 @@ impl World {
     pub fn consolidate(&mut self, rules: Rules) -> Consolidation {
         let ask = self.ask(rules);
         let found = consolidate(&self.cluster, &ask, &|| false);
-        let mut given: BTreeMap<String, usize> = BTreeMap::new();
+        // Nodes of each pool that are removed at once, and all, in steps.
+        let mut removed: BTreeMap<String, [usize; 2]> = BTreeMap::new();
         let mut evicted: Vec<PodKey> = Vec::new();
         for one in &found.commands {
             for instance in &one.instances {
@@ -314,12 +315,18 @@ impl World {
             }
             for node in &one.nodes {
                 let held = self.nodes.remove(node).unwrap();
-                *given.entry(held.pool).or_default() += 1;
+                let [at_once, all] = removed.entry(held.pool).or_default();
+                *at_once += usize::from(one.instances.is_empty());
+                *all += 1;
                 self.cluster.remove_node(node);
             }
         }
         self.schedule(evicted);
-        self.violations += given.iter().filter(|(pool, n)| **n > ask.constraints[*pool].nodes).count() as u64;
+        let is_over = |(pool, [at_once, all]): &(&String, &[usize; 2])| {
+            let allowed = &ask.constraints[*pool];
+            *at_once > allowed.nodes || *all > allowed.nodes * allowed.steps
+        };
+        self.violations += removed.iter().filter(is_over).count() as u64;
         let nodes = &self.nodes;
         let lost = self.pods.values().filter(|p| p.node.as_ref().is_some_and(|n| !nodes.contains_key(n)));
         self.violations += lost.count() as u64;

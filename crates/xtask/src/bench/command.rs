@@ -149,6 +149,8 @@ impl Session {
     }
 
     fn run_once(&self, bench: &Bench, tree: &Tree, number: usize) -> anyhow::Result<Figures> {
+        // Again, and at once: benchmarks build Croft's programs with other features, in the place where this one starts them.
+        tree.build(bench)?;
         let file = self.folder.join(format!("{}-{}-{}.txt", bench.name, tree.name, number + 1));
         let limit = Duration::from_secs(bench.limit_s);
         let output = runner::run(&mut tree.cargo(&bench.runs(&self.catalog)), &file, limit)?;

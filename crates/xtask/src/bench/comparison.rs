@@ -41,7 +41,7 @@ fn is_worse(direction: Direction, old: f64, new: f64) -> bool {
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-        write!(f, "  {:<34}{:>16}{:>16}", self.figure, number(self.before), number(self.now))?;
+        write!(f, "  {:<34} {:>15} {:>15}", self.figure, number(self.before), number(self.now))?;
         if let Some((old, new)) = self.before.zip(self.now).filter(|(old, _)| *old != 0.0) {
             write!(f, "{:>+9.1} %", (new - old) / old.abs() * 100.0)?;
         }

@@ -100,7 +100,8 @@ fn nanoseconds(text: &str) -> Option<f64> {
         "s" => 1e9,
         _ => return None,
     };
-    Some(number.parse::<f64>().ok()? * each)
+    // As many digits as divan prints.
+    Some((number.parse::<f64>().ok()? * each * 1e3).round() / 1e3)
 }
 
 /// The median of each figure over runs; of an even number, the mean of the middle two. A figure that a run lacks counts in

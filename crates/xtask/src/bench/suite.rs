@@ -31,7 +31,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-policy --bench inner",
         program: "",
         format: Format::Table,
-        limit_s: 60,
+        limit_s: 30,
         has_plane: false,
     },
     Bench {
@@ -40,7 +40,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-scheduler --bench inner",
         program: "",
         format: Format::Table,
-        limit_s: 90,
+        limit_s: 60,
         has_plane: false,
     },
     Bench {
@@ -49,7 +49,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-scheduler --bench scheduler",
         program: "--catalog CATALOG",
         format: Format::Line,
-        limit_s: 240,
+        limit_s: 180,
         has_plane: false,
     },
     Bench {
@@ -68,7 +68,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-controller --no-default-features --bench month",
         program: "--days 1",
         format: Format::Line,
-        limit_s: 150,
+        limit_s: 270,
         has_plane: false,
     },
     Bench {
