@@ -19,7 +19,7 @@ use super::connection::Connection;
 const ANOTHER_ACCOUNT: &str = "999999999999";
 /// How often a queue without messages is looked at.
 const POLL: Duration = Duration::from_secs(2);
-/// What another account answers to calls that would change it.
+/// Calls that would change another account, which refuses them.
 const REFUSED_ELSEWHERE: [&str; 3] = ["CreateLaunchTemplate", "CreateFleet", "CreateTags"];
 
 /// The requests of one process to AWS, answered by ec2-sim's world.
