@@ -96,7 +96,7 @@ async fn play(seed: u64) {
 
 #[test]
 fn launches_without_a_node_are_bounded_and_pods_run_once_instances_boot() {
-    for seed in 1..=4 {
+    for seed in 1..=6 {
         panics::play_or_fail(play(seed));
     }
 }
