@@ -105,8 +105,7 @@ pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx,
         let first = topology.starts && all.clone().all(|g| groups.list[*g].total == 0);
         for g in &topology.near {
             let Some(value) = domain(*g) else { return false };
-            let group = &groups.list[*g];
-            if group.count_in(Some(value)) == 0 && !(first && group.may_start_in(value)) {
+            if !groups.list[*g].takes_near(value, first) {
                 return false;
             }
         }

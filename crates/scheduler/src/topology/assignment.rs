@@ -363,12 +363,10 @@ fn blocked(
         let first =
             may_start && topology.starts && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
         for g in &topology.near {
-            let group = groups.list.find(*g);
-            let Some((group, value)) = group.and_then(|group| Some((group, view.value(group, domain_set)?)))
-            else {
-                return Some(ReasonKind::PodAffinity);
-            };
-            if group.count_in(Some(value)) == 0 && !(first && group.may_start_in(value)) {
+            let takes = groups.list.find(*g).is_some_and(|group| {
+                view.value(group, domain_set).is_some_and(|value| group.takes_near(value, first))
+            });
+            if !takes {
                 return Some(ReasonKind::PodAffinity);
             }
         }

@@ -40,28 +40,22 @@ pub(crate) struct Group {
     /// Pods that the selector matches, in any domain.
     pub(crate) total: i64,
     /// Pods that the selector matches on nodes left out, by domain.
-    leaving: Vec<(Sym, i64)>,
+    leaving: FxHashMap<Sym, i64>,
 }
 
 impl Group {
     /// A group without counts.
     pub(crate) fn new(selector: SelId, key: Sym, filter: Option<u32>) -> Self {
-        let (domains, nodes, leaving) = (Vec::new(), FxHashMap::default(), Vec::new());
-        Self { selector, key, filter, domains, nodes, total: 0, leaving }
+        let (nodes, leaving) = (FxHashMap::default(), FxHashMap::default());
+        Self { selector, key, filter, domains: Vec::new(), nodes, total: 0, leaving }
     }
 
-    /// True if a pod with affinity to the group may be in `value` although none of it is anywhere. Pods of nodes left out move
-    /// one after the other: a moved one must be near those that haven't moved yet. One pod alone has moved once it is gone.
-    pub(crate) fn may_start_in(&self, value: Sym) -> bool {
-        let leaving: i64 = self.leaving.iter().map(|(_, count)| count).sum();
-        leaving < 2 || self.leaving.iter().any(|(domain, _)| *domain == value)
-    }
-
-    fn leave(&mut self, value: Sym, count: i64) {
-        match self.leaving.iter_mut().find(|(domain, _)| *domain == value) {
-            Some((_, sum)) => *sum += count,
-            None => self.leaving.push((value, count)),
-        }
+    /// True if a pod that must be near the group may be in the domain `value`; `first`: none of the group is anywhere, and the
+    /// pod may be its first. Pods of nodes left out move one after the other: a moved one must be near those that haven't moved
+    /// yet. One pod alone has moved once it is gone.
+    pub(crate) fn takes_near(&self, value: Sym, first: bool) -> bool {
+        let starts = || self.leaving.values().sum::<i64>() < 2 || self.leaving.contains_key(&value);
+        self.count_in(Some(value)) > 0 || first && starts()
     }
 
     /// The domain of `value`, existing or new.
@@ -343,7 +337,7 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
             if demand.gone.contains(node)
                 && let Some(value) = node_domain(cluster, *node, group.key)
             {
-                group.leave(value, i64::from(*count));
+                *group.leaving.entry(value).or_default() += i64::from(*count);
             }
             if !counts_in(cluster, demand, group, *node)
                 || group.filter.is_some_and(|f| !eligible(cluster, f, *node))
