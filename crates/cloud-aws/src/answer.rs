@@ -175,20 +175,19 @@ impl AwsProvider {
             f.code == "InvalidParameterValue" && f.message.to_ascii_lowercase().contains("instance profile")
         };
         let young = self.memory().new_profiles.values().any(|made| made.elapsed() < profile::SETTLES);
-        let unknown = faults.iter().find(|(_, _, f)| profile_unknown(f));
-        if unknown.is_some() && !young {
+        if let Some((_, _, fault)) = faults.iter().find(|(_, _, f)| profile_unknown(f)) {
+            if young {
+                // A token keeps its answer, so this is a definite refusal, and the next attempt uses another token.
+                let fault = Fault {
+                    class: FaultClass::NotFound,
+                    meaning: "EC2 doesn't know the new instance profile yet",
+                    remedy: "Croft tries again; nothing to do",
+                    ..fault.clone()
+                };
+                return LaunchError::Refused { claim, fault };
+            }
             // It was deleted, or made in another account by credentials of before: the class makes it again.
             self.profiles.clear();
-        }
-        if young && let Some((_, _, fault)) = unknown {
-            // A token keeps its answer, so this is a definite refusal, and the next attempt uses another token.
-            let fault = Fault {
-                class: FaultClass::NotFound,
-                meaning: "EC2 doesn't know the new instance profile yet",
-                remedy: "Croft tries again; nothing to do",
-                ..fault.clone()
-            };
-            return LaunchError::Refused { claim, fault };
         }
         if faults.is_empty() {
             return empty_answer(claim);

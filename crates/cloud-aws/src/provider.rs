@@ -93,7 +93,7 @@ pub struct AwsProvider {
     pub(crate) memory: Mutex<Memory>,
 }
 
-/// The clock for unavailable offerings.
+/// The clock, and when the provider started on it.
 pub(crate) struct Stopwatch {
     pub(crate) clock: Arc<dyn Clock>,
     started: std::time::Instant,
@@ -112,7 +112,7 @@ impl AwsProvider {
         Self::connect_on(options, Arc::new(SystemClock)).await
     }
 
-    /// [`AwsProvider::connect`] with another clock for unavailable offerings.
+    /// [`AwsProvider::connect`] with another clock.
     pub async fn connect_on(options: Options, clock: Arc<dyn Clock>) -> Arc<Self> {
         let clients = connect::connect(&options.access).await;
         let minutes = |n: u64| Duration::from_secs(n * 60);
