@@ -41,7 +41,7 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
         Some((percent_decode(key)?, percent_decode(value)?))
     }));
     let action = params.get("Action").ok_or_else(|| Refusal::missing("Action"))?.to_owned();
-    let service = match text("authorization").split('/').nth(3) {
+    let service = match credential(headers).nth(3) {
         Some("iam") => Service::Iam,
         Some("sts") => Service::Sts,
         _ => Service::Ec2,
@@ -49,14 +49,21 @@ pub fn read(headers: &HeaderMap, body: &[u8]) -> Result<Call, Refusal> {
     Ok(Call { service, action, params, json: Value::Null, access_key: access_key(headers) })
 }
 
-/// The access key of a signature, version 4.
+/// The parts of a signature's credential, version 4: `KEY/DATE/REGION/SERVICE/aws4_request`.
+fn credential(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let signature = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let credential = signature.and_then(|signature| Some(signature.split_once("Credential=")?.1));
+    credential.into_iter().flat_map(|credential| credential.split('/'))
+}
+
+/// The access key of a signature.
 pub(crate) fn access_key(headers: &HeaderMap) -> String {
-    headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once("Credential=")?.1.split('/').next())
-        .unwrap_or_default()
-        .to_owned()
+    credential(headers).next().unwrap_or_default().to_owned()
+}
+
+/// The region of a signature.
+pub(crate) fn signed_region(headers: &HeaderMap) -> Option<&str> {
+    credential(headers).nth(2)
 }
 
 fn percent_decode(text: &str) -> Option<String> {
@@ -73,12 +80,6 @@ fn percent_decode(text: &str) -> Option<String> {
         });
     }
     String::from_utf8(bytes).ok()
-}
-
-/// The region of a signature, version 4: `Credential=KEY/DATE/REGION/SERVICE/aws4_request`.
-pub(crate) fn signed_region(headers: &HeaderMap) -> Option<&str> {
-    let scope = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    scope.split("Credential=").nth(1)?.split('/').nth(2)
 }
 
 /// The response to a call; `None` if the connection breaks instead.
