@@ -42,7 +42,6 @@ pub const CLUSTER: &str = "cluster";
 
 /// The provider of one process: a model of croft-cloud-aws.
 pub(crate) struct SimCloud {
-    environment: Arc<Environment>,
     connection: Connection,
     /// Offerings without capacity, and up to when they are left out.
     unavailable: Mutex<BTreeMap<OfferingKey, u64>>,
@@ -75,17 +74,17 @@ fn throttled(action: &'static str) -> CloudError {
 
 impl SimCloud {
     pub(crate) fn new(connection: Connection) -> Self {
-        let environment = Arc::clone(&connection.environment);
-        Self { environment, connection, unavailable: Mutex::default() }
+        Self { connection, unavailable: Mutex::default() }
+    }
+
+    fn environment(&self) -> &Environment {
+        &self.connection.environment
     }
 
     /// Sends one call to EC2; `None` if the answer is lost, whatever became of it.
     async fn send(&self, action: &str, params: Vec<(String, String)>) -> Option<Result<String, Refusal>> {
-        match self
-            .connection
-            .send(&self.environment.world, &call(Service::Ec2, action, params, Value::Null))
-            .await
-        {
+        let call = call(Service::Ec2, action, params, Value::Null);
+        match self.connection.send(&self.environment().world, &call).await {
             Answer::Xml(xml) => Some(Ok(xml)),
             Answer::Json(json) => Some(Ok(json.to_string())),
             Answer::Refused(refusal) => Some(Err(refusal)),
@@ -114,7 +113,7 @@ impl SimCloud {
     }
 
     fn launched(&self, id: &str, instance: &Instance) -> Launched {
-        let types = self.environment.types();
+        let types = self.environment().types();
         let kind = types.iter().find(|t| t.name == instance.instance_type).unwrap();
         let offering = kind
             .offerings
@@ -155,7 +154,7 @@ fn texts<'a>(xml: &'a str, tag: &str) -> Vec<&'a str> {
 impl CloudProvider for SimCloud {
     async fn resolve(&self, _: &EC2NodeClass) -> ClassFindings {
         tokio::time::sleep(Duration::from_millis(LATENCY_MS.1)).await;
-        if self.environment.finds_nothing.load(Ordering::Relaxed) {
+        if self.environment().finds_nothing.load(Ordering::Relaxed) {
             let conditions = vec![Statement {
                 kind: READY,
                 status: Some(false),
@@ -165,7 +164,7 @@ impl CloudProvider for SimCloud {
             return ClassFindings { conditions, ..ClassFindings::default() };
         }
         let zones: BTreeSet<String> = self
-            .environment
+            .environment()
             .types()
             .iter()
             .flat_map(|t| t.offerings.iter().map(|o| o.zone.clone()))
@@ -184,13 +183,13 @@ impl CloudProvider for SimCloud {
     }
 
     async fn instance_types(&self, _: &EC2NodeClass) -> Result<Arc<[InstanceType]>, CloudError> {
-        let now = self.environment.now_ms();
+        let now = self.environment().now_ms();
         let mut unavailable = self.unavailable.lock().unwrap();
         unavailable.retain(|_, until| *until > now);
         if unavailable.is_empty() {
-            return Ok(self.environment.types());
+            return Ok(self.environment().types());
         }
-        let mut types = self.environment.types().to_vec();
+        let mut types = self.environment().types().to_vec();
         for kind in &mut types {
             for offering in &mut kind.offerings {
                 let key = OfferingKey {
@@ -286,7 +285,7 @@ impl CloudProvider for SimCloud {
         if let Some(id) =
             texts(&xml, "instanceIds").first().and_then(|ids| texts(ids, "item").first().copied())
         {
-            let world = self.environment.world.lock().unwrap();
+            let world = self.environment().world.lock().unwrap();
             return match world.instance(id) {
                 Some(instance) if instance.state.is_alive() => Ok(self.launched(id, instance)),
                 // The token's response is an instance that has been terminated since.
@@ -307,8 +306,8 @@ impl CloudProvider for SimCloud {
 
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError> {
         self.ask_for_instances().await?;
-        let world = self.environment.world.lock().unwrap();
-        let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
+        let world = self.environment().world.lock().unwrap();
+        let visible = self.environment().now_ms().saturating_sub(world.settings.consistency_ms);
         let found = world
             .instances()
             .filter(|(_, i)| i.launched <= visible && !self.is_elsewhere() && is_tagged(i))
@@ -320,8 +319,8 @@ impl CloudProvider for SimCloud {
 
     async fn list(&self) -> Result<Vec<CloudInstance>, CloudError> {
         self.ask_for_instances().await?;
-        let world = self.environment.world.lock().unwrap();
-        let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
+        let world = self.environment().world.lock().unwrap();
+        let visible = self.environment().now_ms().saturating_sub(world.settings.consistency_ms);
         Ok(world
             .instances()
             .filter(|(_, i)| i.state != State::Terminated && i.launched <= visible)
@@ -335,8 +334,8 @@ impl CloudProvider for SimCloud {
         if self.is_elsewhere() {
             return Ok(Vec::new());
         }
-        let world = self.environment.world.lock().unwrap();
-        let visible = self.environment.now_ms().saturating_sub(world.settings.consistency_ms);
+        let world = self.environment().world.lock().unwrap();
+        let visible = self.environment().now_ms().saturating_sub(world.settings.consistency_ms);
         let found =
             ids.iter().filter_map(|id| Some((id, world.instance(id).filter(|i| i.launched <= visible)?)));
         Ok(found.map(|(id, i)| self.instance(id, i)).collect())
@@ -359,7 +358,7 @@ impl CloudProvider for SimCloud {
             .await
             .ok_or_else(|| broken("TerminateInstances"))?
             .map_err(|_| throttled("TerminateInstances"))?;
-        let world = self.environment.world.lock().unwrap();
+        let world = self.environment().world.lock().unwrap();
         let now = |id: &String| world.instance(id).map_or(InstanceState::Unknown, |i| state(i.state));
         Ok(ids.iter().map(|id| Terminated { id: id.clone(), state: now(id) }).collect())
     }
@@ -387,7 +386,7 @@ impl CloudProvider for SimCloud {
             if self.connection.links.cloud_cut.load(Ordering::Relaxed) {
                 return Err(broken("ReceiveMessage"));
             }
-            if self.environment.world.lock().unwrap().waiting_news() == 0 {
+            if self.environment().world.lock().unwrap().waiting_news() == 0 {
                 continue;
             }
             let body = self.queue("ReceiveMessage", json!({"MaxNumberOfMessages": 10}));
@@ -400,7 +399,7 @@ impl CloudProvider for SimCloud {
     }
 
     async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError> {
-        self.environment.point(&self.connection.links).await;
+        self.environment().point(&self.connection.links).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         if self.connection.links.cloud_cut.load(Ordering::Relaxed) {
             return Err(broken("DeleteMessageBatch"));
@@ -416,7 +415,7 @@ impl CloudProvider for SimCloud {
     }
 
     fn shortages(&self) -> Vec<Shortage> {
-        let now = self.environment.now_ms();
+        let now = self.environment().now_ms();
         let unavailable = self.unavailable.lock().unwrap();
         unavailable
             .iter()
@@ -484,7 +483,7 @@ impl SimCloud {
                 });
             }
         }
-        let until = self.environment.now_ms() + UNAVAILABLE_MS;
+        let until = self.environment().now_ms() + UNAVAILABLE_MS;
         self.unavailable.lock().unwrap().extend(offerings.iter().map(|key| (key.clone(), until)));
         LaunchError::NoCapacity { claim, offerings, fault }
     }
@@ -505,7 +504,7 @@ impl SimCloud {
     fn queue(&self, action: &str, mut json: Value) -> Value {
         json["QueueUrl"] = json!("https://sqs.simulated/000000000000/croft");
         let call = call(Service::Sqs, action, Vec::new(), json);
-        match self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms()).0 {
+        match self.environment().world.lock().unwrap().handle(&call, self.environment().now_ms()).0 {
             Answer::Json(body) => body,
             other => panic!("{action}: {other:?}"),
         }
@@ -527,7 +526,7 @@ impl SimCloud {
 
     fn ask(&self, action: &str) -> String {
         let call = call(Service::Ec2, action, Vec::new(), Value::Null);
-        let (answer, _) = self.environment.world.lock().unwrap().handle(&call, self.environment.now_ms());
+        let (answer, _) = self.environment().world.lock().unwrap().handle(&call, self.environment().now_ms());
         match answer {
             Answer::Xml(xml) => xml,
             other => {
