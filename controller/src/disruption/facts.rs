@@ -42,9 +42,6 @@ fn evictable_pods<'a>(snapshot: &'a Snapshot, node: &str) -> impl Iterator<Item 
 }
 
 fn pdb_blocks(snapshot: &Snapshot, key: &PodKey) -> Option<String> {
-    let pod = snapshot.pods().get(key)?;
-    let label = |name: &str| pod.labels.get(name).map(String::as_str);
-    let budgets = snapshot.budgets(&key.namespace)?.iter();
-    let covering = budgets.filter(|(_, budget)| budget.selector.as_ref().is_some_and(|s| s.matches(label)));
+    let covering = snapshot.budgets_of(key);
     eviction_blocked(covering.map(|(name, budget)| BudgetFacts { name, allowed: i64::from(budget.allowed) }))
 }

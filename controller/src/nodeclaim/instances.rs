@@ -85,8 +85,8 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
         let Some(instance) = works_unlisted(ctx, name, node) else { continue };
         let (reason, message) = tag_lost(instance);
         ctx.event(node_reference(name, node), true, reason, message);
-        // The pool is what it is adopted by.
-        let pool = node.labels.get(keys::POOL_NAME_LABEL).map(|pool| (tags::POOL.to_owned(), pool.clone()));
+        // The pool is what it is adopted by. The node's label may be another than the pool's name.
+        let pool = ctx.snapshot.pool_of_node(name).map(|pool| (tags::POOL.to_owned(), pool.to_owned()));
         let own = [(tags::CLAIM.to_owned(), claim.clone())].into_iter().chain(pool);
         ctx.request(Action::Tag { id: id.to_owned(), tags: own.collect() });
     }

@@ -85,6 +85,7 @@ impl Lifecycle {
             self.maintained.retain(|name, _| snapshot.claims().contains_key(name));
         }
         self.labels_changed_since.retain(|name, _| snapshot.claims().contains_key(name));
+        self.termination.begin_pass(ctx);
         for (name, claim) in snapshot.dirty_claims() {
             if !ctx.is_idle(&Key::Claim(name.clone())) {
                 continue;

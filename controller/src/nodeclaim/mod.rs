@@ -2,6 +2,7 @@
 //! pass.
 
 pub mod conditions;
+mod evictions;
 pub mod garbage_collection;
 pub mod instances;
 pub mod launch_attempt;

@@ -20,15 +20,16 @@ use serde_json::json;
 
 use crate::{
     action::{Action, Key},
-    definitions::{events, keys},
+    definitions::keys,
     disruption::emptiness::Emptiness,
     kube_api::{Call, Target, Verb},
     nodeclaim::{
+        evictions::{Evictions, write_pod},
         instances, node_patch,
         pod_check::{has_no_pods, is_stuck, pod_check, stuck_at},
         writes::{WATCH_LAG, patch_node},
     },
-    reconcile::{ReconcileContext, object_reference},
+    reconcile::ReconcileContext,
     state::{NodeView, PodView, Snapshot, has_condition},
 };
 
@@ -39,8 +40,6 @@ const CRITICAL_PRIORITY: i32 = 1_000_000_000;
 /// pod's next node; a volume whose driver hangs must not block the termination forever. kube-controller-manager detaches
 /// by force after this time.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(360);
-/// An eviction shows on the pod at once; this bounds how often it is repeated until then.
-const EVICTION_BACKOFF: Duration = Duration::from_secs(2);
 
 /// Terminates the instances of deleted claims. Times are on the monotonic clock.
 #[derive(Debug, Default)]
@@ -51,8 +50,7 @@ pub struct Termination {
     drained_since: BTreeMap<String, Duration>,
     /// Claims whose node is cordoned.
     cordoned_since: BTreeMap<String, Duration>,
-    /// Why the eviction of a pod was refused.
-    eviction_blocked: BTreeMap<PodKey, String>,
+    evictions: Evictions,
     /// Nodes that the API server doesn't let the controller write, with the message.
     refused_nodes: BTreeMap<String, String>,
 }
@@ -65,7 +63,7 @@ impl Termination {
 
     /// Records that the API server refused the eviction of `pod`.
     pub fn observe_eviction_blocked(&mut self, pod: PodKey, why: String) {
-        self.eviction_blocked.insert(pod, why);
+        self.evictions.observe_refused(pod, why);
     }
 
     /// Records that the API server refused a write of `node`.
@@ -86,7 +84,7 @@ impl Termination {
 
     /// Forgets the refusal, since an action on `pod` has ended.
     pub fn forget_eviction(&mut self, pod: &PodKey) {
-        self.eviction_blocked.remove(pod);
+        self.evictions.forget_refused(pod);
     }
 
     /// Forgets deleted claims and pods.
@@ -94,8 +92,13 @@ impl Termination {
         for since in [&mut self.not_found_since, &mut self.drained_since, &mut self.cordoned_since] {
             since.retain(|claim, _| snapshot.claims().contains_key(claim));
         }
-        self.eviction_blocked.retain(|pod, _| snapshot.pods().contains_key(pod));
+        self.evictions.retain_known(snapshot);
         self.refused_nodes.retain(|node, _| snapshot.nodes().contains_key(node));
+    }
+
+    /// Called once in a pass, before the claims' steps.
+    pub(crate) fn begin_pass(&mut self, ctx: &ReconcileContext<'_>) {
+        self.evictions.begin_pass(ctx);
     }
 
     /// Takes the next step of a claim that is being deleted.
@@ -237,7 +240,7 @@ impl Termination {
 
     /// Evicts a pod. Deletes it in time for its grace period to end with the deadline, whatever blocks its eviction.
     fn remove_pod(
-        &self,
+        &mut self,
         ctx: &mut ReconcileContext<'_>,
         claim: &NodeClaim,
         key: &PodKey,
@@ -257,11 +260,7 @@ impl Termination {
         if pod.deletion.is_some() {
             return;
         }
-        if let Some(why) = self.eviction_blocked.get(key) {
-            let note = format!("pod {key} can't be evicted yet: {why}");
-            ctx.event(object_reference(claim), true, events::FAILED_DRAINING, note);
-        }
-        ctx.request(write_pod(key, Verb::Evict { uid }));
+        self.evictions.request(ctx, claim, key, &uid);
     }
 
     /// Releases a claim without an instance, once there is certainly none.
@@ -333,14 +332,6 @@ fn delete_pods(ctx: &mut ReconcileContext<'_>, node: &str) {
     let snapshot = ctx.snapshot;
     for (key, pod) in snapshot.pods_on(node).filter(|(_, pod)| !pod.traits.mirror) {
         ctx.request(write_pod(key, Verb::Delete { uid: pod.uid.to_string(), grace_seconds: Some(0) }));
-    }
-}
-
-fn write_pod(key: &PodKey, verb: Verb) -> Action {
-    Action::Write {
-        key: Key::Pod(key.clone()),
-        call: Call { target: Target::Pod(key.namespace.to_string(), key.name.to_string()), verb },
-        requeue_after: EVICTION_BACKOFF,
     }
 }
 

@@ -147,6 +147,8 @@ impl Snapshot {
     pub(super) fn observe_tenant(&mut self, tenant: Tenant) {
         let name = tenant.name_any();
         if self.tenants.get(&name).is_some_and(|old| old.spec == tenant.spec) {
+            // It may have been deleted and created unseen: its deletion is told from an older one's by the uid.
+            self.tenants.insert(name, Arc::new(tenant));
             return;
         }
         match croft_api::convert::scheduler::tenant_limits(&tenant) {

@@ -166,10 +166,16 @@ impl Snapshot {
         &self.demand
     }
 
-    /// PodDisruptionBudgets of a namespace, by name.
-    #[must_use]
-    pub fn budgets(&self, namespace: &str) -> Option<&BTreeMap<String, BudgetView>> {
-        self.budgets.get(namespace)
+    /// The PodDisruptionBudgets that cover a pod, by name.
+    pub fn budgets_of(&self, key: &PodKey) -> impl Iterator<Item = (&str, &BudgetView)> {
+        let of_namespace = self.pods.get(key).zip(self.budgets.get(&*key.namespace));
+        let covering = of_namespace.into_iter().flat_map(|(pod, budgets)| {
+            let label = |name: &str| pod.labels.get(name).map(String::as_str);
+            let covers =
+                move |budget: &BudgetView| budget.selector.as_ref().is_some_and(|s| s.matches(label));
+            budgets.iter().filter(move |(_, budget)| covers(budget))
+        });
+        covering.map(|(name, budget)| (name.as_str(), budget))
     }
 
     /// The last list of the cloud's instances.

@@ -9,7 +9,7 @@ use croft_controller::{
 use croft_scheduler::PodKey;
 use serde_json::json;
 
-use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels};
+use crate::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
 
 fn pod_of(uid: &str, version: &str) -> Change {
     let Change::Pod(mut pod) = pod("a", None) else { panic!() };
@@ -181,4 +181,23 @@ fn what_a_restore_brings_back_is_followed_again() {
         held.metadata.deletion_timestamp.is_some(),
         "its deletion is news, though it was seen deleted before"
     );
+}
+
+#[test]
+fn a_tenant_that_was_created_again_unseen_is_gone_once_it_is_deleted() {
+    let tenant = |uid: &str| {
+        Change::Tenant(read(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "tenant-a", "uid": uid},
+            "spec": {"namespaces": ["tenant-a"], "pools": ["pool-a"]},
+        })))
+    };
+    let mut bench = Bench::new();
+    bench.see(1, tenant("first"));
+    // The list after an interruption of the watch has it as before, but for its uid.
+    bench.see(2, Change::Listed(Box::new(tenant("second"))));
+    let gone = |uid: &str| Change::Gone(uid.into(), Box::new(Change::TenantGone("tenant-a".to_owned())));
+    bench.see(3, gone("first"));
+    assert!(bench.engine.snapshot().tenants().contains_key("tenant-a"), "it is about another one");
+    bench.see(4, gone("second"));
+    assert!(bench.engine.snapshot().tenants().is_empty());
 }

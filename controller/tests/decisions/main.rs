@@ -11,6 +11,7 @@ mod backoff;
 mod bench;
 mod claims;
 mod destructive;
+mod evictions;
 mod evidence;
 mod figures;
 mod gone;

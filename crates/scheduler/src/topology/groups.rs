@@ -51,11 +51,11 @@ impl Group {
     }
 
     /// True if a pod that must be near the group may be in the domain `value`; `first`: none of the group is anywhere, and the
-    /// pod may be its first. Pods of nodes left out move one after the other: a moved one must be near those that haven't moved
-    /// yet. One pod alone has moved once it is gone.
+    /// pod may be its first. Pods of nodes left out stay in their domains: a moved pod is created while the one that it
+    /// replaces ends, and must be near it, and near those that haven't moved yet.
     pub(crate) fn takes_near(&self, value: Sym, first: bool) -> bool {
-        let starts = || self.leaving.values().sum::<i64>() < 2 || self.leaving.contains_key(&value);
-        self.count_in(Some(value)) > 0 || first && starts()
+        self.count_in(Some(value)) > 0
+            || first && (self.leaving.is_empty() || self.leaving.contains_key(&value))
     }
 
     /// The domain of `value`, existing or new.

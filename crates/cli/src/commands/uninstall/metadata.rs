@@ -16,7 +16,7 @@ use kube::{
 };
 use serde_json::{Map, Value, json};
 
-use super::progress::Progress;
+use super::{progress::Progress, refused};
 use crate::{cluster_reader::list_all, commands::check::leader_of, own_objects::is_absent, table::counted};
 
 /// API servers enforce a deleted policy for a moment longer.
@@ -32,7 +32,8 @@ pub(super) fn is_marked(namespace: &Namespace) -> bool {
     namespace.labels().contains_key(TENANCY_LABEL) || namespace.annotations().keys().any(|key| is_own(key))
 }
 
-/// Removes what Croft wrote on every namespace but its own, which a running controller would write again.
+/// Removes what Croft wrote on every namespace but its own, which a running controller would write again. Pods that were refused
+/// there are created.
 ///
 /// # Errors
 /// If a Namespace can't be written.
@@ -44,6 +45,7 @@ pub(super) async fn clean_namespaces(
     let mut count = 0;
     for namespace in list_all::<Namespace>(client).await? {
         if namespace.name_any() != own && is_marked(&namespace) {
+            refused::retry(client, &namespace.name_any()).await?;
             clean(client, &namespace).await?;
             count += 1;
         }

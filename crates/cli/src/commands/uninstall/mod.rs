@@ -20,6 +20,7 @@ mod metadata;
 mod parts;
 mod plan;
 mod progress;
+mod refused;
 mod tenant_objects;
 
 pub(crate) use command::{UninstallArgs, run};

@@ -1,0 +1,114 @@
+//! Evictions of the pods of nodes that are removed, within their PodDisruptionBudgets.
+//!
+//! A budget's status says how many evictions it allows. One that allows none isn't asked again and again: its next status
+//! comes by the watch. It is asked now and then all the same, since the watch may lag and a budget may let pods go that
+//! aren't ready (`unhealthyPodEvictionPolicy`).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use croft_api::NodeClaim;
+use croft_scheduler::PodKey;
+
+use crate::{
+    action::{Action, Key},
+    definitions::events,
+    kube_api::{Call, Target, Verb},
+    reconcile::{ReconcileContext, object_reference},
+    state::Snapshot,
+};
+
+/// An eviction shows on the pod at once; this bounds how often it is repeated until then.
+const BACKOFF: Duration = Duration::from_secs(2);
+/// How long a pod waits for its budget before the API server is asked all the same.
+const ASKED_EVERY: Duration = Duration::from_secs(15);
+
+/// The evictions under way. Times are on the monotonic clock.
+#[derive(Debug, Default)]
+pub(super) struct Evictions {
+    /// Why the API server refused the eviction of a pod.
+    refused: BTreeMap<PodKey, String>,
+    /// Pods whose eviction was asked for, and doesn't show on them yet: the status of their budgets may not count them.
+    requested: BTreeSet<PodKey>,
+    /// Since when a pod waits for its budget, or when the API server was last asked all the same.
+    waiting_since: BTreeMap<PodKey, Duration>,
+}
+
+impl Evictions {
+    pub(super) fn observe_refused(&mut self, pod: PodKey, why: String) {
+        self.requested.remove(&pod);
+        self.refused.insert(pod, why);
+    }
+
+    /// Forgets the refusal, since an action on `pod` has ended.
+    pub(super) fn forget_refused(&mut self, pod: &PodKey) {
+        self.refused.remove(pod);
+    }
+
+    pub(super) fn retain_known(&mut self, snapshot: &Snapshot) {
+        self.refused.retain(|pod, _| snapshot.pods().contains_key(pod));
+        self.waiting_since.retain(|pod, _| snapshot.pods().contains_key(pod));
+    }
+
+    /// Forgets the evictions that have shown or failed.
+    pub(super) fn begin_pass(&mut self, ctx: &ReconcileContext<'_>) {
+        let pods = ctx.snapshot.pods();
+        self.requested.retain(|key| {
+            pods.get(key).is_some_and(|pod| pod.deletion.is_none()) && !ctx.is_idle(&Key::Pod(key.clone()))
+        });
+    }
+
+    /// Evicts a pod of a claim's node, once its budget allows it.
+    pub(super) fn request(
+        &mut self,
+        ctx: &mut ReconcileContext<'_>,
+        claim: &NodeClaim,
+        key: &PodKey,
+        uid: &str,
+    ) {
+        if !ctx.is_idle(&Key::Pod(key.clone())) {
+            return;
+        }
+        if self.is_allowed(ctx.snapshot, key) {
+            self.waiting_since.remove(key);
+        } else {
+            let since = *self.waiting_since.entry(key.clone()).or_insert(ctx.now.mono);
+            if !ctx.has_lasted(since, ASKED_EVERY) {
+                return;
+            }
+            self.waiting_since.insert(key.clone(), ctx.now.mono);
+        }
+        if let Some(why) = self.refused.get(key) {
+            let note = format!("pod {key} can't be evicted yet: {why}");
+            ctx.event(object_reference(claim), true, events::FAILED_DRAINING, note);
+        }
+        self.requested.insert(key.clone());
+        ctx.request(write_pod(key, Verb::Evict { uid: uid.to_owned() }));
+    }
+
+    /// True if the pod's budget allows one more eviction than those that it may not count yet.
+    fn is_allowed(&self, snapshot: &Snapshot, key: &PodKey) -> bool {
+        let mut budgets = snapshot.budgets_of(key);
+        let Some((name, budget)) = budgets.next() else { return true };
+        // The eviction API refuses pods of two budgets.
+        if budgets.next().is_some() {
+            return false;
+        }
+        let is_counted = |other: &&PodKey| {
+            other.namespace == key.namespace && snapshot.budgets_of(other).any(|(own, _)| own == name)
+        };
+        let uncounted = self.requested.iter().filter(is_counted).count();
+        i64::try_from(uncounted).is_ok_and(|uncounted| uncounted < i64::from(budget.allowed))
+    }
+}
+
+/// Writes a pod of a node that is removed.
+pub(super) fn write_pod(key: &PodKey, verb: Verb) -> Action {
+    Action::Write {
+        key: Key::Pod(key.clone()),
+        call: Call { target: Target::Pod(key.namespace.to_string(), key.name.to_string()), verb },
+        requeue_after: BACKOFF,
+    }
+}

@@ -1,0 +1,90 @@
+//! Evictions of the pods of nodes that are removed.
+
+use std::time::Duration;
+
+use croft_controller::{
+    action::{Action, Key},
+    kube_api::{Target, Verb},
+    result::{ActionReport, ActionResult, Backoff},
+    state::Change,
+};
+use croft_scheduler::PodKey;
+use serde_json::json;
+
+use crate::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
+
+/// A node that is being removed, with `pods`, which a PodDisruptionBudget covers.
+fn drained(pods: &[&str], allowed: i32) -> Bench {
+    let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
+    for name in pods {
+        let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
+        pod.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
+        bench.see(1, Change::Pod(pod));
+    }
+    allow(&mut bench, 1, allowed);
+    bench
+}
+
+fn allow(bench: &mut Bench, seconds: u64, allowed: i32) {
+    let budget = json!({
+        "metadata": {"name": "web", "namespace": "tenant-a"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
+    });
+    bench.see(seconds, Change::Budget(read(budget)));
+}
+
+/// Ends the action on pod a.
+fn answer(bench: &mut Bench, seconds: u64, result: ActionResult, backoff: Backoff) {
+    let keys = vec![Key::Pod(key("a"))];
+    bench
+        .engine
+        .complete(ActionReport { results: vec![result], backoff, ..ActionReport::done(keys) }, at(seconds));
+}
+
+fn key(name: &str) -> PodKey {
+    PodKey::new("tenant-a", name)
+}
+
+/// The pods whose eviction is asked for.
+fn evicted(actions: &[Action]) -> Vec<&str> {
+    let calls = actions.iter().filter_map(|action| match action {
+        Action::Write { call, .. } if matches!(call.verb, Verb::Evict { .. }) => Some(&call.target),
+        _ => None,
+    });
+    calls.map(|target| if let Target::Pod(_, name) = target { name } else { "" }).collect()
+}
+
+#[test]
+fn no_more_pods_are_evicted_at_once_than_their_budget_allows() {
+    let mut bench = drained(&["a", "b", "c"], 1);
+    let first = bench.decide(1);
+    assert_eq!(evicted(&first), ["a"]);
+    answer(&mut bench, 1, ActionResult::Evicted(key("a")), Backoff::After(Duration::from_secs(2)));
+    assert!(evicted(&bench.decide(2)).is_empty(), "the budget's status may not count it yet");
+
+    allow(&mut bench, 2, 0);
+    bench.see(2, Change::PodGone(key("a")));
+    assert!(evicted(&bench.decide(3)).is_empty(), "its replacement isn't ready");
+    allow(&mut bench, 4, 1);
+    assert_eq!(evicted(&bench.decide(4)), ["b"], "as soon as the budget allows one more");
+}
+
+#[test]
+fn a_budget_that_allows_none_is_asked_now_and_then_all_the_same() {
+    let mut bench = drained(&["a"], 0);
+    assert!(evicted(&bench.decide(1)).is_empty());
+    assert!(evicted(&bench.decide(15)).is_empty());
+    let asked = bench.decide(16);
+    assert_eq!(evicted(&asked), ["a"], "the watch may lag, and the pod may not be ready");
+    let refused = ActionResult::EvictionBlocked(key("a"), "the budget is 0".to_owned());
+    answer(&mut bench, 16, refused, Backoff::Failed(Duration::from_secs(5)));
+    assert!(evicted(&bench.decide(30)).is_empty());
+    assert_eq!(evicted(&bench.decide(31)), ["a"]);
+    let is_told =
+        |(reason, note): &(String, String)| reason == "FailedDraining" && note.ends_with("the budget is 0");
+    assert!(bench.told.iter().any(is_told), "{:?}", bench.told);
+}
