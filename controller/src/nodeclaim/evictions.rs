@@ -25,7 +25,7 @@ const BACKOFF: Duration = Duration::from_secs(2);
 /// How long a pod waits for its budget before the API server is asked all the same.
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 
-/// The evictions under way. Times are on the monotonic clock.
+/// The evictions in flight. Times are on the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Evictions {
     /// Why the API server refused the eviction of a pod.
