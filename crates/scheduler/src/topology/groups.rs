@@ -1,6 +1,6 @@
 //! Topology groups: the pods that a selector matches, counted by topology domain.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     ids::{ClassIx, GroupIx, LocalClassIx, NodeIx},
@@ -39,14 +39,14 @@ pub(crate) struct Group {
     pub(crate) nodes: FxHashMap<NodeIx, (i64, i64)>,
     /// Pods that the selector matches, in any domain.
     pub(crate) total: i64,
-    /// Pods that the selector matches on nodes left out, by domain.
-    leaving: FxHashMap<Sym, i64>,
+    /// Domains of the nodes left out on which the selector matches a pod.
+    leaving: FxHashSet<Sym>,
 }
 
 impl Group {
     /// A group without counts.
     pub(crate) fn new(selector: SelId, key: Sym, filter: Option<u32>) -> Self {
-        let (nodes, leaving) = (FxHashMap::default(), FxHashMap::default());
+        let (nodes, leaving) = (FxHashMap::default(), FxHashSet::default());
         Self { selector, key, filter, domains: Vec::new(), nodes, total: 0, leaving }
     }
 
@@ -54,8 +54,7 @@ impl Group {
     /// pod may be its first. Pods of nodes left out stay in their domains: a moved pod is created while the one that it
     /// replaces ends, and must be near it, and near those that haven't moved yet.
     pub(crate) fn takes_near(&self, value: Sym, first: bool) -> bool {
-        self.count_in(Some(value)) > 0
-            || first && (self.leaving.is_empty() || self.leaving.contains_key(&value))
+        self.count_in(Some(value)) > 0 || first && (self.leaving.is_empty() || self.leaving.contains(&value))
     }
 
     /// The domain of `value`, existing or new.
@@ -337,7 +336,7 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
             if demand.gone.contains(node)
                 && let Some(value) = node_domain(cluster, *node, group.key)
             {
-                *group.leaving.entry(value).or_default() += i64::from(*count);
+                group.leaving.insert(value);
             }
             if !counts_in(cluster, demand, group, *node)
                 || group.filter.is_some_and(|f| !eligible(cluster, f, *node))
