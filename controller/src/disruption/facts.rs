@@ -41,7 +41,8 @@ fn evictable_pods<'a>(snapshot: &'a Snapshot, node: &str) -> impl Iterator<Item 
     })
 }
 
-fn pdb_blocks(snapshot: &Snapshot, key: &PodKey) -> Option<String> {
+/// Why PodDisruptionBudgets keep a pod now, if they do.
+pub(crate) fn pdb_blocks(snapshot: &Snapshot, key: &PodKey) -> Option<String> {
     let covering = snapshot.budgets_of(key);
     eviction_blocked(covering.map(|(name, budget)| BudgetFacts { name, allowed: i64::from(budget.allowed) }))
 }

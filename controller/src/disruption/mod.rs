@@ -24,7 +24,7 @@ mod decider;
 pub mod drift;
 pub mod eligibility;
 pub mod emptiness;
-mod facts;
+pub(crate) mod facts;
 pub mod interruption;
 pub mod outcomes;
 pub mod repair;

@@ -15,6 +15,7 @@ use croft_scheduler::PodKey;
 use crate::{
     action::{Action, Key},
     definitions::events,
+    disruption::facts::pdb_blocks,
     kube_api::{Call, Target, Verb},
     reconcile::{ReconcileContext, object_reference},
     state::Snapshot,
@@ -22,6 +23,8 @@ use crate::{
 
 /// An eviction shows on the pod at once; this bounds how often it is repeated until then.
 const BACKOFF: Duration = Duration::from_secs(2);
+/// How long a pod waits for its budget before an event says so: the pod that replaces the last one is often ready by then.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 /// How long a pod waits for its budget before the API server is asked all the same.
 const ASKED_EVERY: Duration = Duration::from_secs(15);
 
@@ -71,10 +74,17 @@ impl Evictions {
         if !ctx.is_idle(&Key::Pod(key.clone())) {
             return;
         }
-        if self.is_allowed(ctx.snapshot, key) {
+        let blocked = pdb_blocks(ctx.snapshot, key);
+        if blocked.is_none() && self.has_room(ctx.snapshot, key) {
             self.waiting_since.remove(key);
         } else {
             let since = *self.waiting_since.entry(key.clone()).or_insert(ctx.now.mono);
+            if let Some(why) = blocked
+                && ctx.has_lasted(since, TOLD_AFTER)
+            {
+                let note = format!("pod {key} {why}");
+                ctx.event(object_reference(claim), true, events::FAILED_DRAINING, note);
+            }
             if !ctx.has_lasted(since, ASKED_EVERY) {
                 return;
             }
@@ -89,18 +99,14 @@ impl Evictions {
     }
 
     /// True if the pod's budget allows one more eviction than those that it may not count yet.
-    fn is_allowed(&self, snapshot: &Snapshot, key: &PodKey) -> bool {
-        let mut budgets = snapshot.budgets_of(key);
-        let Some((name, budget)) = budgets.next() else { return true };
-        // The eviction API refuses pods of two budgets.
-        if budgets.next().is_some() {
-            return false;
-        }
-        let is_counted = |other: &&PodKey| {
-            other.namespace == key.namespace && snapshot.budgets_of(other).any(|(own, _)| own == name)
-        };
-        let uncounted = self.requested.iter().filter(is_counted).count();
-        i64::try_from(uncounted).is_ok_and(|uncounted| uncounted < i64::from(budget.allowed))
+    fn has_room(&self, snapshot: &Snapshot, key: &PodKey) -> bool {
+        snapshot.budgets_of(key).all(|(name, budget)| {
+            let is_uncounted = |other: &&PodKey| {
+                other.namespace == key.namespace && snapshot.budgets_of(other).any(|(own, _)| own == name)
+            };
+            let uncounted = self.requested.iter().filter(is_uncounted).count();
+            i64::try_from(uncounted).is_ok_and(|uncounted| uncounted < i64::from(budget.allowed))
+        })
     }
 }
 

@@ -77,7 +77,10 @@ fn no_more_pods_are_evicted_at_once_than_their_budget_allows() {
 fn a_budget_that_allows_none_is_asked_now_and_then_all_the_same() {
     let mut bench = drained(&["a"], 0);
     assert!(evicted(&bench.decide(1)).is_empty());
+    assert!(bench.told.is_empty(), "the next status of the budget may allow it");
     assert!(evicted(&bench.decide(15)).is_empty());
+    let is_blocked = |(_, note): &(String, String)| note.ends_with("PodDisruptionBudget web allows none");
+    assert!(bench.told.iter().any(is_blocked), "{:?}", bench.told);
     let asked = bench.decide(16);
     assert_eq!(evicted(&asked), ["a"], "the watch may lag, and the pod may not be ready");
     let refused = ActionResult::EvictionBlocked(key("a"), "the budget is 0".to_owned());
