@@ -20,10 +20,11 @@ use crate::{
 
 /// At most 20 status writes per pass, so that other actions are not delayed.
 const WRITES_PER_PASS: usize = 20;
-/// A transient status is written once it has lasted this long: on a busy node pods change more often than any user reads.
-const TRANSIENT_FOR: Duration = Duration::from_secs(120);
-/// Between two writes of the same reason with another message: prices and names change more often than any user reads.
-const MESSAGE_EVERY: Duration = Duration::from_secs(600);
+/// For so long after a write, a message alone isn't written, and another reason only once it lasts: on a busy node pods,
+/// prices and names change more often than any user reads.
+const LATELY: Duration = Duration::from_secs(1_800);
+/// A transient status, and another one soon after a write, are written once the condition has been wrong for this long.
+const LASTS_AFTER: Duration = Duration::from_secs(120);
 
 /// The statuses, and which of them are written. Times are on the monotonic clock.
 #[derive(Debug, Default)]
@@ -33,8 +34,8 @@ pub struct ConsolidationStatuses {
     unwritten: BTreeSet<String>,
     /// When a claim's condition was last written.
     written: BTreeMap<String, Duration>,
-    /// Since when a claim's status is transient.
-    transient_since: BTreeMap<String, Duration>,
+    /// Since when a claim's condition has been wrong, if that is to last before it is written.
+    wrong_since: BTreeMap<String, Duration>,
     /// Claims by status and reason; reasons that occurred once stay with 0.
     counts: BTreeMap<(bool, &'static str), usize>,
     /// The number of claims when they were counted; none if statuses have changed since.
@@ -76,7 +77,7 @@ impl ConsolidationStatuses {
         if self.counted != Some(snapshot.claims().len()) {
             self.statuses.retain(|name, _| snapshot.claims().contains_key(name));
             self.written.retain(|name, _| snapshot.claims().contains_key(name));
-            self.transient_since.retain(|name, _| snapshot.claims().contains_key(name));
+            self.wrong_since.retain(|name, _| snapshot.claims().contains_key(name));
             self.count(snapshot.claims().len());
         }
         let (mut left, mut waits) = (WRITES_PER_PASS, false);
@@ -86,22 +87,21 @@ impl ConsolidationStatuses {
                 continue;
             };
             let change = change(claim, status);
-            let lately =
-                self.written.get(&name).is_some_and(|at| ctx.now.mono.saturating_sub(*at) < MESSAGE_EVERY);
-            if change == Change::None
-                || change == Change::Message && lately
-                || claim.metadata.deletion_timestamp.is_some()
-            {
+            if change == Change::None || claim.metadata.deletion_timestamp.is_some() {
                 self.written.entry(name.clone()).or_insert(ctx.now.mono);
                 self.unwritten.remove(&name);
-                self.transient_since.remove(&name);
+                self.wrong_since.remove(&name);
                 continue;
             }
-            if !status.is_transient() {
-                self.transient_since.remove(&name);
-            } else {
-                let since = *self.transient_since.entry(name.clone()).or_insert(ctx.now.mono);
-                if !ctx.has_lasted(since, TRANSIENT_FOR) {
+            let written = self.written.get(&name).copied();
+            let is_late = written.is_none_or(|at| ctx.has_lasted(at, LATELY));
+            if change == Change::Message && !is_late {
+                self.wrong_since.remove(&name);
+                continue;
+            }
+            if status.is_transient() || !is_late {
+                let since = *self.wrong_since.entry(name.clone()).or_insert(ctx.now.mono);
+                if !ctx.has_lasted(since, LASTS_AFTER) {
                     continue;
                 }
             }
@@ -112,7 +112,7 @@ impl ConsolidationStatuses {
             left -= 1;
             write(ctx, &name, claim, status);
             self.unwritten.remove(&name);
-            self.transient_since.remove(&name);
+            self.wrong_since.remove(&name);
             self.written.insert(name, ctx.now.mono);
         }
         if waits {

@@ -410,3 +410,26 @@ fn what_replaces_a_node_is_enough_for_kube_scheduler_which_knows_of_no_plan() {
     assert_eq!(world.deleted(), ["n0"]);
     assert!(world.told("DisruptionFailed").is_empty());
 }
+
+#[test]
+fn another_reason_soon_after_the_first_is_said_once_it_lasts() {
+    let mut world = World::new(json!({}));
+    world.node("n", "m.2", json!({}));
+    let kept = json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}});
+    world.pod("pod", "n", 1000, kept);
+    // What is written in the next seconds.
+    let said_within = |world: &mut World, seconds: u64| {
+        let mut said = Vec::new();
+        for _ in 0..seconds {
+            if let Some(search) = world.step(1) {
+                world.answer(&search);
+            }
+            said.extend(world.verdicts().into_values().map(|(_, reason)| reason));
+        }
+        said
+    };
+    assert_eq!(said_within(&mut world, 30), ["PodDoNotDisrupt"]);
+    world.pod("pod", "n", 1000, json!({"metadata": {"ownerReferences": []}}));
+    assert_eq!(said_within(&mut world, 110), [""; 0]);
+    assert_eq!(said_within(&mut world, 60), ["BarePod"]);
+}

@@ -16,6 +16,9 @@ const SETTLE_WINDOWS: usize = 60;
 /// An hour of quarter minutes: enough for the longest rest after a failure, for whatever is lost to be found, and for a
 /// pool whose nodes are replaced one after the other, each of them with a volume that is waited for.
 const REST_ROUNDS: usize = 240;
+/// Six minutes, in which Croft finds what it can find by itself: an operator waits for that before anything else, as
+/// docs/tasks/restore-a-backup.md says.
+const ROUNDS_WITHOUT_OPERATOR: usize = 24;
 
 /// Lets everything come to rest; what is broken then, if anything is.
 pub async fn rest(run: &mut Run) -> Vec<String> {
@@ -41,9 +44,8 @@ pub async fn rest(run: &mut Run) -> Vec<String> {
         if !run.is_disturbed() && run.check_at_rest().is_empty() {
             break;
         }
-        run.help_out();
-        // An operator comes when Croft has had the time to find the instance by its node.
-        if round >= 24 {
+        if round >= ROUNDS_WITHOUT_OPERATOR {
+            run.help_out();
             run.restore_tags();
         }
     }
