@@ -27,7 +27,7 @@ $(NEXTEST) $(DENY): export CARGO_PROFILE_RELEASE_OPT_LEVEL := 0
 $(NEXTEST) $(DENY): export CARGO_PROFILE_RELEASE_LTO := off
 $(NEXTEST) $(DENY): export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 $(NEXTEST):
-	# Without the part that updates it, a third of its compilation.
+	# Without the part that updates it by a download.
 	cargo install --locked cargo-nextest --no-default-features --version $(NEXTEST_VERSION) --root $(TOOLS)/nextest-$(NEXTEST_VERSION)
 $(DENY):
 	cargo install --locked cargo-deny --version $(DENY_VERSION) --root $(TOOLS)/deny-$(DENY_VERSION)

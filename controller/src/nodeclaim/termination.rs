@@ -46,8 +46,8 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(360);
 pub struct Termination {
     /// Claims without an instance whose launch has an unknown outcome: since when no instance was found.
     not_found_since: BTreeMap<String, Duration>,
-    /// Claims whose node has no pods left, but attached volumes.
-    drained_since: BTreeMap<String, Duration>,
+    /// Claims whose node has attached volumes and no pods left but those that don't end: since when, and how many those are.
+    drained_since: BTreeMap<String, (Duration, usize)>,
     /// Claims whose node is cordoned.
     cordoned_since: BTreeMap<String, Duration>,
     evictions: Evictions,
@@ -89,9 +89,10 @@ impl Termination {
 
     /// Forgets deleted claims and pods.
     pub fn retain_known(&mut self, snapshot: &Snapshot) {
-        for since in [&mut self.not_found_since, &mut self.drained_since, &mut self.cordoned_since] {
-            since.retain(|claim, _| snapshot.claims().contains_key(claim));
-        }
+        let is_there = |claim: &String| snapshot.claims().contains_key(claim);
+        self.not_found_since.retain(|claim, _| is_there(claim));
+        self.drained_since.retain(|claim, _| is_there(claim));
+        self.cordoned_since.retain(|claim, _| is_there(claim));
         self.evictions.retain_known(snapshot);
         self.refused_nodes.retain(|node, _| snapshot.nodes().contains_key(node));
     }
@@ -210,12 +211,14 @@ impl Termination {
         let snapshot = ctx.snapshot;
         let mut left: Vec<(&PodKey, &PodView)> =
             snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave()).collect();
+        let there = left.len();
         left.retain(|(_, pod)| {
             if let Some(at) = stuck_at(pod) {
                 requeue_at(ctx, at);
             }
             !is_stuck(pod, ctx.now.mono)
         });
+        let stuck = there - left.len();
         let critical = |pod: &PodView| pod.priority >= CRITICAL_PRIORITY;
         let only_critical = left.iter().all(|(_, pod)| critical(pod));
         for (key, pod) in left.iter().filter(|(_, pod)| critical(pod) == only_critical) {
@@ -234,7 +237,12 @@ impl Termination {
             self.drained_since.remove(name);
             return true;
         }
-        let since = *self.drained_since.entry(name.to_owned()).or_insert(ctx.now.mono);
+        let (since, counted) = self.drained_since.entry(name.to_owned()).or_insert((ctx.now.mono, stuck));
+        // The volumes of a pod that ended after all are detached from then on.
+        if *counted != stuck {
+            (*since, *counted) = (ctx.now.mono, stuck);
+        }
+        let since = *since;
         ctx.has_lasted(since, DETACH_TIMEOUT)
     }
 

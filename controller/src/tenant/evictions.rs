@@ -83,7 +83,9 @@ fn evictions_in(
     let mut next: Vec<(&ObjectName, &PodFacts, &Owner)> = misplaced
         .iter()
         .filter_map(|key| Some((*key, state.pods.get(*key)?)))
-        .filter_map(|(key, pod)| Some((key, pod, pod.owner.as_ref().filter(|owner| owner.recreates_pods())?)))
+        .filter_map(|(key, pod)| {
+            Some((key, pod, pod.owner.as_deref().filter(|owner| owner.recreates_pods())?))
+        })
         .filter(|(_, pod, _)| needs_eviction(view, namespace, pod))
         .collect();
     let pending = next.len();

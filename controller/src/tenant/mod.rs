@@ -27,6 +27,7 @@ mod pod_security;
 mod pool_status;
 mod prices;
 pub mod reconcile;
+mod shared;
 mod spec_valid;
 pub mod state;
 mod tenant_status;

@@ -106,7 +106,7 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
 /// Returns true if the pod's controller certainly recreates it. A DaemonSet's pods follow its template, which is
 /// planned again.
 fn is_recreated(pod: &PodFacts) -> bool {
-    pod.owner.as_ref().is_some_and(Owner::recreates_pods)
+    pod.owner.as_deref().is_some_and(Owner::recreates_pods)
 }
 
 /// The name of a pod that is left to the user, with its owner.

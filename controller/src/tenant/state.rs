@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Weak},
+    sync::Arc,
     time::Duration,
 };
 
@@ -42,6 +42,7 @@ use crate::{
         parameters::Parameters,
         pod_security,
         prices::micros,
+        shared::SharedByOwner,
     },
 };
 
@@ -92,7 +93,7 @@ pub struct PodFacts {
     /// The node that it is bound to.
     pub node: Option<String>,
     /// Its controller.
-    pub owner: Option<Owner>,
+    pub owner: Option<Arc<Owner>>,
     /// A kubelet's static pod.
     pub mirror: bool,
     /// It is being deleted.
@@ -179,8 +180,10 @@ pub struct State {
     pub claims: BTreeMap<String, (String, u64)>,
     /// Pods.
     pub pods: BTreeMap<ObjectName, PodFacts>,
+    /// The owners that pods share.
+    owners: SharedByOwner<Owner>,
     /// The scheduling fields that the pending pods of an owner share.
-    pending_by_owner: BTreeMap<String, Weak<Pod>>,
+    pending: SharedByOwner<Pod>,
     /// DaemonSets, reduced to the fields that admission plans.
     pub daemonsets: BTreeMap<ObjectName, Arc<DaemonSet>>,
     /// Their resourceVersions, which change with every status write.
@@ -239,7 +242,8 @@ impl State {
             nodes: BTreeMap::new(),
             claims: BTreeMap::new(),
             pods: BTreeMap::new(),
-            pending_by_owner: BTreeMap::new(),
+            owners: SharedByOwner::new(),
+            pending: SharedByOwner::new(),
             daemonsets: BTreeMap::new(),
             daemonset_versions: BTreeMap::new(),
             daemonsets_rolling: BTreeSet::new(),
@@ -532,11 +536,16 @@ impl State {
         }
         let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty());
         let owner = pod.owner_references().iter().find(|o| o.controller == Some(true));
-        let waiting =
-            node.is_none().then(|| self.share_spec(owner.map(|o| o.uid.as_str()), scheduling_fields_of(pod)));
+        let waiting = node.is_none().then(|| {
+            let fields = scheduling_fields_of(pod);
+            match owner {
+                Some(owner) => self.pending.share(&owner.uid, fields),
+                None => Arc::new(fields),
+            }
+        });
         let facts = PodFacts {
             uid: pod.uid().unwrap_or_default(),
-            owner: owner.map(Owner::from_reference),
+            owner: owner.map(|owner| self.owners.share(&owner.uid, Owner::from_reference(owner))),
             mirror: pod.annotations().contains_key(MIRROR_ANNOTATION),
             deleting: pod.metadata.deletion_timestamp.is_some(),
             waiting,
@@ -547,19 +556,6 @@ impl State {
         }
         self.pods.insert(key, facts);
         true
-    }
-
-    /// Shares one copy among the equal pods of an owner: thousands of them may be pending at once.
-    fn share_spec(&mut self, owner: Option<&str>, pod: Pod) -> Arc<Pod> {
-        let Some(owner) = owner else { return Arc::new(pod) };
-        let held = self.pending_by_owner.get(owner).and_then(Weak::upgrade);
-        if let Some(held) = held.filter(|held| **held == pod) {
-            return held;
-        }
-        let new = Arc::new(pod);
-        self.pending_by_owner.retain(|_, held| held.strong_count() > 0);
-        self.pending_by_owner.insert(owner.to_owned(), Arc::downgrade(&new));
-        new
     }
 
     fn daemonset(&mut self, daemonset: &DaemonSet) -> bool {

@@ -8,7 +8,7 @@ use croft_controller::{
 use croft_scheduler::PodKey;
 use serde_json::json;
 
-use crate::bench::{Bench, claim, launched, node, pod, read, registered_labels, verb};
+use crate::bench::{Bench, claim, launched, node, pod, read, registered_labels, time, verb};
 
 /// A bench whose claim is being deleted, with a cordoned node without pods and an attached volume.
 fn drained() -> Bench {
@@ -66,4 +66,24 @@ fn volumes_of_pods_that_came_to_a_drained_node_are_waited_for_anew() {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }
     assert!(is_terminated(&bench.decide(700)));
+}
+
+#[test]
+fn volumes_of_a_pod_that_ends_after_all_are_waited_for_from_then_on() {
+    let mut bench = drained();
+    let mut ending = pod("a", Some("node-1"));
+    let Change::Pod(pod) = &mut ending else { unreachable!() };
+    pod.metadata.deletion_timestamp = Some(*read(json!(time(1))));
+    pod.metadata.deletion_grace_period_seconds = Some(30);
+    bench.see(1, ending);
+    assert!(bench.decide(1).is_empty());
+    // Its kubelet is silent: it counts no longer from a minute after its due time on.
+    for second in [120, 300] {
+        assert!(bench.decide(second).is_empty(), "second {second}");
+    }
+    bench.see(300, Change::PodGone(PodKey::new("tenant-a", "a")));
+    for second in [300, 500, 659] {
+        assert!(bench.decide(second).is_empty(), "second {second}");
+    }
+    assert!(is_terminated(&bench.decide(660)));
 }

@@ -71,6 +71,8 @@ pub(crate) async fn watch(
         let now: BTreeMap<Id, Box<str>> = listed.iter().map(|(id, o)| (id.clone(), uid(o))).collect();
         let mut changes: Vec<Change> =
             listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
+        // As a client does: what is listed isn't held when it has been read.
+        drop(listed);
         changes.extend(held.iter().filter(|(id, _)| !now.contains_key(*id)).map(|(id, uid)| gone(id, uid)));
         changes.push(Change::Synced(kind));
         if kind == ATTACHMENT {
