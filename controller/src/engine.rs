@@ -463,7 +463,9 @@ impl Engine {
     /// Plans for pending pods, if a scheduling run is due. Also returns when planning must be checked again.
     fn plan(&mut self, now: Now) -> (Planned, Option<Duration>) {
         let Self { snapshot, evidence, deciders, in_flight, settings, solver, .. } = self;
-        snapshot.count_unclaimed(settings.orphan_grace, |id| evidence.is_termination_confirmed(id));
+        let grace = settings.orphan_grace;
+        let is_gone = |id: &str| evidence.is_terminated(id) || evidence.is_unknown_for(id, grace);
+        snapshot.count_unclaimed(grace, is_gone);
         let nominations_again = deciders.planning.release_outdated(snapshot, now);
         let (retry, panics_again) = deciders.panics.retry_due(now);
         if retry {

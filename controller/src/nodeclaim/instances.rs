@@ -9,7 +9,10 @@
 //!
 //! A list is filtered by a tag that any tool can overwrite, and it shows only the account and region that the process
 //! calls. Neither says anything about an instance that the list lacks, so the instance is described by its id. One that
-//! lost its claim as well is found by its node, and adopted once lists show it again.
+//! lost its claim as well is found by its node, or by the claim as it was last seen. Once lists show it again it is adopted
+//! or terminated.
+
+use std::collections::BTreeMap;
 
 use croft_api::{
     NodeClaim,
@@ -63,12 +66,47 @@ pub fn reconcile(ctx: &mut ReconcileContext<'_>) {
     }
 }
 
-/// Describes the instances of Croft's Ready nodes that no claim names and `last` lacks, and restores the tag of those that
-/// work: nothing else names them, so they would be paid for as long as they run.
+/// Describes the instances without a claim that `last` lacks, and restores the tag of those that work: no list names them, so
+/// they would be paid for as long as they run.
+pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
+    let mut ids = restore_tags_of_nodes(ctx, last);
+    ids.extend(restore_tags_of_lost_claims(ctx, last));
+    if !ids.is_empty() {
+        ctx.request(Action::DescribeInstances(ids));
+    }
+}
+
+/// The instances of claims that were deleted by force or are missing in a restored backup, as this process last saw them.
+fn restore_tags_of_lost_claims(ctx: &mut ReconcileContext<'_>, last: &InstanceList) -> Vec<String> {
+    let snapshot = ctx.snapshot;
+    let mut ids = Vec::new();
+    for (claim, since) in snapshot.lost_claims() {
+        let Some(id) = instance_of(claim) else { continue };
+        let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
+        // An instance with a Node is the node's matter.
+        if last.instances.contains_key(id) || node.is_some_and(|node| snapshot.nodes().contains_key(node)) {
+            continue;
+        }
+        if last.asked.mono < since.mono.saturating_add(ctx.settings.orphan_grace) {
+            continue;
+        }
+        if ctx.evidence.is_description_due(id, ctx.now.mono, ctx.settings.list_instances_every) {
+            ids.push(id.to_owned());
+        }
+        let described = described_of_late(ctx, id).filter(|instance| instance.state.is_alive());
+        let Some(instance) = described.filter(|m| m.claim_uid == claim.metadata.uid) else { continue };
+        let (reason, message) = tag_lost(instance);
+        ctx.event(object_reference(claim), true, reason, message);
+        ctx.request(Action::Tag { id: id.to_owned(), tags: own_tags(claim) });
+    }
+    ids
+}
+
+/// The instances of Croft's Ready nodes that no claim names.
 ///
 /// A Node is an object that anyone with the right to write nodes can make, and one of a restored backup names an instance
 /// of another cluster. So the node is Ready, its kubelet reports here, and the instance's own tags name the same claim.
-pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
+fn restore_tags_of_nodes(ctx: &mut ReconcileContext<'_>, last: &InstanceList) -> Vec<String> {
     let mut ids = Vec::new();
     for (name, node) in ctx.snapshot.nodes() {
         let Some(id) = node.provider_id.as_deref().map(instance_id) else { continue };
@@ -90,9 +128,7 @@ pub fn restore_tags_of_unclaimed(ctx: &mut ReconcileContext<'_>, last: &Instance
         let own = [(tags::CLAIM.to_owned(), claim.clone())].into_iter().chain(pool);
         ctx.request(Action::Tag { id: id.to_owned(), tags: own.collect() });
     }
-    if !ids.is_empty() {
-        ctx.request(Action::DescribeInstances(ids));
-    }
+    ids
 }
 
 /// True if the list was requested when the instance of a node must have been visible.
@@ -117,12 +153,17 @@ fn works_unlisted<'c>(
 ) -> Option<&'c CloudInstance> {
     let id = instance_id(node.provider_id.as_deref()?);
     let claim = node.annotations.get(keys::CLAIM_ANNOTATION)?;
+    let instance = described_of_late(ctx, id)?;
+    let is_its_instance = instance.node_name == name && instance.claim.as_ref() == Some(claim);
+    (instance.state.is_alive() && is_its_instance).then_some(instance)
+}
+
+/// The instance, if it was described not long ago.
+fn described_of_late<'c>(ctx: &'c ReconcileContext<'_>, id: &str) -> Option<&'c CloudInstance> {
     let described = ctx.evidence.description_requested(id)?;
     let is_late =
         ctx.now.mono >= described.saturating_add(ctx.settings.list_instances_every.saturating_mul(2));
-    let instance = ctx.evidence.described(id).filter(|_| !is_late)?;
-    let is_its_instance = instance.node_name == name && instance.claim.as_ref() == Some(claim);
-    (instance.state.is_alive() && is_its_instance).then_some(instance)
+    ctx.evidence.described(id).filter(|_| !is_late)
 }
 
 fn is_in_doubt(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim, id: &str) -> bool {
@@ -153,13 +194,18 @@ fn restore_tag(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, id
     ctx.event(object_reference(claim), true, reason, message.clone());
     let statement = Statement { kind: INSTANCE_TAGGED, status: Some(false), reason, message };
     write_condition(ctx, name, claim, statement);
-    let uid = claim.metadata.uid.clone().unwrap_or_default();
-    let own = [
-        (tags::CLAIM_UID.to_owned(), uid),
-        (tags::CLAIM.to_owned(), name.to_owned()),
+    ctx.request(Action::Tag { id: id.to_owned(), tags: own_tags(claim) });
+}
+
+/// The tags of an instance that name its claim.
+fn own_tags(claim: &NodeClaim) -> BTreeMap<String, String> {
+    let meta = &claim.metadata;
+    [
+        (tags::CLAIM_UID.to_owned(), meta.uid.clone().unwrap_or_default()),
+        (tags::CLAIM.to_owned(), meta.name.clone().unwrap_or_default()),
         (tags::POOL.to_owned(), claim.spec.pool.clone()),
-    ];
-    ctx.request(Action::Tag { id: id.to_owned(), tags: own.into() });
+    ]
+    .into()
 }
 
 /// Why lists lack an instance that works, and what is done about it.

@@ -9,7 +9,7 @@ use std::{
 
 use croft_cloud::{CloudInstance, InstanceState, Terminated, instance_id};
 
-use super::snapshot::Snapshot;
+use super::{snapshot::Snapshot, views::instance_of};
 
 /// The evidence. Times are on the monotonic clock.
 #[derive(Debug, Default)]
@@ -91,12 +91,10 @@ impl Evidence {
 
     /// Drops evidence about objects that are gone.
     pub fn retain_known(&mut self, snapshot: &Snapshot) {
-        let claimed: BTreeSet<&str> = snapshot
-            .claims()
-            .values()
-            .filter_map(|c| c.status.as_ref()?.provider_id.as_deref())
-            .map(instance_id)
-            .collect();
+        let claimed: BTreeSet<&str> =
+            snapshot.claims().values().filter_map(|claim| instance_of(claim)).collect();
+        let lost: BTreeSet<&str> =
+            snapshot.lost_claims().filter_map(|(claim, _)| instance_of(claim)).collect();
         let listed = snapshot.instances();
         let is_listed = |id: &str| listed.is_some_and(|list| list.instances.contains_key(id));
         self.terminations.retain(|id, _| claimed.contains(id.as_str()) || is_listed(id));
@@ -106,7 +104,8 @@ impl Evidence {
             .filter_map(|node| node.provider_id.as_deref())
             .map(instance_id)
             .collect();
-        self.descriptions.retain(|id, _| claimed.contains(id.as_str()) || of_nodes.contains(id.as_str()));
+        let is_named = |id: &str| claimed.contains(id) || lost.contains(id) || of_nodes.contains(id);
+        self.descriptions.retain(|id, _| is_named(id));
         self.no_node.retain(|claim, _| snapshot.claims().contains_key(claim));
         self.no_pods.retain(|subject, _| snapshot.claims().contains_key(subject) || is_listed(subject));
     }

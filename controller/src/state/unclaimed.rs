@@ -1,15 +1,17 @@
 //! Instances without a NodeClaim: the claim was deleted by force, or is missing after a restore. They count towards
-//! limits until they are certainly terminated, since they are billed until then.
+//! limits until they are certainly terminated, since they are billed until then: a list that lacks one shows no more than
+//! that its tag is lost.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
+use croft_api::NodeClaim;
 use croft_cloud::{CloudInstance, instance_id};
 use croft_scheduler::{ComingNode, Resources};
 
-use super::{in_flight_nodes::in_flight_node, records::InstanceList, snapshot::Snapshot, views::instance_of};
+use super::{in_flight_nodes::in_flight_node, snapshot::Snapshot, views::instance_of};
 use crate::{definitions::keys, time::Now};
 
 impl Snapshot {
@@ -25,7 +27,10 @@ impl Snapshot {
         let list = self.instances.take();
         let mut lost = std::mem::take(&mut self.unclaimed.lost);
         lost.retain(|uid, (claim, since)| match instance_of(claim) {
-            Some(id) => !is_gone(id) && list.as_ref().is_none_or(|list| may_exist(list, id, *since, grace)),
+            Some(id) => {
+                let listed = list.as_ref().and_then(|list| list.instances.get(id));
+                !is_gone(id) && listed.is_none_or(|instance| instance.state.is_alive())
+            }
             None => list.as_ref().is_none_or(|list| {
                 let tagged = |m: &CloudInstance| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
                 list.asked.mono < since.mono.saturating_add(grace) || list.instances.values().any(tagged)
@@ -66,6 +71,11 @@ impl Snapshot {
         for node in found.into_values() {
             self.cluster.upsert_coming(node);
         }
+    }
+
+    /// Deleted claims whose instance isn't certainly terminated, and when they were deleted.
+    pub fn lost_claims(&self) -> impl Iterator<Item = (&NodeClaim, Now)> {
+        self.unclaimed.lost.values().map(|(claim, since)| (&**claim, *since))
     }
 
     /// Instances that claims have, and claims that are still to get theirs.
@@ -118,12 +128,4 @@ impl Snapshot {
 /// No pod is planned onto it.
 fn full(node: ComingNode) -> ComingNode {
     ComingNode { allocatable: Resources::new(), ..node }
-}
-
-/// True if `list` shows the instance, or may not show it yet.
-fn may_exist(list: &InstanceList, id: &str, since: Now, grace: Duration) -> bool {
-    match list.instances.get(id) {
-        Some(instance) => instance.state.is_alive(),
-        None => list.asked.mono < since.mono.saturating_add(grace),
-    }
 }

@@ -352,6 +352,35 @@ fn an_instance_that_lost_claim_and_tag_is_found_by_its_ready_node_and_gets_its_t
     }
 }
 
+#[test]
+fn an_instance_that_lost_claim_and_tag_before_it_had_a_node_is_known_by_its_last_claim_and_gets_its_tag_again()
+ {
+    let of =
+        |uid: &str, state| CloudInstance { claim_uid: Some(uid.to_owned()), ..instance(state, "another") };
+    for (found, expected) in [
+        (vec![of("claim-uid", InstanceState::Running)], true),
+        (vec![of("another-uid", InstanceState::Running)], false),
+        (vec![of("claim-uid", InstanceState::ShuttingDown)], false),
+        (vec![], false),
+    ] {
+        let mut bench = Bench::new();
+        bench.see(1, claim(10, launched(&[]), false));
+        bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
+        // A list that was asked for before the instance must be visible shows nothing.
+        list(&mut bench, 20, Vec::new());
+        assert!(!decide(&mut bench, 20).iter().any(|a| matches!(a, Action::DescribeInstances(_))));
+        list(&mut bench, 200, Vec::new());
+        described(&mut bench, 201, &found);
+        list(&mut bench, 260, Vec::new());
+        let actions = decide(&mut bench, 260);
+        let tags = actions.iter().find_map(|a| match a {
+            Action::Tag { id, tags } => Some((id.as_str(), tags["croft.dev/claim-uid"].as_str())),
+            _ => None,
+        });
+        assert_eq!(tags, expected.then_some(("i-1", "claim-uid")), "{found:?}: {actions:?}");
+    }
+}
+
 fn frees_node(actions: &[Action]) -> bool {
     actions.iter().any(|a| {
         matches!(a, Action::Write { call, .. } if matches!(&call.verb, Verb::JsonPatch(patch)

@@ -157,8 +157,18 @@ fn play_alone(seed: u64) -> Played {
 /// 20784001155: volumes of pods that a silent kubelet kept were waited for from when the pods counted as stuck, instead of from
 /// their end.
 const KEPT: [u64; 12] = [
-    468, 700_113, 2_000_355, 20_000_657, 20_000_782, 20_002_592, 40_000_560, 60_001_178, 60_002_067,
-    60_002_414, 60_003_956, 20_784_001_155,
+    468,
+    700_113,
+    2_000_355,
+    20_000_657,
+    20_000_782,
+    20_002_592,
+    40_000_560,
+    60_001_178,
+    60_002_067,
+    60_002_414,
+    60_003_956,
+    20_784_001_155,
 ];
 
 /// How many seeds `make test` plays: two minutes of one processor without optimisation.
