@@ -90,7 +90,7 @@ fn an_instance_whose_claim_was_taken_away_counts_until_it_is_gone() {
         let has_id = status == running();
         assert_eq!(makes_claims(&mut bench, 130), !has_id, "{status}");
         if has_id {
-            // What lists lack may have lost its tag: the cloud is asked about its id.
+            // An instance that lists lack may have lost its tag: the cloud is asked about its id.
             let ended = CloudInstance { state: InstanceState::Terminated, ..instance() };
             let said = ActionResult::InstancesDescribed(at(133).mono, vec![ended.id.clone()], vec![ended]);
             bench

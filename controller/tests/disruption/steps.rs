@@ -417,7 +417,7 @@ fn another_reason_soon_after_the_first_is_said_once_it_lasts() {
     world.node("n", "m.2", json!({}));
     let kept = json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}});
     world.pod("pod", "n", 1000, kept);
-    // What is written in the next seconds.
+    // Reasons that are written in the next seconds.
     let said_within = |world: &mut World, seconds: u64| {
         let mut said = Vec::new();
         for _ in 0..seconds {
