@@ -71,9 +71,9 @@ define! {
     /// The message lists the fields that changed since the launch.
     FIELDS_CHANGED = "FieldsChanged", on "Drifted";
     /// The instance lacks the cluster's tag.
-    TAG_MISSING = "TagMissing", on "InstanceTagged, and event of a Node without a claim";
+    TAG_MISSING = "TagMissing", on "InstanceTagged, and event of a Node without a claim, or of a lost claim";
     /// The cluster's tag has another value.
-    TAG_OVERWRITTEN = "TagOverwritten", on "InstanceTagged, and event of a Node without a claim";
+    TAG_OVERWRITTEN = "TagOverwritten", on "InstanceTagged, and event of a Node without a claim, or of a lost claim";
     /// The instance has the cluster's tag again.
     TAGGED = "Tagged", on "InstanceTagged";
     /// The EC2NodeClass is ready.
