@@ -1,9 +1,6 @@
 //! The condition `Consolidatable` of claims: why each node stays or is removed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::{
     NodeClaim,
@@ -22,7 +19,7 @@ use crate::{
 const WRITES_PER_PASS: usize = 20;
 /// For so long after a write, a message alone isn't written, and another reason only once it lasts: on a busy node pods,
 /// prices and names change more often than any user reads.
-const LATELY: Duration = Duration::from_secs(1_800);
+const RESTS_FOR: Duration = Duration::from_secs(1_800);
 /// A transient status, and another one soon after a write, are written once the condition has been wrong for this long.
 const LASTS_AFTER: Duration = Duration::from_secs(120);
 
@@ -30,8 +27,9 @@ const LASTS_AFTER: Duration = Duration::from_secs(120);
 #[derive(Debug, Default)]
 pub struct ConsolidationStatuses {
     statuses: BTreeMap<String, ConsolidationStatus>,
-    /// Claims whose condition may differ from their status.
-    unwritten: BTreeSet<String>,
+    /// Claims whose condition may differ from their status, and when each is compared next: a message that changed on every
+    /// node isn't compared in every pass meanwhile.
+    unwritten: BTreeMap<String, Duration>,
     /// When a claim's condition was last written.
     written: BTreeMap<String, Duration>,
     /// Since when a claim's condition has been wrong, if that is to last before it is written.
@@ -47,7 +45,7 @@ impl ConsolidationStatuses {
         let known = self.statuses.get(claim);
         if known != Some(&status) || !self.written.contains_key(claim) {
             self.statuses.insert(claim.to_owned(), status);
-            self.unwritten.insert(claim.to_owned());
+            self.unwritten.insert(claim.to_owned(), Duration::ZERO);
             self.counted = None;
         }
     }
@@ -81,27 +79,31 @@ impl ConsolidationStatuses {
             self.count(snapshot.claims().len());
         }
         let (mut left, mut waits) = (WRITES_PER_PASS, false);
-        for name in self.unwritten.clone() {
+        let now = ctx.now.mono;
+        let due = self.unwritten.iter().filter(|(_, at)| **at <= now);
+        for name in due.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             let (Some(claim), Some(status)) = (snapshot.claims().get(&name), self.statuses.get(&name)) else {
                 self.unwritten.remove(&name);
                 continue;
             };
             let change = change(claim, status);
             if change == Change::None || claim.metadata.deletion_timestamp.is_some() {
-                self.written.entry(name.clone()).or_insert(ctx.now.mono);
+                self.written.entry(name.clone()).or_insert(now);
                 self.unwritten.remove(&name);
                 self.wrong_since.remove(&name);
                 continue;
             }
-            let written = self.written.get(&name).copied();
-            let is_late = written.is_none_or(|at| ctx.has_lasted(at, LATELY));
-            if change == Change::Message && !is_late {
+            let rests = self.written.get(&name).map(|at| at.saturating_add(RESTS_FOR)).filter(|at| *at > now);
+            if let (Change::Message, Some(at)) = (&change, rests) {
                 self.wrong_since.remove(&name);
+                self.unwritten.insert(name, at);
                 continue;
             }
-            if status.is_transient() || !is_late {
-                let since = *self.wrong_since.entry(name.clone()).or_insert(ctx.now.mono);
-                if !ctx.has_lasted(since, LASTS_AFTER) {
+            if status.is_transient() || rests.is_some() {
+                let since = *self.wrong_since.entry(name.clone()).or_insert(now);
+                let lasts = since.saturating_add(LASTS_AFTER);
+                if lasts > now {
+                    self.unwritten.insert(name, lasts);
                     continue;
                 }
             }
@@ -113,10 +115,13 @@ impl ConsolidationStatuses {
             write(ctx, &name, claim, status);
             self.unwritten.remove(&name);
             self.wrong_since.remove(&name);
-            self.written.insert(name, ctx.now.mono);
+            self.written.insert(name, now);
         }
         if waits {
             ctx.requeue_after(Duration::from_secs(1));
+        }
+        if let Some(at) = self.unwritten.values().filter(|at| **at > now).min() {
+            ctx.requeue_at(*at);
         }
     }
 }
