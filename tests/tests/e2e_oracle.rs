@@ -6,7 +6,10 @@
 //! quarter every node is there and all pods are ungated at once, in a random order.
 //!
 //! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
-//! pools could launch. `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
+//! pools could launch. Groups for which no plan holds in every order of binding are counted as `groups_by_order`
+//! (`oracle/order.rs`), and so are, with a random order, planned pods whose room a pod took that a limit had left out.
+//!
+//! `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
 //! `ORACLE_SHRINK=0`) and printed.
 #![allow(
     clippy::unwrap_used,
@@ -30,6 +33,11 @@ use oracle::{
 const SHARE_FROM: u64 = 200;
 /// Of the pods in clusters that are opened in a random order.
 const BOUND_AS_PLANNED: f64 = 0.99;
+
+/// At most this share of clusters has a group that the order of binding decided.
+const BY_ORDER: f64 = 0.02;
+/// Clusters that disagreed once, evaluated with the default seeds.
+const KEPT: [u64; 4] = [2_078_400_573, 2_078_400_833, 2_078_401_069, 2_078_401_104];
 
 fn opening(seed: u64) -> Opening {
     match seed % 4 {
@@ -79,14 +87,16 @@ async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
         .requests_per_second(1_000);
     let plane = ControlPlane::start(options).await.unwrap();
     let arena = Arena::new(plane.admin().await.unwrap()).await.unwrap();
-    let first: u64 = env::var("ORACLE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let given: Option<u64> = env::var("ORACLE_SEED").ok().and_then(|n| n.parse().ok());
+    let kept = KEPT.into_iter().filter(|_| given.is_none());
+    let first = given.unwrap_or(0);
     let mut failures = Vec::new();
     let shrink = env::var("ORACLE_SHRINK").map_or(true, |s| s != "0");
-    let (mut clusters, mut refused) = (0, 0);
+    let (mut clusters, mut refused, mut by_order) = (0, 0, 0);
     let [mut ordered, mut shuffled, mut at_once] = [Pods::default(); 3];
     // The effect of nominations: a share of the clusters runs without them.
     let mut unaided = Pods::default();
-    for seed in first..first + count(50) {
+    for seed in kept.chain(first..first + count(50)) {
         let scene = Scene::new(seed);
         let opening = opening(seed);
         let report = match arena.run(&scene, opening).await {
@@ -100,6 +110,7 @@ async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
             _ => ordered.add(&report),
         }
         refused += report.refused;
+        by_order += report.by_order;
         if let Some(problem) = report.problem {
             println!("oracle: seed {seed} disagrees: {problem}");
             let (small, problem) = if shrink {
@@ -119,7 +130,7 @@ async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
     let of_all = |part: fn(&Pods) -> usize| part(&ordered) + part(&shuffled) + part(&at_once);
     let (planned, bound) = (of_all(|pods| pods.planned), of_all(|pods| pods.bound));
     println!(
-        "oracle: clusters={clusters} pods_planned={planned} pods_bound={bound} pods_impossible={refused} disagreements={} bound_as_planned={:.4} \
+        "oracle: clusters={clusters} pods_planned={planned} pods_bound={bound} pods_impossible={refused} disagreements={} groups_by_order={by_order} bound_as_planned={:.4} \
          bound_as_planned_shuffled={:.4} bound_as_planned_at_once={:.4} bound_at_once={:.4} bound_without_nominations={:.4}",
         failures.len(),
         ordered.home_share(),
@@ -137,5 +148,7 @@ async fn planned_pods_are_bound_and_infeasible_pods_stay_pending() {
             share >= BOUND_AS_PLANNED,
             "bound_as_planned_shuffled={share:.4}, at least {BOUND_AS_PLANNED} is wanted"
         );
+        let share = by_order as f64 / clusters as f64;
+        assert!(share <= BY_ORDER, "groups_by_order={by_order} in {clusters} clusters, more than {BY_ORDER}");
     }
 }

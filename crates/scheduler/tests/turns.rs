@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use build::{HOST, ZONE, cluster, kind, kinds, merge, node, plan, pod, pool, taint, why};
 use croft_scheduler::{Cluster, InstanceType, Plan, PodKey, Pool};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{NodeSpec, Pod};
 use serde_json::{Value, json};
 
 fn join(parts: &[Value]) -> Value {
@@ -360,6 +360,25 @@ fn a_possible_affinity_seed_is_placed_after_a_target_without_affinity() {
     let plan = plan(&cluster(vec![pool("p", small)], &pods));
     assert_eq!(placed(&plan, "f"), 2, "{:?}", plan.instances);
     assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_possible_affinity_seed_is_planned_onto_a_node_after_others_of_its_kind() {
+    // Alone, the flock could start on the reserved node. With a lead bound first on the small one, it must be beside a lead.
+    let flock = labels(json!({"app": "flock"}));
+    let tolerant = json!({"spec": {"tolerations": [{"key": "reserved", "operator": "Exists"}]}});
+    let mut pods =
+        vec![pod("f", "3", "1Gi", join(&[flock.clone(), near(HOST, json!({"app": "flock"})), tolerant]))];
+    pods.extend(many("lead", 2, "1500m", &flock));
+    let mut c = cluster(vec![pool("p", kinds())], &pods);
+    let mut reserved = node("a-reserved", "4", "16Gi", json!({}));
+    reserved.spec = Some(NodeSpec { taints: Some(vec![taint("reserved", "")]), ..NodeSpec::default() });
+    c.upsert_node(&reserved).unwrap();
+    c.upsert_node(&node("b-small", "2", "4Gi", json!({}))).unwrap();
+    let plan = plan(&c);
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+    assert_eq!(plan.existing.iter().map(|e| e.node.as_str()).collect::<Vec<_>>(), ["b-small"]);
+    assert_eq!(plan.instances.iter().map(|m| m.pods.len()).collect::<Vec<_>>(), [2]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod fleet;
 pub mod generate;
+mod order;
 mod pods;
 pub mod run;
 mod shrink;

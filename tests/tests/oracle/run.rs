@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::{
     fleet::{every_node, node},
     generate::Scene,
+    order::ByOrder,
     pods::{self, Group, NAMESPACES},
     storage::Storage,
     surroundings,
@@ -52,6 +53,8 @@ pub struct Report {
     pub home: usize,
     /// Pods called infeasible, and tried with a node of every offering.
     pub refused: usize,
+    /// Groups whose pods stayed pending, or were bound although they were called infeasible, since others came first.
+    pub by_order: usize,
     pub problem: Option<String>,
 }
 
@@ -186,7 +189,7 @@ impl Arena {
             Some(home) if scene.coming.iter().any(|coming| coming.claim == *home) => 1,
             _ => 2,
         };
-        let mut outcome = Ok(());
+        let (mut outcome, mut reached) = (Ok(()), 0);
         let first = if opening == Opening::AtOnce { 2 } else { 0 };
         if first > 0 {
             self.make_nodes(nodes_of_turn(scene, &plan, 1), scene.daemon).await?;
@@ -205,6 +208,7 @@ impl Arena {
                 theirs.sort_by_cached_key(|_| random.index(usize::MAX));
             }
             self.open(&theirs, &said).await?;
+            reached = now;
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
             outcome = self.all_bound(homes.keys().filter(|pod| turn(pod) <= now), patience).await;
             if outcome.is_err() {
@@ -221,6 +225,19 @@ impl Arena {
         if opening == Opening::AtOnce && outcome.is_err() {
             return Ok(report);
         }
+        let by_order = ByOrder::new(scene);
+        if outcome.is_err() && nominate {
+            let opened = homes.iter().filter(|(pod, _)| turn(pod) <= reached);
+            let pending = pending(opened, &bound);
+            let taken = left_out_by_limits(&plan, &homes, &bound);
+            let others_first = |(group, nodes): (&&str, &BTreeSet<&str>)| {
+                by_order.decides(group) || opening == Opening::Shuffled && !nodes.is_disjoint(&taken)
+            };
+            if pending.iter().all(others_first) {
+                report.by_order = pending.len();
+                return Ok(report);
+            }
+        }
         if let (Err(error), true) = (outcome, nominate) {
             let left = said_of(&plan);
             let instances = instances(&plan);
@@ -229,7 +246,7 @@ impl Arena {
             return Ok(report);
         }
         if nominate {
-            self.impossible(scene, &plan, &homes, &mut report).await?;
+            self.impossible(scene, &plan, &homes, &by_order, &mut report).await?;
         }
         Ok(report)
     }
@@ -305,6 +322,7 @@ impl Arena {
         scene: &Scene,
         plan: &Plan,
         homes: &BTreeMap<String, String>,
+        by_order: &ByOrder,
         report: &mut Report,
     ) -> Result<()> {
         // Reasons that depend on other pods hold only if those are where they were planned and none is missing.
@@ -347,11 +365,18 @@ impl Arena {
             let group = group_of(name);
             seen.get(group).copied().unwrap_or_default() > planned.get(group).copied().unwrap_or_default()
         };
-        let wrong: Vec<String> = hopeless
+        let wrong: Vec<(String, &String)> = hopeless
             .iter()
             .flat_map(|h| [h.clone(), format!("copy-{h}")])
             .filter(|name| too_many(name))
-            .filter_map(|name| bound.get(&name).map(|node| format!("{name} on {node}")))
+            .filter_map(|name| bound.get(&name).map(|node| (name, node)))
+            .collect();
+        let groups = by_group(wrong.iter().map(|(name, _)| name));
+        report.by_order = groups.keys().filter(|group| by_order.starting.contains(**group)).count();
+        let wrong: Vec<String> = wrong
+            .iter()
+            .filter(|(name, _)| !by_order.starting.contains(group_of(name)))
+            .map(|(name, node)| format!("{name} on {node}"))
             .collect();
         if !wrong.is_empty() {
             let said = said_of(plan);
@@ -416,6 +441,41 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
     let new = plan.instances.iter().flat_map(|m| m.pods.iter().map(|p| (p.name.to_string(), m.name.clone())));
     let old = plan.existing.iter().flat_map(|e| e.pods.iter().map(|p| (p.name.to_string(), e.node.clone())));
     new.chain(old).collect()
+}
+
+/// Groups that have fewer bound pods than `opened` ones, and the nodes that they were planned onto.
+fn pending<'a>(
+    opened: impl Iterator<Item = (&'a String, &'a String)>,
+    bound: &BTreeMap<String, String>,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let mut groups: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
+    for (pod, home) in opened {
+        let (count, nodes) = groups.entry(group_of(pod)).or_default();
+        *count += 1;
+        nodes.insert(home);
+    }
+    let seen = by_group(bound.keys());
+    groups.retain(|group, (count, _)| seen.get(group).copied().unwrap_or_default() < *count);
+    groups.into_iter().map(|(group, (_, nodes))| (group, nodes)).collect()
+}
+
+/// Nodes with pods of groups of which more are bound than planned, since a limit left the others out: they took the room of
+/// planned pods.
+fn left_out_by_limits<'a>(
+    plan: &Plan,
+    homes: &BTreeMap<String, String>,
+    bound: &'a BTreeMap<String, String>,
+) -> BTreeSet<&'a str> {
+    let limited = plan.unschedulable.iter().filter(|u| u.reasons.iter().any(|r| r.reason.is_limit()));
+    let limited: BTreeSet<&str> = limited.map(|u| group_of(&u.pod.name)).collect();
+    let (planned, seen) = (by_group(homes.keys()), by_group(bound.keys()));
+    let count = |of: &BTreeMap<&str, usize>, group: &str| of.get(group).copied().unwrap_or_default();
+    bound
+        .iter()
+        .map(|(pod, node)| (group_of(pod), node.as_str()))
+        .filter(|(group, _)| limited.contains(group) && count(&seen, group) > count(&planned, group))
+        .map(|(_, node)| node)
+        .collect()
 }
 
 /// The nominated pods by node.

@@ -114,11 +114,12 @@ impl<'a> Existing<'a> {
                 }
                 groups.see_coming(self.cluster);
             }
+            let last = startable_beside_others(groups, self.demand);
             let mut again = false;
             loop {
                 let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
                 for class in self.demand.classes.ids() {
-                    if (!again || groups.of[class].needs_others())
+                    if (if again { groups.of[class].needs_others() } else { !last.contains(&class) })
                         && self.left[class] > 0
                         && self.demand.classes[class].blocked.is_none()
                     {
@@ -128,7 +129,8 @@ impl<'a> Existing<'a> {
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
                 // Free resources only shrink: earlier placements help only classes with affinity or spreads.
                 let waiting = |c: ClassIx| self.left[c] > 0 && groups.of[c].needs_others();
-                if after == before || !self.left.ids().any(waiting) {
+                let postponed = !again && !last.is_empty();
+                if after == before && !postponed || !self.left.ids().any(waiting) {
                     break;
                 }
                 again = true;
@@ -466,6 +468,22 @@ fn followers(groups: &Groups) -> IndexVec<ClassIx, Vec<ClassIx>> {
         }
     }
     result
+}
+
+/// Classes that need affinity to their own kind while pods of another class, of no lower priority, are of that kind, too.
+/// They are planned after those: kube-scheduler may bind the others first, and then these must be beside them.
+fn startable_beside_others(groups: &Groups, demand: &Demand) -> BTreeSet<ClassIx> {
+    let needed = |class: ClassIx| groups.of[class].near.iter().chain(&groups.of[class].host_near);
+    let open = |class: ClassIx| demand.classes[class].blocked.is_none();
+    let is_target = |class: ClassIx, other: ClassIx| {
+        let there = &groups.of[other];
+        other != class
+            && open(other)
+            && demand.classes[other].priority >= demand.classes[class].priority
+            && needed(class).any(|g| there.counted.contains(g) || there.host_counted.contains(g))
+    };
+    let starting = groups.of.enumerate().filter(|(_, topology)| topology.starts).map(|(class, _)| class);
+    starting.filter(|class| demand.classes.ids().any(|other| is_target(*class, other))).collect()
 }
 
 /// False if the node has no room for `requests` in any case: most nodes are full, and cost no more than this
