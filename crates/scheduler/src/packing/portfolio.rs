@@ -17,7 +17,7 @@ use crate::packing::{
 };
 
 /// Steps per pod and item type at effort 1, beside a fixed part.
-const STEPS_EACH: u64 = 400;
+const STEPS_EACH: u64 = 800;
 const STEPS_AT_LEAST: u64 = 3_000;
 /// Column generation keeps a dense inverse with one row per item type.
 const MOST_KINDS: u64 = 160;
