@@ -7,7 +7,7 @@
 //!
 //! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
 //! pools could launch. Groups for which no plan holds in every order of binding are counted as `groups_by_order`
-//! (`oracle/order.rs`), and so are, with a random order, planned pods whose room a pod took that a limit had left out.
+//! (`oracle/order.rs`), and so are, with a random order, those whose room a pod took that wasn't planned there.
 //!
 //! `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
 //! `ORACLE_SHRINK=0`) and printed.
@@ -37,7 +37,7 @@ const BOUND_AS_PLANNED: f64 = 0.99;
 /// At most this share of clusters has a group that the order of binding decided.
 const BY_ORDER: f64 = 0.02;
 /// Clusters that disagreed once, evaluated with the default seeds.
-const KEPT: [u64; 4] = [2_078_400_573, 2_078_400_833, 2_078_401_069, 2_078_401_104];
+const KEPT: [u64; 5] = [2_078_400_573, 2_078_400_833, 2_078_401_069, 2_078_401_104, 2_078_401_353];
 
 fn opening(seed: u64) -> Opening {
     match seed % 4 {

@@ -1,7 +1,7 @@
 //! Evictions of the pods of nodes that are removed, within their PodDisruptionBudgets.
 //!
 //! A budget's status says how many evictions it allows. One that allows none isn't asked again and again: its next status
-//! comes by the watch. It is asked now and then all the same, since the watch may lag and a budget may let pods go that
+//! comes by the watch. It is asked all the same, ever more seldom, since the watch may lag and a budget may let pods go that
 //! aren't ready (`unhealthyPodEvictionPolicy`).
 
 use std::{
@@ -25,8 +25,10 @@ use crate::{
 const BACKOFF: Duration = Duration::from_secs(2);
 /// How long a pod waits for its budget before an event says so: the pod that replaces the last one is often ready by then.
 const TOLD_AFTER: Duration = Duration::from_secs(5);
-/// How long a pod waits for its budget before the API server is asked all the same.
-const ASKED_EVERY: Duration = Duration::from_secs(15);
+/// How long a pod waits for its budget before the API server is asked all the same. Each further time it waits twice as long,
+/// up to [`ASKED_AT_LEAST_EVERY`].
+const ASKED_AFTER: Duration = Duration::from_secs(15);
+const ASKED_AT_LEAST_EVERY: Duration = Duration::from_secs(120);
 
 /// The evictions in flight. Times are on the monotonic clock.
 #[derive(Debug, Default)]
@@ -35,8 +37,17 @@ pub(super) struct Evictions {
     refused: BTreeMap<PodKey, String>,
     /// Pods whose eviction was asked for, and doesn't show on them yet: the status of their budgets may not count them.
     requested: BTreeSet<PodKey>,
-    /// Since when a pod waits for its budget, or when the API server was last asked all the same.
-    waiting_since: BTreeMap<PodKey, Duration>,
+    /// Pods that wait for their budgets.
+    waiting: BTreeMap<PodKey, Waiting>,
+}
+
+/// A pod that waits for its budget.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// Its start, or when the API server was last asked all the same.
+    since: Duration,
+    /// How long until the API server is asked again.
+    at_most: Duration,
 }
 
 impl Evictions {
@@ -52,7 +63,7 @@ impl Evictions {
 
     pub(super) fn retain_known(&mut self, snapshot: &Snapshot) {
         self.refused.retain(|pod, _| snapshot.pods().contains_key(pod));
-        self.waiting_since.retain(|pod, _| snapshot.pods().contains_key(pod));
+        self.waiting.retain(|pod, _| snapshot.pods().contains_key(pod));
     }
 
     /// Forgets the evictions that have shown or failed.
@@ -76,19 +87,21 @@ impl Evictions {
         }
         let blocked = pdb_blocks(ctx.snapshot, key);
         if blocked.is_none() && self.has_room(ctx.snapshot, key) {
-            self.waiting_since.remove(key);
+            self.waiting.remove(key);
         } else {
-            let since = *self.waiting_since.entry(key.clone()).or_insert(ctx.now.mono);
+            let begun = Waiting { since: ctx.now.mono, at_most: ASKED_AFTER };
+            let waiting = self.waiting.entry(key.clone()).or_insert(begun);
             if let Some(why) = blocked
-                && ctx.has_lasted(since, TOLD_AFTER)
+                && ctx.has_lasted(waiting.since, TOLD_AFTER)
             {
                 let note = format!("pod {key} {why}");
                 ctx.event(object_reference(claim), true, events::FAILED_DRAINING, note);
             }
-            if !ctx.has_lasted(since, ASKED_EVERY) {
+            if !ctx.has_lasted(waiting.since, waiting.at_most) {
                 return;
             }
-            self.waiting_since.insert(key.clone(), ctx.now.mono);
+            let at_most = waiting.at_most.saturating_mul(2).min(ASKED_AT_LEAST_EVERY);
+            *waiting = Waiting { since: ctx.now.mono, at_most };
         }
         if let Some(why) = self.refused.get(key) {
             let note = format!("pod {key} can't be evicted yet: {why}");

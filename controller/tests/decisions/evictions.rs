@@ -85,8 +85,8 @@ fn a_budget_that_allows_none_is_asked_now_and_then_all_the_same() {
     assert_eq!(evicted(&asked), ["a"], "the watch may lag, and the pod may not be ready");
     let refused = ActionResult::EvictionBlocked(key("a"), "the budget is 0".to_owned());
     answer(&mut bench, 16, refused, Backoff::Failed(Duration::from_secs(5)));
-    assert!(evicted(&bench.decide(30)).is_empty());
-    assert_eq!(evicted(&bench.decide(31)), ["a"]);
+    assert!(evicted(&bench.decide(45)).is_empty(), "it waits twice as long before it is asked again");
+    assert_eq!(evicted(&bench.decide(46)), ["a"]);
     let is_told =
         |(reason, note): &(String, String)| reason == "FailedDraining" && note.ends_with("the budget is 0");
     assert!(bench.told.iter().any(is_told), "{:?}", bench.told);

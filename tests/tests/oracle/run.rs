@@ -53,7 +53,7 @@ pub struct Report {
     pub home: usize,
     /// Pods called infeasible, and tried with a node of every offering.
     pub refused: usize,
-    /// Groups whose pods stayed pending, or were bound although they were called infeasible, since others came first.
+    /// Groups with pods that stayed pending, or were bound although they were called infeasible, since others came first.
     pub by_order: usize,
     pub problem: Option<String>,
 }
@@ -229,7 +229,7 @@ impl Arena {
         if outcome.is_err() && nominate {
             let opened = homes.iter().filter(|(pod, _)| turn(pod) <= reached);
             let pending = pending(opened, &bound);
-            let taken = left_out_by_limits(&plan, &homes, &bound);
+            let taken = crowded(scene, &homes, &bound);
             let others_first = |(group, nodes): (&&str, &BTreeSet<&str>)| {
                 by_order.decides(group) || opening == Opening::Shuffled && !nodes.is_disjoint(&taken)
             };
@@ -459,23 +459,21 @@ fn pending<'a>(
     groups.into_iter().map(|(group, (_, nodes))| (group, nodes)).collect()
 }
 
-/// Nodes with pods of groups of which more are bound than planned, since a limit left the others out: they took the room of
-/// planned pods.
-fn left_out_by_limits<'a>(
-    plan: &Plan,
-    homes: &BTreeMap<String, String>,
+/// Nodes with more pods of a group than were planned onto them: those took the room of others.
+fn crowded<'a>(
+    scene: &Scene,
+    homes: &'a BTreeMap<String, String>,
     bound: &'a BTreeMap<String, String>,
 ) -> BTreeSet<&'a str> {
-    let limited = plan.unschedulable.iter().filter(|u| u.reasons.iter().any(|r| r.reason.is_limit()));
-    let limited: BTreeSet<&str> = limited.map(|u| group_of(&u.pod.name)).collect();
-    let (planned, seen) = (by_group(homes.keys()), by_group(bound.keys()));
-    let count = |of: &BTreeMap<&str, usize>, group: &str| of.get(group).copied().unwrap_or_default();
-    bound
-        .iter()
-        .map(|(pod, node)| (group_of(pod), node.as_str()))
-        .filter(|(group, _)| limited.contains(group) && count(&seen, group) > count(&planned, group))
-        .map(|(_, node)| node)
-        .collect()
+    let mut rest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
+    for (pod, node) in homes {
+        *rest.entry((node, group_of(pod))).or_default() += 1;
+    }
+    let waited = |pod: &str| scene.waiting.iter().any(|group| group.name == group_of(pod));
+    for (pod, node) in bound.iter().filter(|(pod, _)| waited(pod)) {
+        *rest.entry((node, group_of(pod))).or_default() -= 1;
+    }
+    rest.into_iter().filter(|(_, rest)| *rest < 0).map(|((node, _), _)| node).collect()
 }
 
 /// The nominated pods by node.

@@ -31,7 +31,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-policy --bench inner",
         program: "",
         format: Format::Table,
-        limit_s: 30,
+        limit_s: 20,
         has_plane: false,
     },
     Bench {
@@ -40,7 +40,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-scheduler --bench inner",
         program: "",
         format: Format::Table,
-        limit_s: 60,
+        limit_s: 40,
         has_plane: false,
     },
     Bench {
@@ -49,7 +49,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-scheduler --bench scheduler",
         program: "--catalog CATALOG",
         format: Format::Line,
-        limit_s: 180,
+        limit_s: 120,
         has_plane: false,
     },
     Bench {
@@ -58,7 +58,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-scheduler --bench disruption",
         program: "--catalog CATALOG",
         format: Format::Line,
-        limit_s: 150,
+        limit_s: 100,
         has_plane: false,
     },
     // A day; `make bench-disruption` plays the month.
@@ -68,7 +68,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-controller --no-default-features --bench month",
         program: "--days 1",
         format: Format::Line,
-        limit_s: 270,
+        limit_s: 230,
         has_plane: false,
     },
     Bench {
@@ -77,7 +77,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-controller --no-default-features --bench scale",
         program: "",
         format: Format::Line,
-        limit_s: 100,
+        limit_s: 95,
         has_plane: false,
     },
     Bench {
@@ -86,7 +86,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench --bench webhook",
         program: "",
         format: Format::Line,
-        limit_s: 200,
+        limit_s: 205,
         has_plane: true,
     },
     // Without the part `steady`, which fills 2,000 nodes first.
@@ -96,7 +96,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "bench -p croft-tests --bench lab",
         program: "ready bind neighbour",
         format: Format::Line,
-        limit_s: 480,
+        limit_s: 580,
         has_plane: true,
     },
     Bench {
@@ -105,7 +105,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "run --release --bin consolidation-curve",
         program: "",
         format: Format::Line,
-        limit_s: 240,
+        limit_s: 330,
         has_plane: true,
     },
     Bench {
@@ -114,7 +114,7 @@ pub(crate) const SUITE: [Bench; 10] = [
         target: "run --release --bin bench-page",
         program: "",
         format: Format::Line,
-        limit_s: 90,
+        limit_s: 80,
         has_plane: true,
     },
 ];
