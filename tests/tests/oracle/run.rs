@@ -151,14 +151,8 @@ impl Arena {
         Ok(())
     }
 
-    /// Pods planned onto existing nodes come first, then those planned onto coming nodes: they are bound before further
-    /// instances exist, and see none of the domains that those open.
-    ///
-    /// With [`Opening::AtOnce`] pods see those domains, and a failed attempt takes a pod's nomination away: planned pods may
-    /// stay pending then, as they may in a cluster until they are planned again. That is counted and no disagreement.
-    pub async fn run(&self, scene: &Scene, opening: Opening) -> Result<Report> {
-        let nominate = opening != Opening::Unaided;
-        let mut random = Random::new(scene.seed);
+    /// Creates what the scene has. Returns the pending pods, which are gated until they are opened.
+    async fn populate(&self, scene: &Scene) -> Result<Vec<Value>> {
         self.clear().await?;
         self.storage.make(scene).await?;
         self.make_nodes(scene.nodes.clone(), scene.daemon).await?;
@@ -173,6 +167,18 @@ impl Arena {
             }
             self.make_pod(&pod).await?;
         }
+        Ok(waiting)
+    }
+
+    /// Pods planned onto existing nodes come first, then those planned onto coming nodes: they are bound before further
+    /// instances exist, and see none of the domains that those open.
+    ///
+    /// With [`Opening::AtOnce`] pods see those domains, and a failed attempt takes a pod's nomination away: planned pods may
+    /// stay pending then, as they may in a cluster until they are planned again. That is counted and no disagreement.
+    pub async fn run(&self, scene: &Scene, opening: Opening) -> Result<Report> {
+        let nominate = opening != Opening::Unaided;
+        let mut random = Random::new(scene.seed);
+        let waiting = self.populate(scene).await?;
         let cluster = scene.cluster();
         let plan = solve(&cluster, &Options::default(), &|| false);
         let homes = homes(&plan);
@@ -239,10 +245,9 @@ impl Arena {
             }
         }
         if let (Err(error), true) = (outcome, nominate) {
-            let left = said_of(&plan);
-            let instances = instances(&plan);
+            let (on, left) = (instances(&plan), said_of(&plan));
             report.problem =
-                Some(format!("{error}; planned {homes:?} on {instances:?}; bound {bound:?}; left {left:?}"));
+                Some(format!("{error}; planned {homes:?} on {on:?}; bound {bound:?}; left {left:?}"));
             return Ok(report);
         }
         if nominate {
