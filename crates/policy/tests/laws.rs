@@ -402,3 +402,32 @@ fn update_with_a_comparison_that_reaches_a_pool_is_refused() {
         }
     }
 }
+
+#[test]
+fn update_that_extends_the_selector_by_a_foreign_pool_is_refused_and_an_old_selector_is_not_evaluated_again()
+{
+    let pools = [("pool-own", "size", "40"), ("pool-other", "disk", "ssd")];
+    let tenants = Tenants::offline(
+        Config::default(),
+        vec![
+            world::tenant("own", &["own"], &["pool-own"]),
+            world::tenant("other", &["other"], &["pool-other"]),
+        ],
+        pools.map(|(name, key, value)| world::pool(name, key, value, &[Effect::NoSchedule])).to_vec(),
+        vec![world::namespace("own", None), world::namespace("other", None)],
+        Vec::new(),
+    );
+    let pod = |selector: Value| json!({"metadata": {"name": "p"}, "spec": {"containers": [], "nodeSelector": selector}});
+    let own = json!({"size": "40"});
+    for (before, after, allowed) in [
+        (own.clone(), json!({"size": "40", "zone": "a"}), true),
+        (own.clone(), json!({"size": "40", "disk": "ssd"}), false),
+        (own, json!({"size": "40", "disk": "hdd"}), false),
+        // Its tenant had that key before another one declared a pool with it.
+        (json!({"size": "40", "disk": "ssd"}), json!({"size": "40", "disk": "ssd", "zone": "a"}), true),
+    ] {
+        let body = review_of("own", "Pod", "UPDATE", &pod(after.clone()), &pod(before));
+        let outcome = evaluate(&tenants, &review::parse(&body).unwrap(), Phase::Both);
+        assert_eq!(outcome.allowed(), allowed, "{after}: {:?}", outcome.denial);
+    }
+}

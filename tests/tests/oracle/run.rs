@@ -239,7 +239,7 @@ impl Arena {
             let others_first = |(group, nodes): (&&str, &BTreeSet<&str>)| {
                 by_order.decides(group) || opening == Opening::Shuffled && !nodes.is_disjoint(&taken)
             };
-            if pending.iter().all(others_first) {
+            if !pending.is_empty() && pending.iter().all(others_first) {
                 report.by_order = pending.len();
                 return Ok(report);
             }

@@ -380,12 +380,6 @@ impl Declarations {
         self.keys.get(key)?.pool(value)
     }
 
-    /// The namespace that Croft is installed in.
-    #[must_use]
-    pub fn croft_namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// The user name of the controller, the only one that writes reserved labels and annotations.
     #[must_use]
     pub fn controller_user(&self) -> String {
