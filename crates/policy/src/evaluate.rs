@@ -6,7 +6,7 @@
 use crate::{
     definitions::Rule,
     outcome::Outcome,
-    request::review::{Kind, Object, Operation, Request},
+    request::review::{Object, Operation, Request},
     rules::{binding, daemonset, namespace, node, pod, update, workload},
     tenancy::index::Tenants,
 };
@@ -104,10 +104,4 @@ pub fn evaluate<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -
         },
         _ => Outcome::allow(Rule::NotApplicable),
     }
-}
-
-/// True if a request of this kind and operation can get another answer than "allowed, unchanged".
-#[must_use]
-pub fn is_applicable(kind: Kind, operation: Operation) -> bool {
-    kind != Kind::Other && matches!(operation, Operation::Create | Operation::Update)
 }

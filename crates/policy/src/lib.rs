@@ -39,7 +39,7 @@ mod tenancy;
 
 pub use definitions::{Rule, Violation};
 pub use denial::Denial;
-pub use evaluate::{Phase, evaluate, is_applicable};
+pub use evaluate::{Phase, evaluate};
 pub use outcome::{Outcome, PoolSource};
 pub use request::{
     review,

@@ -286,3 +286,13 @@ fn message_names_five_of_the_namespaces_that_count() {
     let counting = tenants.surplus("shop-new").unwrap().counting();
     assert_eq!(counting, "shop-0, shop-1, shop-2, shop-3, shop-4 and 3 more");
 }
+
+#[test]
+fn nodes_are_returned_with_all_their_labels_and_taints() {
+    let mut index = Index::new();
+    let labels = [("k", "v"), ("l", "w")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let taints = vec![Taint { key: "k".to_owned(), value: "v".to_owned(), effect: Effect::NoExecute }];
+    let node = Node { name: "n1".to_owned(), labels, taints };
+    index.upsert_node(&node);
+    assert_eq!(index.nodes().collect::<Vec<_>>(), [node]);
+}
