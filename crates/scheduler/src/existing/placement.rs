@@ -106,6 +106,7 @@ impl<'a> Existing<'a> {
                 }
             }
         }
+        let last = startable_beside_others(groups, self.demand);
         for coming in [false, true] {
             if coming {
                 let mut nodes = self.cluster.nodes.iter().filter_map(|slot| slot.info.as_ref());
@@ -114,15 +115,13 @@ impl<'a> Existing<'a> {
                 }
                 groups.see_coming(self.cluster);
             }
-            let last = startable_beside_others(groups, self.demand);
             let mut again = false;
             loop {
                 let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
                 for class in self.demand.classes.ids() {
-                    if (if again { groups.of[class].needs_others() } else { !last.contains(&class) })
-                        && self.left[class] > 0
-                        && self.demand.classes[class].blocked.is_none()
-                    {
+                    let its_turn =
+                        if again { groups.of[class].needs_others() } else { !last.contains(&class) };
+                    if its_turn && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
                         self.class(groups, class, coming, u32::MAX);
                     }
                 }
