@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{
     fleet,
-    pods::{self, Group, NAMESPACES, TEAM},
+    pods::{self, Group, NAMESPACES, TEAM, TEAMS},
 };
 
 /// A cluster: pools, nodes, running pods, pending pods.
@@ -76,9 +76,9 @@ impl Scene {
         for pool in &self.pools {
             cluster.upsert_pool(pool.clone()).unwrap();
         }
-        for (name, labels) in NAMESPACES.into_iter().zip([json!({TEAM: "a"}), json!({TEAM: "b"})]) {
+        for (name, team) in NAMESPACES.into_iter().zip(TEAMS) {
             let namespace: Namespace =
-                serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}})).unwrap();
+                serde_json::from_value(json!({"metadata": {"name": name, "labels": {TEAM: team}}})).unwrap();
             cluster.upsert_namespace(&namespace);
         }
         self.storage(&mut cluster);

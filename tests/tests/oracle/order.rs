@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::{
     generate::Scene,
-    pods::{Group, NAMESPACES, TEAM},
+    pods::{Group, NAMESPACES, TEAM, TEAMS},
 };
 
 /// Groups of a scene whose pods the order decides.
@@ -72,10 +72,10 @@ fn needs(terms: &[PodAffinityTerm], group: &Group, other: &Group) -> bool {
 
 fn in_reach(term: &PodAffinityTerm, group: &Group, other: &Group) -> bool {
     let names = term.namespaces.as_deref().unwrap_or_default();
-    let selected = term.namespace_selector.as_ref().is_some_and(|selector| {
-        let team = if other.namespace == NAMESPACES[0] { "a" } else { "b" };
-        matches(Some(selector), &BTreeMap::from([(TEAM.to_owned(), team.to_owned())]))
-    });
+    let is_selected =
+        |team: &str| matches(term.namespace_selector.as_ref(), &[(TEAM.to_owned(), team.to_owned())].into());
+    let selected =
+        NAMESPACES.iter().zip(TEAMS).any(|(name, team)| *name == other.namespace && is_selected(team));
     let own = names.is_empty() && term.namespace_selector.is_none() && group.namespace == other.namespace;
     names.iter().any(|name| name == other.namespace) || selected || own
 }

@@ -9,6 +9,8 @@ use super::fleet::{GPU, HOST, ZONE, ZONES};
 /// Namespaces of pods, and the label by which affinity terms select the second.
 pub const NAMESPACES: [&str; 2] = ["oracle", "oracle-b"];
 pub const TEAM: &str = "team";
+/// The value of the label [`TEAM`] on each of [`NAMESPACES`].
+pub const TEAMS: [&str; 2] = ["a", "b"];
 /// The RuntimeClass with overhead, and its overhead.
 pub const RUNTIME: &str = "heavy";
 pub const OVERHEAD: [(&str, &str); 2] = [("cpu", "250m"), ("memory", "120Mi")];
@@ -188,7 +190,7 @@ fn pod_term(random: &mut Random, app: &str) -> Value {
         json!({"topologyKey": random.one_of(&[ZONE, HOST]), "labelSelector": selector(random, app)});
     match random.index(12) {
         0 => term["namespaceSelector"] = json!({}),
-        1 => term["namespaceSelector"] = json!({"matchLabels": {TEAM: "b"}}),
+        1 => term["namespaceSelector"] = json!({"matchLabels": {TEAM: TEAMS[1]}}),
         2 => term["namespaces"] = json!([NAMESPACES[1]]),
         3 => term["namespaces"] = json!(NAMESPACES),
         4 => term["matchLabelKeys"] = json!(["version"]),

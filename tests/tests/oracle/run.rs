@@ -233,14 +233,14 @@ impl Arena {
         }
         let by_order = ByOrder::new(scene);
         if outcome.is_err() && nominate {
-            let opened = homes.iter().filter(|(pod, _)| turn(pod) <= reached);
-            let pending = pending(opened, &bound);
-            let taken = crowded(scene, &homes, &bound);
-            let others_first = |(group, nodes): (&&str, &BTreeSet<&str>)| {
-                by_order.decides(group) || opening == Opening::Shuffled && !nodes.is_disjoint(&taken)
+            let groups = missing(scene, homes.iter().filter(|(pod, _)| turn(pod) <= reached), &bound);
+            let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
+            let others_first = |(group, nodes): (&&str, &BTreeMap<&str, i64>)| {
+                by_order.decides(group) || opening == Opening::Shuffled && are_displaced(nodes, &groups)
             };
-            if !pending.is_empty() && pending.iter().all(others_first) {
-                report.by_order = pending.len();
+            let count = pending.clone().count();
+            if count > 0 && pending.clone().all(others_first) {
+                report.by_order = count;
                 return Ok(report);
             }
         }
@@ -370,19 +370,13 @@ impl Arena {
             let group = group_of(name);
             seen.get(group).copied().unwrap_or_default() > planned.get(group).copied().unwrap_or_default()
         };
-        let wrong: Vec<(String, &String)> = hopeless
+        let (first, wrong): (Vec<String>, Vec<String>) = hopeless
             .iter()
             .flat_map(|h| [h.clone(), format!("copy-{h}")])
-            .filter(|name| too_many(name))
-            .filter_map(|name| bound.get(&name).map(|node| (name, node)))
-            .collect();
-        let groups = by_group(wrong.iter().map(|(name, _)| name));
-        report.by_order = groups.keys().filter(|group| by_order.starting.contains(**group)).count();
-        let wrong: Vec<String> = wrong
-            .iter()
-            .filter(|(name, _)| !by_order.starting.contains(group_of(name)))
-            .map(|(name, node)| format!("{name} on {node}"))
-            .collect();
+            .filter(|name| too_many(name) && bound.contains_key(name))
+            .partition(|name| by_order.starting.contains(group_of(name)));
+        report.by_order = by_group(first.iter()).len();
+        let wrong: Vec<String> = wrong.iter().map(|name| format!("{name} on {}", bound[name])).collect();
         if !wrong.is_empty() {
             let said = said_of(plan);
             report.problem = Some(format!(
@@ -448,37 +442,30 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
     new.chain(old).collect()
 }
 
-/// Groups that have fewer bound pods than `opened` ones, and the nodes that they were planned onto.
-fn pending<'a>(
-    opened: impl Iterator<Item = (&'a String, &'a String)>,
-    bound: &BTreeMap<String, String>,
-) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let mut groups: BTreeMap<&str, (usize, BTreeSet<&str>)> = BTreeMap::new();
-    for (pod, home) in opened {
-        let (count, nodes) = groups.entry(group_of(pod)).or_default();
-        *count += 1;
-        nodes.insert(home);
-    }
-    let seen = by_group(bound.keys());
-    groups.retain(|group, (count, _)| seen.get(group).copied().unwrap_or_default() < *count);
-    groups.into_iter().map(|(group, (_, nodes))| (group, nodes)).collect()
-}
+/// By group and node: how many pods fewer are bound there than were planned; negative if there are more.
+type Missing<'a> = BTreeMap<&'a str, BTreeMap<&'a str, i64>>;
 
-/// Nodes with more pods of a group than were planned onto them: those took the room of others.
-fn crowded<'a>(
+fn missing<'a>(
     scene: &Scene,
-    homes: &'a BTreeMap<String, String>,
+    opened: impl Iterator<Item = (&'a String, &'a String)>,
     bound: &'a BTreeMap<String, String>,
-) -> BTreeSet<&'a str> {
-    let mut rest: BTreeMap<(&str, &str), i64> = BTreeMap::new();
-    for (pod, node) in homes {
-        *rest.entry((node, group_of(pod))).or_default() += 1;
+) -> Missing<'a> {
+    let mut groups = Missing::new();
+    for (pod, home) in opened {
+        *groups.entry(group_of(pod)).or_default().entry(home).or_default() += 1;
     }
     let waited = |pod: &str| scene.waiting.iter().any(|group| group.name == group_of(pod));
     for (pod, node) in bound.iter().filter(|(pod, _)| waited(pod)) {
-        *rest.entry((node, group_of(pod))).or_default() -= 1;
+        *groups.entry(group_of(pod)).or_default().entry(node).or_default() -= 1;
     }
-    rest.into_iter().filter(|(_, rest)| *rest < 0).map(|((node, _), _)| node).collect()
+    groups
+}
+
+/// True if no more pods of the group with `nodes` are pending than lost their places to pods that weren't planned there.
+fn are_displaced(nodes: &BTreeMap<&str, i64>, groups: &Missing<'_>) -> bool {
+    let is_taken = |node: &str| groups.values().any(|nodes| nodes.get(node).is_some_and(|n| *n < 0));
+    let lost = nodes.iter().filter(|(node, n)| **n > 0 && is_taken(node)).map(|(_, n)| n);
+    nodes.values().sum::<i64>() <= lost.sum()
 }
 
 /// The nominated pods by node.

@@ -9,11 +9,11 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Map, Value, json};
 
-use super::pods::{NAMESPACES, OVERHEAD, PRIORITIES, RUNTIME, TEAM};
+use super::pods::{NAMESPACES, OVERHEAD, PRIORITIES, RUNTIME, TEAM, TEAMS};
 
 pub async fn make(client: &Client) -> Result<()> {
     let new = PostParams::default();
-    for (name, team) in NAMESPACES.into_iter().zip(["a", "b"]) {
+    for (name, team) in NAMESPACES.into_iter().zip(TEAMS) {
         let namespace: Namespace =
             serde_json::from_value(json!({"metadata": {"name": name, "labels": {TEAM: team}}}))?;
         Api::all(client.clone()).create(&new, &namespace).await?;
