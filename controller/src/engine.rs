@@ -463,9 +463,7 @@ impl Engine {
     /// Plans for pending pods, if a scheduling run is due. Also returns when planning must be checked again.
     fn plan(&mut self, now: Now) -> (Planned, Option<Duration>) {
         let Self { snapshot, evidence, deciders, in_flight, settings, solver, .. } = self;
-        let grace = settings.orphan_grace;
-        let is_gone = |id: &str| evidence.is_terminated(id) || evidence.is_unknown_for(id, grace);
-        snapshot.count_unclaimed(grace, is_gone);
+        snapshot.count_unclaimed(settings.orphan_grace, evidence);
         let nominations_again = deciders.planning.release_outdated(snapshot, now);
         let (retry, panics_again) = deciders.panics.retry_due(now);
         if retry {

@@ -82,9 +82,14 @@ fn restore_tags_of_lost_claims(ctx: &mut ReconcileContext<'_>, last: &InstanceLi
     let mut ids = Vec::new();
     for (claim, since) in snapshot.lost_claims() {
         let Some(id) = instance_of(claim) else { continue };
-        let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
-        // An instance with a Node is the node's matter.
-        if last.instances.contains_key(id) || node.is_some_and(|node| snapshot.nodes().contains_key(node)) {
+        let node =
+            claim.status.as_ref().and_then(|status| snapshot.nodes().get(status.node_name.as_deref()?));
+        // An instance whose Node names its claim is the node's matter.
+        let is_of_node = node.is_some_and(|node| {
+            node.provider_id.as_deref().map(instance_id) == Some(id)
+                && node.annotations.contains_key(keys::CLAIM_ANNOTATION)
+        });
+        if last.instances.contains_key(id) || is_of_node {
             continue;
         }
         if last.asked.mono < since.mono.saturating_add(ctx.settings.orphan_grace) {

@@ -32,7 +32,7 @@ impl Snapshot {
             if !stale {
                 self.observe_deletion(uid.clone().into(), Change::ClaimGone(name), now);
             }
-            self.unclaimed.remove(&uid);
+            self.unclaimed.release(&uid);
             return;
         }
         if stale {

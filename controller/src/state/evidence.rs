@@ -97,7 +97,8 @@ impl Evidence {
             snapshot.lost_claims().filter_map(|(claim, _)| instance_of(claim)).collect();
         let listed = snapshot.instances();
         let is_listed = |id: &str| listed.is_some_and(|list| list.instances.contains_key(id));
-        self.terminations.retain(|id, _| claimed.contains(id.as_str()) || is_listed(id));
+        self.terminations
+            .retain(|id, _| claimed.contains(id.as_str()) || lost.contains(id.as_str()) || is_listed(id));
         let of_nodes: BTreeSet<&str> = snapshot
             .nodes()
             .values()

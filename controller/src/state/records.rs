@@ -10,6 +10,7 @@ use croft_api::{EC2NodeClass, NodeClaim};
 use croft_cloud::CloudInstance;
 use croft_scheduler::{CapacityType, InstanceType, PodKey};
 
+use super::views::instance_of;
 use crate::time::Now;
 
 /// A class and its offerings.
@@ -92,12 +93,22 @@ pub struct BoundPod {
 /// Instances without a claim that count towards limits.
 #[derive(Debug, Default)]
 pub(super) struct Unclaimed {
-    /// Claims that were deleted before their instance was certainly terminated, by uid, and when.
-    pub(super) lost: BTreeMap<String, (Arc<NodeClaim>, Now)>,
+    /// Deleted claims whose instance isn't certainly terminated, by uid.
+    pub(super) lost: BTreeMap<String, LostClaim>,
     /// Their names in the scheduler's cluster.
     pub(super) counted: BTreeSet<String>,
     /// When the list of instances was requested that was last evaluated.
     pub(super) evaluated: Option<Now>,
+}
+
+/// A claim that was deleted.
+#[derive(Debug)]
+pub(super) struct LostClaim {
+    pub(super) claim: Arc<NodeClaim>,
+    /// When its deletion was observed.
+    pub(super) since: Now,
+    /// Croft released it, since its instance was gone: it doesn't count towards limits.
+    pub(super) released: bool,
 }
 
 impl Unclaimed {
@@ -110,11 +121,19 @@ impl Unclaimed {
     /// Adds a deleted claim: its instance, or one that is being launched for it, may still exist.
     pub(super) fn insert_deleted(&mut self, claim: Arc<NodeClaim>, now: Now) {
         if let Some(uid) = claim.metadata.uid.clone() {
-            self.lost.insert(uid, (claim, now));
+            self.lost.insert(uid, LostClaim { claim, since: now, released: false });
         }
     }
 
-    /// Removes a claim: it exists again, or was released since its instance is terminated.
+    /// Records that a claim was released. An instance that the cloud didn't know may still work, and is described again.
+    pub(super) fn release(&mut self, uid: &str) {
+        match self.lost.get_mut(uid) {
+            Some(lost) if instance_of(&lost.claim).is_some() => lost.released = true,
+            _ => self.remove(uid),
+        }
+    }
+
+    /// Removes a claim that exists again.
     pub(super) fn remove(&mut self, uid: &str) {
         self.lost.remove(uid);
     }

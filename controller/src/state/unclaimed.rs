@@ -11,13 +11,20 @@ use croft_api::NodeClaim;
 use croft_cloud::{CloudInstance, instance_id};
 use croft_scheduler::{ComingNode, Resources};
 
-use super::{in_flight_nodes::in_flight_node, snapshot::Snapshot, views::instance_of};
+use super::{
+    evidence::Evidence, in_flight_nodes::in_flight_node, records::LostClaim, snapshot::Snapshot,
+    views::instance_of,
+};
 use crate::{definitions::keys, time::Now};
 
+/// How long the instance of a deleted claim is described again that the cloud doesn't know. EC2 shows terminated instances for
+/// about an hour, so an id that is unknown earlier may be one of another account, whose credentials are here by mistake.
+const UNKNOWN_KEPT: Duration = Duration::from_hours(1);
+
 impl Snapshot {
-    /// Counts the instances without a claim. A launch that was in flight when its claim was deleted shows in the
-    /// list within `grace`. `is_gone` tells which instances are certainly terminated.
-    pub fn count_unclaimed(&mut self, grace: Duration, is_gone: impl Fn(&str) -> bool) {
+    /// Counts the instances without a claim, unless they are gone. A launch that was in flight when its claim was deleted
+    /// shows in the list within `grace`.
+    pub fn count_unclaimed(&mut self, grace: Duration, evidence: &Evidence) {
         let asked = self.instances.as_ref().map(|list| list.asked);
         let none = self.unclaimed.lost.is_empty() && self.unclaimed.counted.is_empty();
         if none && asked == self.unclaimed.evaluated {
@@ -25,11 +32,14 @@ impl Snapshot {
         }
         self.unclaimed.evaluated = asked;
         let list = self.instances.take();
+        let is_gone = |id: &str| evidence.is_terminated(id) || evidence.is_unknown_for(id, grace);
         let mut lost = std::mem::take(&mut self.unclaimed.lost);
-        lost.retain(|uid, (claim, since)| match instance_of(claim) {
+        lost.retain(|uid, LostClaim { claim, since, .. }| match instance_of(claim) {
             Some(id) => {
                 let listed = list.as_ref().and_then(|list| list.instances.get(id));
-                !is_gone(id) && listed.is_none_or(|instance| instance.state.is_alive())
+                !evidence.is_terminated(id)
+                    && !evidence.is_unknown_for(id, UNKNOWN_KEPT)
+                    && listed.is_none_or(|instance| instance.state.is_alive())
             }
             None => list.as_ref().is_none_or(|list| {
                 let tagged = |m: &CloudInstance| m.state.is_alive() && m.claim_uid.as_deref() == Some(uid);
@@ -37,9 +47,12 @@ impl Snapshot {
             }),
         });
         let mut found: BTreeMap<String, ComingNode> = BTreeMap::new();
-        for (uid, (claim, _)) in &lost {
+        for (uid, LostClaim { claim, released, .. }) in &lost {
             let node = claim.status.as_ref().and_then(|s| s.node_name.as_deref());
-            if self.counts_as_node(node, instance_of(claim), &claim.spec.pool) {
+            if *released
+                || instance_of(claim).is_some_and(is_gone)
+                || self.counts_as_node(node, instance_of(claim), &claim.spec.pool)
+            {
                 continue;
             }
             let planned = claim.spec.instance_types.first().and_then(|t| self.instance_type(claim, t));
@@ -75,7 +88,7 @@ impl Snapshot {
 
     /// Deleted claims whose instance isn't certainly terminated, and when they were deleted.
     pub fn lost_claims(&self) -> impl Iterator<Item = (&NodeClaim, Now)> {
-        self.unclaimed.lost.values().map(|(claim, since)| (&**claim, *since))
+        self.unclaimed.lost.values().map(|lost| (&*lost.claim, lost.since))
     }
 
     /// Instances that claims have, and claims that are still to get theirs.
