@@ -303,6 +303,26 @@ fn a_lighter_pool_doesnt_start_again_what_a_heavier_one_has_started() {
 }
 
 #[test]
+fn what_a_full_pool_leaves_to_a_lighter_one_counts_for_the_spreads_there() {
+    // Two of the leaders find the heavy pool full. In the light one they are bound before the pods that must be even
+    // with them.
+    let web = labels(json!({"app": "web"}));
+    let leader = join(&[web.clone(), json!({"spec": {"priority": 10, "nodeSelector": {ZONE: "zone-a"}}})]);
+    let in_light = json!({"spec": {"nodeSelector": {"node-pool": "light"}}});
+    let mut pods = many("lead", 3, "1", &leader);
+    pods.extend(many("even", 3, "1", &join(&[web, in_light, spread(ZONE, 1, json!({"app": "web"}))])));
+    let heavy = Pool {
+        weight: 10,
+        limits: [("cpu".to_owned(), "1".parse().unwrap())].into(),
+        ..pool("heavy", kinds())
+    };
+    let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+    let in_a = plan.instances.iter().filter(|m| m.zone == "zone-a").flat_map(|m| &m.pods);
+    assert!(in_a.clone().all(|pod| pod.name.starts_with("lead")), "{:?}", in_a.collect::<Vec<_>>());
+}
+
+#[test]
 fn a_limit_leaves_out_the_lowest_priority_also_of_those_who_go_together() {
     let priority = |n: i32| json!({"spec": {"priority": n}});
     let one = Pool { limits: [("cpu".to_owned(), "4".parse().unwrap())].into(), ..pool("p", kinds()) };

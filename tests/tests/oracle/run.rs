@@ -195,7 +195,10 @@ impl Arena {
             Some(home) if scene.coming.iter().any(|coming| coming.claim == *home) => 1,
             _ => 2,
         };
-        let (mut outcome, mut reached) = (Ok(()), 0);
+        let by_order = ByOrder::new(scene);
+        // Groups whose pods no longer need be bound: the order of binding decided about them.
+        let mut decided: BTreeSet<String> = BTreeSet::new();
+        let mut outcome = Ok(());
         let first = if opening == Opening::AtOnce { 2 } else { 0 };
         if first > 0 {
             self.make_nodes(nodes_of_turn(scene, &plan, 1), scene.daemon).await?;
@@ -214,13 +217,23 @@ impl Arena {
                 theirs.sort_by_cached_key(|_| random.index(usize::MAX));
             }
             self.open(&theirs, &said).await?;
-            reached = now;
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
-            outcome = self.all_bound(homes.keys().filter(|pod| turn(pod) <= now), patience).await;
+            let expected = homes.keys().filter(|pod| turn(pod) <= now && !decided.contains(group_of(pod)));
+            outcome = self.all_bound(expected, patience).await;
             if outcome.is_err() {
-                break;
+                let bound = self.bound().await?;
+                let opened = homes.iter().filter(|(pod, _)| turn(pod) <= now);
+                let groups = missing(scene, opened, &bound);
+                let Some(pending) = pending_by_order(&groups, &by_order, opening) else { break };
+                decided.extend(pending);
+                outcome = Ok(());
+                if opening == Opening::InOrder {
+                    // Later turns would find their room taken by pods that are still pending.
+                    break;
+                }
             }
         }
+        report.by_order = decided.len();
         let bound = self.bound().await?;
         let seen = by_group(bound.keys());
         report.bound = by_group(homes.keys())
@@ -228,21 +241,8 @@ impl Arena {
             .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
             .sum();
         report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
-        if opening == Opening::AtOnce && outcome.is_err() {
+        if opening == Opening::AtOnce && outcome.is_err() || !decided.is_empty() && outcome.is_ok() {
             return Ok(report);
-        }
-        let by_order = ByOrder::new(scene);
-        if outcome.is_err() && nominate {
-            let groups = missing(scene, homes.iter().filter(|(pod, _)| turn(pod) <= reached), &bound);
-            let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
-            let others_first = |(group, nodes): (&&str, &BTreeMap<&str, i64>)| {
-                by_order.decides(group) || opening == Opening::Shuffled && are_displaced(nodes, &groups)
-            };
-            let count = pending.clone().count();
-            if count > 0 && pending.clone().all(others_first) {
-                report.by_order = count;
-                return Ok(report);
-            }
         }
         if let (Err(error), true) = (outcome, nominate) {
             let (on, left) = (instances(&plan), said_of(&plan));
@@ -459,6 +459,18 @@ fn missing<'a>(
         *groups.entry(group_of(pod)).or_default().entry(node).or_default() -= 1;
     }
     groups
+}
+
+/// The groups with pending pods, if the order of binding decided about each of them.
+fn pending_by_order(groups: &Missing<'_>, by_order: &ByOrder, opening: Opening) -> Option<BTreeSet<String>> {
+    let explained = |group: &str, nodes: &BTreeMap<&str, i64>| match opening {
+        Opening::InOrder => by_order.decides(group),
+        Opening::Shuffled => by_order.decides(group) || are_displaced(nodes, groups),
+        Opening::AtOnce | Opening::Unaided => false,
+    };
+    let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
+    let each = pending.map(|(group, nodes)| explained(group, nodes).then(|| (*group).to_owned()));
+    each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
 }
 
 /// True if no more pods of the group with `nodes` are pending than lost their places to pods that weren't planned there.

@@ -106,9 +106,33 @@ pub(super) struct TierChoices {
     left: Vec<Unplaced>,
 }
 
+/// The domain sets of a packed tier's pods.
+#[derive(Default)]
+struct Settled {
+    view: TopologyView,
+    choices: Vec<Choice>,
+    items: Vec<Item>,
+    /// Classes with spreads that are violated in it.
+    broken: BTreeSet<LocalClassIx>,
+}
+
+impl Settled {
+    fn new(choices: TierChoices, decided: Decided) -> Self {
+        let broken = decided.broken.iter().map(|(class, ..)| *class).collect();
+        Self { view: choices.view, choices: choices.list, items: decided.items, broken }
+    }
+
+    /// Classes with spreads that the pods of later tiers violate.
+    fn broken_since(&self, groups: &BlockGroups) -> impl Iterator<Item = LocalClassIx> {
+        let broken = assignment::broken(groups, &self.view, &self.choices, &self.items);
+        broken.into_iter().map(|(class, ..)| class).filter(|class| !self.broken.contains(class))
+    }
+}
+
 /// One attempt at packing a tier.
 struct Attempt {
     solved: Solved,
+    settled: Settled,
     groups: BlockGroups,
     limits: IndexVec<LimitIx, Limit>,
     /// Pods that no domain or offering takes.
@@ -229,8 +253,33 @@ impl Context<'_> {
     }
 
     /// Solves one block.
-    pub(crate) fn solve(&self, mut block: Block) -> Solved {
+    ///
+    /// What a tier leaves out comes to lighter pools once the pods of those are placed, and may count for their spreads. A
+    /// class whose spread that violates is solved again, with the rest of the heavier pools and not before.
+    pub(crate) fn solve(&self, block: Block) -> Solved {
+        let mut late = BTreeSet::new();
+        let mut steps = 0;
+        loop {
+            let (mut solved, broken) = self.solve_tiers(block.clone(), &late);
+            steps += solved.steps;
+            let before = late.len();
+            late.extend(broken);
+            if late.len() == before {
+                solved.steps = steps;
+                return solved;
+            }
+        }
+    }
+
+    /// Solves a block tier by tier, classes of `late` once all heavier pools are done. Returns the classes whose spreads
+    /// hold in their tier and not after all.
+    fn solve_tiers(
+        &self,
+        mut block: Block,
+        late: &BTreeSet<LocalClassIx>,
+    ) -> (Solved, BTreeSet<LocalClassIx>) {
         let mut out = Solved::default();
+        let mut packed: Vec<Settled> = Vec::new();
         let mut limits = self.limits.left.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
             block.classes.enumerate().map(|(local, (_, count))| (local, *count)).collect();
@@ -262,12 +311,15 @@ impl Context<'_> {
             if now.is_empty() {
                 break;
             }
-            let tier = self.tier(&block, &now);
-            let left = self.pack_tier(&tier, &now, &mut limits, &mut out);
-            drop(tier);
+            let heaviest = now.iter().map(|wanted| wanted.weight).max();
+            let too_early =
+                |wanted: &mut Wanted| late.contains(&wanted.local) && Some(wanted.weight) < heaviest;
+            waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
             // Counts of placed pods stay with the groups for the next tier.
-            let (left, groups) = left;
+            let (left, groups, settled) =
+                self.pack_tier(&self.tier(&block, &now), &now, &mut limits, &mut out);
             block.groups = groups;
+            packed.push(settled);
             for Unplaced { local, count, reason } in left {
                 if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
                     ceiling[local] = wanted.weight;
@@ -280,7 +332,10 @@ impl Context<'_> {
                 }
             }
         }
-        out
+        // Nothing comes after the last tier.
+        packed.pop();
+        let broken = packed.iter().flat_map(|settled| settled.broken_since(&block.groups)).collect();
+        (out, broken)
     }
 
     fn tier<'b>(&self, block: &'b Block, now: &[Wanted]) -> Tier<'b> {
@@ -304,7 +359,7 @@ impl Context<'_> {
         Tier { variants, dims: dims.into(), tables, block }
     }
 
-    /// Packs the classes of one tier. Returns the unplaced pods, and the groups as they then are.
+    /// Packs the classes of one tier. Returns the unplaced pods, the groups as they then are, and where the pods are.
     ///
     /// A pod that a limit leaves out was counted in its domain before. Then the whole tier is decided again
     /// with no more of its class there than found room, so that it goes elsewhere or the rest stays even.
@@ -314,7 +369,7 @@ impl Context<'_> {
         now: &[Wanted],
         limits: &mut IndexVec<LimitIx, Limit>,
         out: &mut Solved,
-    ) -> (Vec<Unplaced>, BlockGroups) {
+    ) -> (Vec<Unplaced>, BlockGroups, Settled) {
         const ROUNDS: u32 = 12;
         let mut wanted = now.to_vec();
         let mut outside: Vec<Unplaced> = Vec::new();
@@ -371,7 +426,7 @@ impl Context<'_> {
                     None => merged.push(more),
                 }
             }
-            return (merged, attempt.groups);
+            return (merged, attempt.groups, attempt.settled);
         }
     }
 
@@ -405,8 +460,8 @@ impl Context<'_> {
             Ok(decided) => decided,
             Err(wrong) => {
                 let (limits, left) = (limits.clone(), choices.left);
-                let (failed, full, lean) = (Vec::new(), Full::new(), false);
-                return Attempt { solved: out, groups, limits, left, failed, full, lean, wrong };
+                let (settled, failed, full, lean) = (Settled::default(), Vec::new(), Full::new(), false);
+                return Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong };
             }
         };
         for choice in &choices.list {
@@ -447,7 +502,9 @@ impl Context<'_> {
             }
         }
         let wrong = Found { parted, ..Found::default() };
-        Attempt { solved: out, groups, limits, left, failed, full, lean: choices.view.lean, wrong }
+        let lean = choices.view.lean;
+        let settled = Settled::new(choices, decided);
+        Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong }
     }
 
     /// How long to search for a packing of `now`, which has its share of what the plan may take.

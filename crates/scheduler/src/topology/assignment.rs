@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Spreads that are violated by the final counts: in another binding order their pods would be kept out.
-fn broken(
+pub(crate) fn broken(
     groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
