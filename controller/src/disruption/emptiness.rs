@@ -127,12 +127,9 @@ impl Emptiness {
         if !ctx.has_lasted(since, after) || ledger.allowance(ctx, pool, REASON).more == 0 {
             return;
         }
-        if !ctx.is_idle(&Key::Node((*node_name).to_owned())) {
-            return;
+        if cordon(ctx, history, node_name, node) {
+            ledger.take(&claim.spec.pool);
         }
-        ledger.take(&claim.spec.pool);
-        history.count(REASON.as_str(), Outcome::Started);
-        ctx.request(patch_node(node_name, Verb::JsonPatch(node_patch::cordon(node, ctx.now.wall))));
     }
 
     /// Reverts the cordon of a node that stays.
@@ -173,4 +170,19 @@ impl Emptiness {
         }
         ctx.request(delete_claim(name, claim));
     }
+}
+
+/// Cordons a node without pods, which is removed once it is certainly empty. False if it must be tried again.
+pub(super) fn cordon(
+    ctx: &mut ReconcileContext<'_>,
+    history: &mut History,
+    node_name: &str,
+    node: &NodeView,
+) -> bool {
+    if !ctx.is_idle(&Key::Node(node_name.to_owned())) {
+        return false;
+    }
+    history.count(REASON.as_str(), Outcome::Started);
+    ctx.request(patch_node(node_name, Verb::JsonPatch(node_patch::cordon(node, ctx.now.wall))));
+    true
 }

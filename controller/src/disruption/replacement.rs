@@ -28,6 +28,7 @@ use crate::{
     disruption::{
         budgets::BudgetLedger,
         commands::{Command, Commands},
+        emptiness,
         outcomes::{History, Outcome},
     },
     kube_api::{Call, Target, Verb},
@@ -165,7 +166,9 @@ impl Step<'_, '_> {
         Pace::Now
     }
 
-    /// Keeps the replaced nodes. Deletes the replacements that are empty; the others become ordinary nodes.
+    /// Keeps the replaced nodes. Deletes the replacements that have no Node yet; the others become ordinary nodes. Those
+    /// without pods are cordoned, and removed once they are certainly empty: the snapshot of pods may be outdated, and a
+    /// claim's deletion can't be reverted.
     fn roll_back(&mut self, ctx: &mut ReconcileContext<'_>, why: &str) {
         self.history.count_command(self.id, self.command.reason, Outcome::RolledBack);
         for (name, claim) in &self.waiting {
@@ -179,14 +182,17 @@ impl Step<'_, '_> {
                 continue;
             }
             let snapshot = ctx.snapshot;
-            let node = snapshot.node_of(claim).map(|(node, _)| node);
-            let used = node.is_some_and(|node| snapshot.pods_on(node).any(|(_, p)| p.counts_as_work()))
-                || snapshot.nominated_to(name).next().is_some();
-            if used {
-                ctx.request(release(name, claim));
+            let node = snapshot.node_of(claim);
+            let is_nominated = snapshot.nominated_to(name).next().is_some();
+            if node.is_none() && !is_nominated {
+                ctx.request(delete_claim(name, claim));
                 continue;
             }
-            ctx.request(delete_claim(name, claim));
+            ctx.request(release(name, claim));
+            let is_used = |node| is_nominated || snapshot.pods_on(node).any(|(_, pod)| pod.counts_as_work());
+            if let Some((node_name, node)) = node.filter(|(node, _)| !is_used(node)) {
+                emptiness::cordon(ctx, self.history, node_name, node);
+            }
         }
     }
 }

@@ -94,7 +94,8 @@ fn a_move_whose_budget_closes_leaves_the_rest_as_it_is() {
     world.pool(json!({"budgets": [{"nodes": "0"}]}), json!({}));
     world.node(&name, "m.4", json!({"metadata": {"annotations": made["metadata"]["annotations"]}}));
     world.step(1);
-    assert_eq!(world.deleted(), [name]);
+    // Pods that no watch has shown yet may be there.
+    assert_eq!((world.deleted().len(), world.cordoned()), (0, 1));
     assert_eq!(world.told("DisruptionFailed").len(), 3);
 }
 
@@ -128,7 +129,7 @@ fn what_was_launched_and_no_longer_suffices_undoes_the_decision() {
     world.step(1);
     assert!(world.deleted().is_empty());
     world.step(31);
-    assert_eq!(world.deleted(), [name]);
+    assert_eq!((world.deleted().len(), world.cordoned()), (0, 1));
     assert!(world.told("DisruptionFailed")[0].contains("no longer fit"), "{:?}", world.actions);
 }
 

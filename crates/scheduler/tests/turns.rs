@@ -323,6 +323,23 @@ fn what_a_full_pool_leaves_to_a_lighter_one_counts_for_the_spreads_there() {
 }
 
 #[test]
+fn a_limit_leaves_out_the_lowest_priority_also_of_those_who_must_be_even() {
+    // Two instances are all that the limit leaves. The first two of the even pods need one each, in two zones.
+    let even = join(&[
+        labels(json!({"app": "even"})),
+        spread(ZONE, 1, json!({"app": "even"})),
+        json!({"spec": {"priority": 10}}),
+    ]);
+    let alone = join(&[labels(json!({"app": "alone"})), apart(ZONE, json!({"app": "alone"}))]);
+    let of_eight = kinds().into_iter().filter(|kind| kind.name == "m.8").collect();
+    let one = Pool { limits: [("cpu".to_owned(), "16".parse().unwrap())].into(), ..pool("p", of_eight) };
+    let mut pods = many("even", 4, "5", &even);
+    pods.extend(many("alone", 5, "7", &alone));
+    let plan = plan(&cluster(vec![one], &pods));
+    assert_eq!((placed(&plan, "even"), placed(&plan, "alone")), (2, 0), "{:?}", plan.instances);
+}
+
+#[test]
 fn a_limit_leaves_out_the_lowest_priority_also_of_those_who_go_together() {
     let priority = |n: i32| json!({"spec": {"priority": n}});
     let one = Pool { limits: [("cpu".to_owned(), "4".parse().unwrap())].into(), ..pool("p", kinds()) };

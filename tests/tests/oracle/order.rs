@@ -27,6 +27,9 @@ pub struct ByOrder {
     /// Are of the kind that a starting group needs, and have a spread over the same domains that counts it: together in one
     /// domain only if they come first.
     pub kept_off: BTreeSet<String>,
+    /// Need affinity over a selector of namespaces. If one is tried before the pod that it needs is bound, kube-scheduler tries
+    /// it again only with its sweep every five minutes (kubernetes/kubernetes#141953).
+    pub forgotten: BTreeSet<String>,
 }
 
 impl ByOrder {
@@ -34,6 +37,9 @@ impl ByOrder {
         let mut result = Self::default();
         for group in &scene.waiting {
             let terms = terms(group);
+            if terms.iter().any(|term| term.namespace_selector.is_some()) {
+                result.forgotten.insert(group.name.clone());
+            }
             if terms.is_empty() || !needs(&terms, group, group) {
                 continue;
             }
@@ -49,7 +55,7 @@ impl ByOrder {
     }
 
     pub fn decides(&self, group: &str) -> bool {
-        self.starting.contains(group) || self.kept_off.contains(group)
+        [&self.starting, &self.kept_off, &self.forgotten].iter().any(|groups| groups.contains(group))
     }
 }
 

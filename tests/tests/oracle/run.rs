@@ -1,6 +1,7 @@
 //! One cluster on the real control plane.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
@@ -33,7 +34,8 @@ const AT_ONCE: usize = 16;
 /// How pending pods are opened to kube-scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// Nominated, in the order of the demand.
+    /// Nominated, in the order of the demand, those of one priority with a nomination first: kube-scheduler holds all of
+    /// them in its queue when a node comes, and a nomination keeps pods of the same priority out, whichever is tried first.
     InOrder,
     /// Nominated, in a random order within each of three turns: pods for existing, coming and planned nodes.
     Shuffled,
@@ -198,6 +200,7 @@ impl Arena {
         let by_order = ByOrder::new(scene);
         // Groups whose pods no longer need be bound: the order of binding decided about them.
         let mut decided: BTreeSet<String> = BTreeSet::new();
+        let mut nominated: BTreeSet<String> = BTreeSet::new();
         let mut outcome = Ok(());
         let first = if opening == Opening::AtOnce { 2 } else { 0 };
         if first > 0 {
@@ -213,18 +216,33 @@ impl Arena {
             let is_theirs =
                 |pod: &&Value| pod["spec"]["schedulingGates"].is_null() && turn(key(pod).1) == now;
             let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
-            if matches!(opening, Opening::Shuffled | Opening::AtOnce) {
-                theirs.sort_by_cached_key(|_| random.index(usize::MAX));
+            match opening {
+                Opening::InOrder => {
+                    theirs.sort_by_key(|pod| (Reverse(priority(pod)), !said.contains_key(key(pod).1)))
+                }
+                Opening::Shuffled | Opening::AtOnce => {
+                    theirs.sort_by_cached_key(|_| random.index(usize::MAX))
+                }
+                Opening::Unaided => {}
             }
             self.open(&theirs, &said).await?;
+            nominated.extend(said.into_keys());
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
             let expected = homes.keys().filter(|pod| turn(pod) <= now && !decided.contains(group_of(pod)));
             outcome = self.all_bound(expected, patience).await;
-            if outcome.is_err() {
+            if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
                 let bound = self.bound().await?;
                 let opened = homes.iter().filter(|(pod, _)| turn(pod) <= now);
                 let groups = missing(scene, opened, &bound);
-                let Some(pending) = pending_by_order(&groups, &by_order, opening) else { break };
+                // kube-scheduler chooses the node of a pod without a nomination, and with a random order a node for a pod
+                // whose nomination an attempt took away.
+                let is_stray = |pod: &str, node: &String| match opening {
+                    Opening::Shuffled => homes.get(pod) != Some(node),
+                    _ => homes.get(pod).is_some_and(|home| home != node) && !nominated.contains(pod),
+                };
+                let strays = bound.iter().filter(|(pod, node)| is_stray(pod, node));
+                let crowded: BTreeSet<&str> = strays.map(|(_, node)| node.as_str()).collect();
+                let Some(pending) = pending_by_order(&groups, &by_order, &crowded) else { break };
                 decided.extend(pending);
                 outcome = Ok(());
                 if opening == Opening::InOrder {
@@ -246,8 +264,11 @@ impl Arena {
         }
         if let (Err(error), true) = (outcome, nominate) {
             let (on, left) = (instances(&plan), said_of(&plan));
-            report.problem =
-                Some(format!("{error}; planned {homes:?} on {on:?}; bound {bound:?}; left {left:?}"));
+            let why = self.why_pending().await?;
+            report.problem = Some(format!(
+                "{error}; planned {homes:?} on {on:?}; bound {bound:?}; left {left:?}; nominated {nominated:?}; \
+                 kube-scheduler says {why:?}"
+            ));
             return Ok(report);
         }
         if nominate {
@@ -318,6 +339,17 @@ impl Arena {
     async fn bound(&self) -> Result<BTreeMap<String, String>, kube::Error> {
         let pods = self.pods.list(&ListParams::default()).await?;
         let one = |pod: Pod| Some((pod.metadata.name?, pod.spec?.node_name?));
+        Ok(pods.items.into_iter().filter_map(one).collect())
+    }
+
+    /// The messages of kube-scheduler about pending pods.
+    async fn why_pending(&self) -> Result<BTreeMap<String, String>, kube::Error> {
+        let pods = self.pods.list(&ListParams::default()).await?;
+        let one = |pod: Pod| {
+            let conditions = pod.status?.conditions?;
+            let failed = conditions.into_iter().find(|c| c.type_ == "PodScheduled" && c.status == "False")?;
+            Some((pod.metadata.name?, failed.message?))
+        };
         Ok(pods.items.into_iter().filter_map(one).collect())
     }
 
@@ -394,6 +426,10 @@ fn key(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
+fn priority(pod: &Value) -> i64 {
+    pod["spec"]["priority"].as_i64().unwrap_or(0)
+}
+
 /// True for reasons that hold on every node, and with `as_planned` for those that depend only on other pods.
 fn is_evaluated(reason: ReasonKind, as_planned: bool) -> bool {
     match reason {
@@ -461,21 +497,26 @@ fn missing<'a>(
     groups
 }
 
-/// The groups with pending pods, if the order of binding decided about each of them.
-fn pending_by_order(groups: &Missing<'_>, by_order: &ByOrder, opening: Opening) -> Option<BTreeSet<String>> {
-    let explained = |group: &str, nodes: &BTreeMap<&str, i64>| match opening {
-        Opening::InOrder => by_order.decides(group),
-        Opening::Shuffled => by_order.decides(group) || are_displaced(nodes, groups),
-        Opening::AtOnce | Opening::Unaided => false,
-    };
+/// The groups with pending pods, if the order of binding decided about each of them. `crowded` are nodes with pods that
+/// were planned elsewhere and had no nomination to keep them there.
+fn pending_by_order(
+    groups: &Missing<'_>,
+    by_order: &ByOrder,
+    crowded: &BTreeSet<&str>,
+) -> Option<BTreeSet<String>> {
     let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
-    let each = pending.map(|(group, nodes)| explained(group, nodes).then(|| (*group).to_owned()));
+    let each = pending.map(|(group, nodes)| {
+        let by_order = by_order.decides(group) || are_displaced(nodes, groups, crowded);
+        by_order.then(|| (*group).to_owned())
+    });
     each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
 }
 
 /// True if no more pods of the group with `nodes` are pending than lost their places to pods that weren't planned there.
-fn are_displaced(nodes: &BTreeMap<&str, i64>, groups: &Missing<'_>) -> bool {
-    let is_taken = |node: &str| groups.values().any(|nodes| nodes.get(node).is_some_and(|n| *n < 0));
+fn are_displaced(nodes: &BTreeMap<&str, i64>, groups: &Missing<'_>, crowded: &BTreeSet<&str>) -> bool {
+    let is_taken = |node: &str| {
+        crowded.contains(node) && groups.values().any(|nodes| nodes.get(node).is_some_and(|n| *n < 0))
+    };
     let lost = nodes.iter().filter(|(node, n)| **n > 0 && is_taken(node)).map(|(_, n)| n);
     nodes.values().sum::<i64>() <= lost.sum()
 }

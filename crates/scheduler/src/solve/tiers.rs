@@ -3,6 +3,7 @@
 //! Pods go to the heaviest pool that can take them; what its limits leave out goes to the next tier.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
@@ -25,6 +26,7 @@ use crate::{
     state::{
         catalog_index::{PoolRec, Variant},
         cluster::Cluster,
+        interner::Sym,
         requests::{RES_CPU, RES_MEMORY, RES_PODS},
     },
     topology::{
@@ -91,6 +93,29 @@ pub(crate) struct Solved {
     pub(crate) cut_short: bool,
 }
 
+impl Solved {
+    /// Adds a tier.
+    fn add(&mut self, mut tier: Self) {
+        self.launches.append(&mut tier.launches);
+        self.left.append(&mut tier.left);
+        for (spread, domains) in tier.seen {
+            note_seen(&mut self.seen, spread, domains);
+        }
+        self.bound = self.bound.saturating_add(tier.bound);
+        self.relaxed.append(&mut tier.relaxed);
+        self.steps += tier.steps;
+        self.cut_short |= tier.cut_short;
+    }
+}
+
+/// Records the domains that a spread counts, as far as all of its attempts did.
+fn note_seen(seen: &mut Seen, spread: (u32, Sym), domains: BTreeSet<Sym>) {
+    match seen.entry(spread) {
+        Entry::Vacant(entry) => drop(entry.insert(domains)),
+        Entry::Occupied(mut entry) => entry.get_mut().retain(|value| domains.contains(value)),
+    }
+}
+
 /// Offerings that a class may use, by variant.
 pub(super) type ClassOptions = SmallVec<[(VariantIx, BitSet); 2]>;
 
@@ -145,6 +170,24 @@ struct Attempt {
     lean: bool,
     /// Why it must be repeated, if so.
     wrong: Found,
+}
+
+/// A packed tier.
+struct Packed {
+    attempt: Attempt,
+    /// All unplaced pods.
+    left: Vec<Unplaced>,
+    /// Pods that counted in a domain found no room beside others.
+    gave_way: bool,
+}
+
+/// How classes give way that are counted in domains, where not all of their pods find room.
+#[derive(Clone, Copy)]
+enum GivesWay {
+    /// No more of them go to a domain than found room there.
+    InDomains,
+    /// As many fewer are tried as found no room.
+    Anywhere,
 }
 
 /// The number of pods with room.
@@ -315,11 +358,12 @@ impl Context<'_> {
             let too_early =
                 |wanted: &mut Wanted| late.contains(&wanted.local) && Some(wanted.weight) < heaviest;
             waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
+            let Packed { attempt, left, .. } = self.pack_tier(&self.tier(&block, &now), &now, &limits);
+            out.add(attempt.solved);
+            limits = attempt.limits;
             // Counts of placed pods stay with the groups for the next tier.
-            let (left, groups, settled) =
-                self.pack_tier(&self.tier(&block, &now), &now, &mut limits, &mut out);
-            block.groups = groups;
-            packed.push(settled);
+            block.groups = attempt.groups;
+            packed.push(attempt.settled);
             for Unplaced { local, count, reason } in left {
                 if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
                     ceiling[local] = wanted.weight;
@@ -359,30 +403,56 @@ impl Context<'_> {
         Tier { variants, dims: dims.into(), tables, block }
     }
 
-    /// Packs the classes of one tier. Returns the unplaced pods, the groups as they then are, and where the pods are.
+    /// Packs the classes of one tier.
     ///
-    /// A pod that a limit leaves out was counted in its domain before. Then the whole tier is decided again
-    /// with no more of its class there than found room, so that it goes elsewhere or the rest stays even.
-    fn pack_tier(
+    /// A pod that a limit leaves out was counted in its domain before. Then the whole tier is decided again, with no more of
+    /// its class there than found room, so that it goes elsewhere or the rest stays even. Where that leaves out pods, fewer
+    /// pods of such classes are tried as well: what found no room beside the others may find it in another domain once there
+    /// are fewer of them.
+    fn pack_tier(&self, tier: &Tier<'_>, now: &[Wanted], limits: &IndexVec<LimitIx, Limit>) -> Packed {
+        let mut packed = self.pack(tier, now, limits, GivesWay::InDomains);
+        if packed.gave_way && !packed.left.is_empty() {
+            let mut fewer = self.pack(tier, now, limits, GivesWay::Anywhere);
+            let steps = packed.attempt.solved.steps + fewer.attempt.solved.steps;
+            if self.left_by_priority(tier, now, &fewer.left) < self.left_by_priority(tier, now, &packed.left)
+            {
+                std::mem::swap(&mut packed, &mut fewer);
+            }
+            packed.attempt.solved.steps = steps;
+        }
+        packed
+    }
+
+    /// The unplaced pods by priority, highest first.
+    fn left_by_priority(&self, tier: &Tier<'_>, now: &[Wanted], left: &[Unplaced]) -> Vec<u32> {
+        let priority =
+            |local: LocalClassIx| Reverse(self.demand.classes[tier.block.classes[local].0].priority);
+        let mut counts: BTreeMap<_, u32> = now.iter().map(|wanted| (priority(wanted.local), 0)).collect();
+        for unplaced in left {
+            *counts.entry(priority(unplaced.local)).or_default() += unplaced.count;
+        }
+        counts.into_values().collect()
+    }
+
+    fn pack(
         &self,
         tier: &Tier<'_>,
         now: &[Wanted],
-        limits: &mut IndexVec<LimitIx, Limit>,
-        out: &mut Solved,
-    ) -> (Vec<Unplaced>, BlockGroups, Settled) {
+        limits: &IndexVec<LimitIx, Limit>,
+        gives_way: GivesWay,
+    ) -> Packed {
         const ROUNDS: u32 = 12;
         let mut wanted = now.to_vec();
-        let mut outside: Vec<Unplaced> = Vec::new();
+        let mut left: Vec<Unplaced> = Vec::new();
+        let (mut steps, mut seen) = (0, Seen::new());
         let mut round = 0;
+        let mut gave_way = false;
         let mut found = Found::default();
         loop {
             let mut attempt = self.attempt(tier, &wanted, limits, &found);
-            out.steps += attempt.solved.steps;
+            steps += attempt.solved.steps;
             for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
-                match out.seen.entry(spread) {
-                    Entry::Vacant(entry) => drop(entry.insert(domains)),
-                    Entry::Occupied(mut entry) => entry.get_mut().retain(|value| domains.contains(value)),
-                }
+                note_seen(&mut seen, spread, domains);
             }
             // A pod counts for a spread only on instances that pass the spread's filter, and its instance is
             // known only after packing. Offerings are partitioned in advance only where that went wrong,
@@ -396,37 +466,47 @@ impl Context<'_> {
                     found.not_lean = true;
                     continue;
                 }
-                if round <= ROUNDS / 2 {
-                    found.full.append(&mut attempt.full);
-                    continue;
-                }
-                // From half of the attempts on, whole classes yield, so that the loop ends.
-                let gives_way: BTreeSet<LocalClassIx> =
-                    attempt.full.keys().map(|(local, _)| *local).collect();
-                for Wanted { local, count, .. } in wanted.extract_if(.., |w| gives_way.contains(&w.local)) {
-                    outside.push(Unplaced { local, count, reason: self.reason(tier, local) });
+                gave_way = true;
+                match gives_way {
+                    GivesWay::InDomains if round <= ROUNDS / 2 => found.full.append(&mut attempt.full),
+                    // From half of the attempts on, whole classes yield, so that the loop ends.
+                    GivesWay::InDomains => {
+                        let all: BTreeSet<LocalClassIx> =
+                            attempt.full.keys().map(|(local, _)| *local).collect();
+                        for Wanted { local, count, .. } in wanted.extract_if(.., |w| all.contains(&w.local)) {
+                            left.push(Unplaced { local, count, reason: self.reason(tier, local) });
+                        }
+                    }
+                    GivesWay::Anywhere => {
+                        let chooses = |item: &&Item| attempt.groups.of[item.class].chooses();
+                        for Item { class: local, count, .. } in attempt.failed.iter().filter(chooses).copied()
+                        {
+                            if let Some(of_class) = wanted.iter_mut().find(|wanted| wanted.local == local) {
+                                of_class.count = of_class.count.saturating_sub(count);
+                                left.push(Unplaced { local, count, reason: self.reason(tier, local) });
+                            }
+                        }
+                        wanted.retain(|wanted| wanted.count > 0);
+                    }
                 }
                 continue;
             }
-            limits.clone_from(&attempt.limits);
-            outside.append(&mut attempt.left);
-            outside.extend(attempt.failed.iter().map(|item| Unplaced {
+            left.append(&mut attempt.left);
+            left.extend(attempt.failed.iter().map(|item| Unplaced {
                 local: item.class,
                 count: item.count,
                 reason: self.reason(tier, item.class),
             }));
-            out.launches.append(&mut attempt.solved.launches);
-            out.bound = out.bound.saturating_add(attempt.solved.bound);
-            out.relaxed.append(&mut attempt.solved.relaxed);
-            out.cut_short |= attempt.solved.cut_short;
             let mut merged: Vec<Unplaced> = Vec::new();
-            for more in outside {
+            for more in left {
                 match merged.iter_mut().find(|it| (it.local, it.reason) == (more.local, more.reason)) {
                     Some(it) => it.count += more.count,
                     None => merged.push(more),
                 }
             }
-            return (merged, attempt.groups, attempt.settled);
+            attempt.solved.steps = steps;
+            attempt.solved.seen = seen;
+            return Packed { attempt, left: merged, gave_way };
         }
     }
 
