@@ -33,7 +33,7 @@ use crate::{
     reconcile::{PassInputs, ReconcileContext},
     record::{ClosedCosts, Facts, RecordCounts, Recorder},
     result::{ActionReport, ActionResult},
-    state::{Change, Evidence, InstanceList, Snapshot, resource_version},
+    state::{Change, Evidence, InstanceList, Snapshot, instance_of, resource_version},
     tenant::{croft_config::ConfigStatus, isolation::Isolation},
     time::{Now, earliest},
 };
@@ -312,7 +312,12 @@ impl Engine {
         self.record.observe_going(&self.snapshot, result.going(), now);
         let Self { snapshot, evidence, deciders, in_flight, counts, figures, record, .. } = self;
         match result {
-            ActionResult::Launched(claim) => figures.count_launch(snapshot, &claim, LAUNCHED_REASON),
+            ActionResult::Launched(claim) => {
+                if let Some(id) = snapshot.claims().get(&claim).and_then(|claim| instance_of(claim)) {
+                    evidence.observe_shown(id, now.mono);
+                }
+                figures.count_launch(snapshot, &claim, LAUNCHED_REASON);
+            }
             ActionResult::LaunchFailed { claim, reason, message } => {
                 tracing::warn!(claim, reason, error = message, "launch failed");
                 figures.count_launch(snapshot, &claim, reason);
@@ -331,7 +336,9 @@ impl Engine {
             }
             ActionResult::Instances(asked, instances) => {
                 let instances = instances.into_iter().map(|m| (m.id.clone(), m)).collect();
-                snapshot.set_instances(InstanceList { asked, instances });
+                let list = InstanceList { asked, instances };
+                evidence.observe_list(&list);
+                snapshot.set_instances(list);
                 evidence.retain_known(snapshot);
                 deciders.lifecycle.retain_known(snapshot);
             }

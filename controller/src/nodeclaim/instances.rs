@@ -3,7 +3,8 @@
 //! ```text
 //!   a list lacks it, or shows it going    ──┐                       ┌── going: nothing on it can be waited for
 //!   a message that it stops or terminates ──┼──▶ described by id ───┼── works: its tag is lost, and is written again
-//!   its termination met an unknown id     ──┘                       └── unknown: gone once that has lasted, and its
+//!   its termination met an unknown id     ──┘                       └── unknown: gone once that has lasted, for an
+//!                                                                       hour if the cloud showed it before, and its
 //!                                                                       node isn't Ready
 //! ```
 //!

@@ -9,12 +9,18 @@ use std::{
 
 use croft_cloud::{CloudInstance, InstanceState, Terminated, instance_id};
 
-use super::{snapshot::Snapshot, views::instance_of};
+use super::{InstanceList, snapshot::Snapshot, views::instance_of};
+
+/// How long EC2 shows terminated instances, about. An id that is unknown although the instance was shown within this time is
+/// one of another account, whose credentials are here by mistake.
+pub(super) const SHOWN_FOR: Duration = Duration::from_hours(1);
 
 /// The evidence. Times are on the monotonic clock.
 #[derive(Debug, Default)]
 pub struct Evidence {
     descriptions: BTreeMap<String, Description>,
+    /// When the cloud last showed each instance alive, within [`SHOWN_FOR`] of the last list.
+    shown: BTreeMap<String, Duration>,
     /// Instances whose termination was requested, and their state.
     terminations: BTreeMap<String, InstanceState>,
     /// Claims, and instances without a claim, for which the API server had no pod that must leave, and when.
@@ -43,7 +49,27 @@ impl Evidence {
             let instance = found.remove(&id);
             let before = self.descriptions.get(&id).and_then(|known| known.unknown_since);
             let unknown_since = instance.is_none().then(|| before.unwrap_or(requested));
+            if instance.as_ref().is_some_and(|instance| instance.state.is_alive()) {
+                self.observe_shown(&id, requested);
+            }
             self.descriptions.insert(id, Description { requested, instance, unknown_since });
+        }
+    }
+
+    /// Takes in a list of instances.
+    pub fn observe_list(&mut self, list: &InstanceList) {
+        let requested = list.asked.mono;
+        self.shown.retain(|_, at| requested < at.saturating_add(SHOWN_FOR));
+        for instance in list.instances.values().filter(|instance| instance.state.is_alive()) {
+            self.observe_shown(&instance.id, requested);
+        }
+    }
+
+    /// Records that the cloud has the instance of this id, and that it isn't going.
+    pub fn observe_shown(&mut self, id: &str, at: Duration) {
+        match self.shown.get_mut(id) {
+            Some(known) => *known = at.max(*known),
+            None => drop(self.shown.insert(id.to_owned(), at)),
         }
     }
 
@@ -160,11 +186,14 @@ impl Evidence {
         self.terminations.get(id) == Some(&InstanceState::Terminated)
     }
 
-    /// True if every description within `grace` said that the id is unknown.
+    /// True if every description within `grace` said that the id is unknown, and the cloud hasn't shown the instance for as
+    /// long as it would show a terminated one.
     #[must_use]
     pub fn is_unknown_for(&self, id: &str, grace: Duration) -> bool {
+        let shown = self.shown.get(id).map(|at| at.saturating_add(SHOWN_FOR));
         self.descriptions.get(id).is_some_and(|known| {
             known.unknown_since.is_some_and(|since| known.requested >= since.saturating_add(grace))
+                && shown.is_none_or(|until| known.requested >= until)
         })
     }
 

@@ -12,14 +12,13 @@ use croft_cloud::{CloudInstance, instance_id};
 use croft_scheduler::{ComingNode, Resources};
 
 use super::{
-    evidence::Evidence, in_flight_nodes::in_flight_node, records::LostClaim, snapshot::Snapshot,
+    evidence::{Evidence, SHOWN_FOR},
+    in_flight_nodes::in_flight_node,
+    records::LostClaim,
+    snapshot::Snapshot,
     views::instance_of,
 };
 use crate::{definitions::keys, time::Now};
-
-/// How long the instance of a deleted claim is described again that the cloud doesn't know. EC2 shows terminated instances for
-/// about an hour, so an id that is unknown earlier may be one of another account, whose credentials are here by mistake.
-const UNKNOWN_KEPT: Duration = Duration::from_hours(1);
 
 impl Snapshot {
     /// Counts the instances without a claim, unless they are gone. A launch that was in flight when its claim was deleted
@@ -38,7 +37,7 @@ impl Snapshot {
             Some(id) => {
                 let listed = list.as_ref().and_then(|list| list.instances.get(id));
                 !evidence.is_terminated(id)
-                    && !evidence.is_unknown_for(id, UNKNOWN_KEPT)
+                    && !evidence.is_unknown_for(id, SHOWN_FOR)
                     && listed.is_none_or(|instance| instance.state.is_alive())
             }
             None => list.as_ref().is_none_or(|list| {

@@ -170,6 +170,17 @@ fn one_answer_that_an_id_is_unknown_is_no_proof() {
 }
 
 #[test]
+fn an_id_that_is_unknown_within_an_hour_after_it_was_shown_is_one_of_another_account() {
+    let mut bench = working(false);
+    list(&mut bench, 100, vec![instance(InstanceState::Running, "cluster")]);
+    list(&mut bench, 200, Vec::new());
+    let mut deletes = |seconds| deletes_claim(&described(&mut bench, seconds, &[]));
+    let first = (200..5_000).step_by(61).find(|seconds| deletes(*seconds));
+    // EC2 would show a terminated instance for about an hour.
+    assert!(first.is_some_and(|seconds| (3_700..3_800).contains(&seconds)), "{first:?}");
+}
+
+#[test]
 fn an_instance_that_is_shutting_down_loses_its_claim_at_once() {
     for state in [InstanceState::ShuttingDown, InstanceState::Terminated, InstanceState::Stopped] {
         let mut bench = working(true);

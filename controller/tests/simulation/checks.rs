@@ -77,6 +77,7 @@ pub fn over_limits(
         if counted > limit {
             broken.push(format!("{what} has {counted}m cpu of at most {limit}m"));
         } else if all > limit {
+            tracing::debug!(what, all, limit, "excused: some of them no controller could count");
             is_excused = true;
         }
     };

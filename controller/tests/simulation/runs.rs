@@ -176,9 +176,9 @@ const RUNS: u64 = 200;
 
 /// From this many runs on, the share of those that an operator helped or a check excused is bounded.
 const SHARE_FROM: usize = 1_000;
-/// One run of this many at most: more of them, and the checks see too little. 13 of 10,012 were: in 5, a restored backup lacked
-/// so many claims that Croft asks for an operator (`CollectionStopped`); in 5, an instance lost its claim and the tag of its
-/// cluster within seconds; 3 were excused.
+/// One run of this many at most: more of them, and the checks see too little. An operator has to act where a restored backup
+/// lacks so many claims that Croft asks for one (`CollectionStopped`), and where an instance lost its claim and the tag of its
+/// cluster before a new process knew of it.
 const HELPED_OR_EXCUSED_OF: usize = 1_000;
 
 fn seeds() -> Vec<u64> {

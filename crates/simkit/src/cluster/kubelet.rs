@@ -128,6 +128,11 @@ impl Kubelets {
             return;
         }
         if is_older {
+            tracing::debug!(
+                id,
+                pods = killed.join(", "),
+                "excused: the pods came back with a restored backup"
+            );
             store.excused += 1;
         } else {
             store.broken.push(format!("instance {id} was terminated with pods on it: {}", killed.join(", ")));
