@@ -351,6 +351,25 @@ fn a_limit_leaves_out_the_lowest_priority_also_of_those_who_go_together() {
 }
 
 #[test]
+fn a_zone_without_pods_excludes_no_pod_beside_others_that_a_limit_leaves_out() {
+    // A pod in zone-b keeps the even ones off, so that the spread sees zone-a and zone-c alone. Of the big ones, the limit
+    // leaves some out that need the even ones near.
+    let web = labels(json!({"app": "web"}));
+    let in_pool = json!({"spec": {"nodeSelector": {"node-pool": "p"}}});
+    let even = join(&[web.clone(), in_pool, spread(ZONE, 1, json!({"app": "web"}))]);
+    let loner = join(&[apart(ZONE, json!({"app": "web"})), json!({"spec": {"nodeName": "old"}})]);
+    let big = join(&[near(ZONE, json!({"app": "web"})), json!({"spec": {"priority": -10}})]);
+    let one = Pool { limits: [("nodes".to_owned(), "3".parse().unwrap())].into(), ..pool("p", kinds()) };
+    let mut pods = many("even", 3, "500m", &even);
+    pods.extend(many("big", 6, "15", &big));
+    let mut c = cluster(vec![one], &pods);
+    c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-b"}))).unwrap();
+    c.upsert_pod(&pod("running", "1", "1Gi", loner)).unwrap();
+    let plan = plan(&c);
+    assert_eq!(placed(&plan, "even"), 3, "{:?}", why(&plan));
+}
+
+#[test]
 fn what_a_pod_prefers_leaves_it_the_zones_that_it_needs() {
     let rather = |zones: &[&str]| {
         json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{

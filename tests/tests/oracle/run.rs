@@ -234,15 +234,20 @@ impl Arena {
                 let bound = self.bound().await?;
                 let opened = homes.iter().filter(|(pod, _)| turn(pod) <= now);
                 let groups = missing(scene, opened, &bound);
-                // kube-scheduler chooses the node of a pod without a nomination, and with a random order a node for a pod
-                // whose nomination an attempt took away.
-                let is_stray = |pod: &str, node: &String| match opening {
-                    Opening::Shuffled => homes.get(pod) != Some(node),
-                    _ => homes.get(pod).is_some_and(|home| home != node) && !nominated.contains(pod),
+                // kube-scheduler chooses the node of a pod without a nomination. With a random order a pod elsewhere, or one
+                // that wasn't planned, may keep others out of whole domains.
+                let is_random = opening == Opening::Shuffled;
+                let is_stray = |pod: &str, node: &String| match homes.get(pod) {
+                    Some(home) => home != node && (is_random || !nominated.contains(pod)),
+                    None => is_random && waiting.iter().any(|waited| key(waited).1 == pod),
                 };
                 let strays = bound.iter().filter(|(pod, node)| is_stray(pod, node));
                 let crowded: BTreeSet<&str> = strays.map(|(_, node)| node.as_str()).collect();
-                let Some(pending) = pending_by_order(&groups, &by_order, &crowded) else { break };
+                let is_disturbed = is_random && !crowded.is_empty();
+                let by_order = |group: &str, nodes: &BTreeMap<&str, i64>| {
+                    is_disturbed || by_order.decides(group) || are_displaced(nodes, &groups, &crowded)
+                };
+                let Some(pending) = pending_by_order(&groups, by_order) else { break };
                 decided.extend(pending);
                 outcome = Ok(());
                 if opening == Opening::InOrder {
@@ -497,18 +502,13 @@ fn missing<'a>(
     groups
 }
 
-/// The groups with pending pods, if the order of binding decided about each of them. `crowded` are nodes with pods that
-/// were planned elsewhere and had no nomination to keep them there.
+/// The groups with pending pods, if the order of binding decided about each of them.
 fn pending_by_order(
     groups: &Missing<'_>,
-    by_order: &ByOrder,
-    crowded: &BTreeSet<&str>,
+    by_order: impl Fn(&str, &BTreeMap<&str, i64>) -> bool,
 ) -> Option<BTreeSet<String>> {
     let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
-    let each = pending.map(|(group, nodes)| {
-        let by_order = by_order.decides(group) || are_displaced(nodes, groups, crowded);
-        by_order.then(|| (*group).to_owned())
-    });
+    let each = pending.map(|(group, nodes)| by_order(group, nodes).then(|| (*group).to_owned()));
     each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
 }
 

@@ -166,8 +166,8 @@ struct Attempt {
     failed: Vec<Item>,
     /// Of classes counted in domains: how many found room where some didn't.
     full: Full,
-    /// It doesn't count domains that could be opened and are not.
-    lean: bool,
+    /// Classes that place more pods since it doesn't count domains that could be opened and are not.
+    lean: BTreeSet<LocalClassIx>,
     /// Why it must be repeated, if so.
     wrong: Found,
 }
@@ -462,7 +462,7 @@ impl Context<'_> {
             }
             round += 1;
             if !attempt.full.is_empty() && round < ROUNDS {
-                if attempt.lean {
+                if attempt.full.keys().any(|(local, _)| attempt.lean.contains(local)) {
                     found.not_lean = true;
                     continue;
                 }
@@ -540,7 +540,8 @@ impl Context<'_> {
             Ok(decided) => decided,
             Err(wrong) => {
                 let (limits, left) = (limits.clone(), choices.left);
-                let (settled, failed, full, lean) = (Settled::default(), Vec::new(), Full::new(), false);
+                let (settled, failed, full, lean) =
+                    (Settled::default(), Vec::new(), Full::new(), BTreeSet::new());
                 return Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong };
             }
         };
@@ -582,7 +583,7 @@ impl Context<'_> {
             }
         }
         let wrong = Found { parted, ..Found::default() };
-        let lean = choices.view.lean;
+        let lean = decided.lean.clone();
         let settled = Settled::new(choices, decided);
         Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong }
     }
@@ -657,7 +658,6 @@ impl Context<'_> {
         };
         // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
         // could be opened.
-        let mut lean_used = false;
         for lean in [false, true] {
             if decided.left.is_empty() || lean && found.not_lean {
                 break;
@@ -665,14 +665,19 @@ impl Context<'_> {
             let view = TopologyView { lean, ..view.clone() };
             let mut others = tier.block.groups.clone();
             let order = Order { in_turn: true, ..Order::default() };
-            let in_turn = assignment::decide(&mut others, &view, list, &order);
+            let mut in_turn = assignment::decide(&mut others, &view, list, &order);
             out.steps += in_turn.steps;
             if in_turn.left_by_priority(list) < decided.left_by_priority(list) {
+                let fewer = |(class, ..): &&(LocalClassIx, u32, ReasonKind)| {
+                    in_turn.left_of(*class) < decided.left_of(*class)
+                };
+                if lean {
+                    in_turn.lean = decided.left.iter().filter(fewer).map(|(class, ..)| *class).collect();
+                }
                 (*groups, decided) = (others, in_turn);
-                lean_used = lean;
             }
         }
-        view.lean = lean_used;
+        view.lean = !decided.lean.is_empty();
         Ok(decided)
     }
 

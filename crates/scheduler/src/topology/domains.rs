@@ -82,16 +82,22 @@ pub(crate) struct Decided {
     /// Premature starters: classes that start a domain, while pods that they need may go to other domains
     /// before them.
     pub(crate) premature_starters: Vec<LocalClassIx>,
+    /// Classes that place more pods if domains that could be opened and are not don't count.
+    pub(crate) lean: BTreeSet<LocalClassIx>,
     pub(crate) steps: u64,
 }
 
 impl Decided {
+    /// Unplaced pods of a class.
+    pub(crate) fn left_of(&self, class: LocalClassIx) -> u32 {
+        self.left.iter().filter(|(of, ..)| *of == class).map(|(_, n, _)| n).sum()
+    }
+
     /// Unplaced pods by priority, highest first.
     pub(crate) fn left_by_priority(&self, choices: &[Choice]) -> Vec<u32> {
         let mut left: BTreeMap<Reverse<i32>, u32> = BTreeMap::new();
         for choice in choices {
-            *left.entry(Reverse(choice.priority)).or_default() +=
-                self.left.iter().filter(|(class, ..)| *class == choice.class).map(|(_, n, _)| n).sum::<u32>();
+            *left.entry(Reverse(choice.priority)).or_default() += self.left_of(choice.class);
         }
         left.into_values().collect()
     }
