@@ -7,7 +7,8 @@
 //!
 //! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
 //! pools could launch. Groups for which no plan holds in every order of binding are counted as `groups_by_order`
-//! (`oracle/order.rs`), and so are, with a random order, those whose room a pod took that wasn't planned there.
+//! (`oracle/order.rs`), and so are those whose places pods without a nomination took, and, with a random order, those that
+//! were kept out by pods that weren't planned where they are.
 //!
 //! `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
 //! `ORACLE_SHRINK=0`) and printed.
