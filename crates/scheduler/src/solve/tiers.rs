@@ -297,7 +297,7 @@ impl Context<'_> {
 
     /// Solves one block.
     ///
-    /// What a tier leaves out comes to lighter pools once the pods of those are placed, and may count for their spreads. A
+    /// Pods that a tier leaves out come to lighter pools once the pods of those are placed, and may count for their spreads. A
     /// class whose spread that violates is solved again, with the rest of the heavier pools and not before.
     pub(crate) fn solve(&self, block: Block) -> Solved {
         let mut late = BTreeSet::new();
