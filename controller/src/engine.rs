@@ -7,6 +7,7 @@ use std::{
 };
 
 use croft_api::NodeClaim;
+use croft_cloud::CloudInstance;
 use croft_scheduler::PodKey;
 
 use crate::{
@@ -33,7 +34,7 @@ use crate::{
     reconcile::{PassInputs, ReconcileContext},
     record::{ClosedCosts, Facts, RecordCounts, Recorder},
     result::{ActionReport, ActionResult},
-    state::{Change, Evidence, InstanceList, Snapshot, instance_of, resource_version},
+    state::{Change, Evidence, InstanceList, Snapshot, resource_version},
     tenant::{croft_config::ConfigStatus, isolation::Isolation},
     time::{Now, earliest},
 };
@@ -308,14 +309,19 @@ impl Engine {
         }
     }
 
+    fn observe_instances(&mut self, asked: Now, instances: Vec<CloudInstance>) {
+        let instances = instances.into_iter().map(|m| (m.id.clone(), m)).collect();
+        self.snapshot.set_instances(InstanceList { asked, instances });
+        self.evidence.observe_list(&self.snapshot);
+        self.deciders.lifecycle.retain_known(&self.snapshot);
+    }
+
     fn observe_result(&mut self, result: ActionResult, now: Now) {
         self.record.observe_going(&self.snapshot, result.going(), now);
         let Self { snapshot, evidence, deciders, in_flight, counts, figures, record, .. } = self;
         match result {
             ActionResult::Launched(claim) => {
-                if let Some(id) = snapshot.claims().get(&claim).and_then(|claim| instance_of(claim)) {
-                    evidence.observe_shown(id, now.mono);
-                }
+                evidence.observe_launch(snapshot, &claim, now.mono);
                 figures.count_launch(snapshot, &claim, LAUNCHED_REASON);
             }
             ActionResult::LaunchFailed { claim, reason, message } => {
@@ -334,14 +340,7 @@ impl Engine {
                     deciders.node_classes.observe_findings(&name, &class.object, &findings, now.mono);
                 }
             }
-            ActionResult::Instances(asked, instances) => {
-                let instances = instances.into_iter().map(|m| (m.id.clone(), m)).collect();
-                let list = InstanceList { asked, instances };
-                evidence.observe_list(&list);
-                snapshot.set_instances(list);
-                evidence.retain_known(snapshot);
-                deciders.lifecycle.retain_known(snapshot);
-            }
+            ActionResult::Instances(asked, instances) => self.observe_instances(asked, instances),
             ActionResult::Terminated(instances) => {
                 for id in evidence.observe_terminations(instances) {
                     counts.terminated += 1;

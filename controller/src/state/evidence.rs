@@ -9,7 +9,7 @@ use std::{
 
 use croft_cloud::{CloudInstance, InstanceState, Terminated, instance_id};
 
-use super::{InstanceList, snapshot::Snapshot, views::instance_of};
+use super::{snapshot::Snapshot, views::instance_of};
 
 /// How long EC2 shows terminated instances, about. An id that is unknown although the instance was shown within this time is
 /// one of another account, whose credentials are here by mistake.
@@ -56,8 +56,10 @@ impl Evidence {
         }
     }
 
-    /// Takes in a list of instances.
-    pub fn observe_list(&mut self, list: &InstanceList) {
+    /// Takes in the last list of instances, and drops evidence about objects that are gone.
+    pub fn observe_list(&mut self, snapshot: &Snapshot) {
+        self.retain_known(snapshot);
+        let Some(list) = snapshot.instances() else { return };
         let requested = list.asked.mono;
         self.shown.retain(|_, at| requested < at.saturating_add(SHOWN_FOR));
         for instance in list.instances.values().filter(|instance| instance.state.is_alive()) {
@@ -65,8 +67,15 @@ impl Evidence {
         }
     }
 
+    /// Takes in the launch of a claim's instance.
+    pub fn observe_launch(&mut self, snapshot: &Snapshot, claim: &str, at: Duration) {
+        if let Some(id) = snapshot.claims().get(claim).and_then(|claim| instance_of(claim)) {
+            self.observe_shown(id, at);
+        }
+    }
+
     /// Records that the cloud has the instance of this id, and that it isn't going.
-    pub fn observe_shown(&mut self, id: &str, at: Duration) {
+    fn observe_shown(&mut self, id: &str, at: Duration) {
         match self.shown.get_mut(id) {
             Some(known) => *known = at.max(*known),
             None => drop(self.shown.insert(id.to_owned(), at)),
@@ -115,8 +124,7 @@ impl Evidence {
         self.descriptions.remove(id);
     }
 
-    /// Drops evidence about objects that are gone.
-    pub fn retain_known(&mut self, snapshot: &Snapshot) {
+    fn retain_known(&mut self, snapshot: &Snapshot) {
         let claimed: BTreeSet<&str> =
             snapshot.claims().values().filter_map(|claim| instance_of(claim)).collect();
         let lost: BTreeSet<&str> =

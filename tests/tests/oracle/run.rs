@@ -46,6 +46,17 @@ pub enum Opening {
     Unaided,
 }
 
+impl Opening {
+    /// Puts the pods of a turn in the order in which they are opened; `said` are those with a nomination.
+    fn sort(self, pods: &mut [&Value], said: &BTreeMap<String, String>, random: &mut Random) {
+        match self {
+            Self::InOrder => pods.sort_by_key(|pod| (Reverse(priority(pod)), !said.contains_key(key(pod).1))),
+            Self::Shuffled | Self::AtOnce => pods.sort_by_cached_key(|_| random.index(usize::MAX)),
+            Self::Unaided => {}
+        }
+    }
+}
+
 /// The result of a scene.
 #[derive(Default)]
 pub struct Report {
@@ -216,38 +227,17 @@ impl Arena {
             let is_theirs =
                 |pod: &&Value| pod["spec"]["schedulingGates"].is_null() && turn(key(pod).1) == now;
             let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
-            match opening {
-                Opening::InOrder => {
-                    theirs.sort_by_key(|pod| (Reverse(priority(pod)), !said.contains_key(key(pod).1)))
-                }
-                Opening::Shuffled | Opening::AtOnce => {
-                    theirs.sort_by_cached_key(|_| random.index(usize::MAX))
-                }
-                Opening::Unaided => {}
-            }
+            opening.sort(&mut theirs, &said, &mut random);
             self.open(&theirs, &said).await?;
             nominated.extend(said.into_keys());
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
             let expected = homes.keys().filter(|pod| turn(pod) <= now && !decided.contains(group_of(pod)));
             outcome = self.all_bound(expected, patience).await;
             if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
-                let bound = self.bound().await?;
                 let opened = homes.iter().filter(|(pod, _)| turn(pod) <= now);
-                let groups = missing(scene, opened, &bound);
-                // kube-scheduler chooses the node of a pod without a nomination. With a random order a pod elsewhere, or one
-                // that wasn't planned, may keep others out of whole domains.
-                let is_random = opening == Opening::Shuffled;
-                let is_stray = |pod: &str, node: &String| match homes.get(pod) {
-                    Some(home) => home != node && (is_random || !nominated.contains(pod)),
-                    None => is_random && waiting.iter().any(|waited| key(waited).1 == pod),
-                };
-                let strays = bound.iter().filter(|(pod, node)| is_stray(pod, node));
-                let crowded: BTreeSet<&str> = strays.map(|(_, node)| node.as_str()).collect();
-                let is_disturbed = is_random && !crowded.is_empty();
-                let by_order = |group: &str, nodes: &BTreeMap<&str, i64>| {
-                    is_disturbed || by_order.decides(group) || are_displaced(nodes, &groups, &crowded)
-                };
-                let Some(pending) = pending_by_order(&groups, by_order) else { break };
+                let groups =
+                    Opened { scene, opening, homes: &homes, nominated: &nominated, by_order: &by_order };
+                let Some(pending) = groups.decided_by_order(opened, &self.bound().await?) else { break };
                 decided.extend(pending);
                 outcome = Ok(());
                 if opening == Opening::InOrder {
@@ -268,12 +258,8 @@ impl Arena {
             return Ok(report);
         }
         if let (Err(error), true) = (outcome, nominate) {
-            let (on, left) = (instances(&plan), said_of(&plan));
-            let why = self.why_pending().await?;
-            report.problem = Some(format!(
-                "{error}; planned {homes:?} on {on:?}; bound {bound:?}; left {left:?}; nominated {nominated:?}; \
-                 kube-scheduler says {why:?}"
-            ));
+            let more = self.describe(&plan, &homes, &bound, &nominated).await?;
+            report.problem = Some(format!("{error}; {more}"));
             return Ok(report);
         }
         if nominate {
@@ -345,6 +331,19 @@ impl Arena {
         let pods = self.pods.list(&ListParams::default()).await?;
         let one = |pod: Pod| Some((pod.metadata.name?, pod.spec?.node_name?));
         Ok(pods.items.into_iter().filter_map(one).collect())
+    }
+
+    async fn describe(
+        &self,
+        plan: &Plan,
+        homes: &BTreeMap<String, String>,
+        bound: &BTreeMap<String, String>,
+        nominated: &BTreeSet<String>,
+    ) -> Result<String> {
+        let (on, left, why) = (instances(plan), said_of(plan), self.why_pending().await?);
+        Ok(format!(
+            "planned {homes:?} on {on:?}; bound {bound:?}; left {left:?}; nominated {nominated:?}; kube-scheduler says {why:?}"
+        ))
     }
 
     /// The messages of kube-scheduler about pending pods.
@@ -502,14 +501,44 @@ fn missing<'a>(
     groups
 }
 
-/// The groups with pending pods, if the order of binding decided about each of them.
-fn pending_by_order(
-    groups: &Missing<'_>,
-    by_order: impl Fn(&str, &BTreeMap<&str, i64>) -> bool,
-) -> Option<BTreeSet<String>> {
-    let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
-    let each = pending.map(|(group, nodes)| by_order(group, nodes).then(|| (*group).to_owned()));
-    each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
+/// The pods that were opened so far, and what keeps them in their places.
+struct Opened<'a> {
+    scene: &'a Scene,
+    opening: Opening,
+    homes: &'a BTreeMap<String, String>,
+    nominated: &'a BTreeSet<String>,
+    by_order: &'a ByOrder,
+}
+
+impl Opened<'_> {
+    /// The groups of `pods` with pending pods, if the order of binding decided about each of them.
+    fn decided_by_order<'b>(
+        &self,
+        pods: impl Iterator<Item = (&'b String, &'b String)>,
+        bound: &'b BTreeMap<String, String>,
+    ) -> Option<BTreeSet<String>> {
+        let groups = missing(self.scene, pods, bound);
+        let strays = bound.iter().filter(|(pod, node)| self.is_stray(pod, node));
+        let crowded: BTreeSet<&str> = strays.map(|(_, node)| node.as_str()).collect();
+        let is_disturbed = self.opening == Opening::Shuffled && !crowded.is_empty();
+        let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
+        let each = pending.map(|(group, nodes)| {
+            let by_order =
+                is_disturbed || self.by_order.decides(group) || are_displaced(nodes, &groups, &crowded);
+            by_order.then(|| (*group).to_owned())
+        });
+        each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
+    }
+
+    /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
+    /// nomination. With a random order any pod elsewhere, or one that wasn't planned, may keep others out of whole domains.
+    fn is_stray(&self, pod: &str, node: &String) -> bool {
+        let is_random = self.opening == Opening::Shuffled;
+        match self.homes.get(pod) {
+            Some(home) => home != node && (is_random || !self.nominated.contains(pod)),
+            None => is_random && self.scene.waiting.iter().any(|group| group.name == group_of(pod)),
+        }
+    }
 }
 
 /// True if no more pods of the group with `nodes` are pending than lost their places to pods that weren't planned there.
