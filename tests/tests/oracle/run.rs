@@ -518,35 +518,38 @@ impl Opened<'_> {
         bound: &'b BTreeMap<String, String>,
     ) -> Option<BTreeSet<String>> {
         let groups = missing(self.scene, pods, bound);
-        let strays = bound.iter().filter(|(pod, node)| self.is_stray(pod, node));
-        let crowded: BTreeSet<&str> = strays.map(|(_, node)| node.as_str()).collect();
-        let is_disturbed = self.opening == Opening::Shuffled && !crowded.is_empty();
+        let has_more = |pod: &str, node: &str| {
+            groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
+        };
+        let taken: BTreeSet<&str> = bound
+            .iter()
+            .filter(|(pod, node)| self.is_stray(pod, node) && has_more(pod, node))
+            .map(|(_, node)| node.as_str())
+            .collect();
+        // With a random order, such pods may keep others out of whole domains.
+        let is_disturbed = self.opening == Opening::Shuffled && !taken.is_empty();
         let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
         let each = pending.map(|(group, nodes)| {
-            let by_order =
-                is_disturbed || self.by_order.decides(group) || are_displaced(nodes, &groups, &crowded);
+            let by_order = is_disturbed || self.by_order.decides(group) || are_displaced(nodes, &taken);
             by_order.then(|| (*group).to_owned())
         });
         each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
     }
 
     /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
-    /// nomination. With a random order any pod elsewhere, or one that wasn't planned, may keep others out of whole domains.
+    /// nomination, and with a random order that of any pod, also of one that wasn't planned.
     fn is_stray(&self, pod: &str, node: &String) -> bool {
         let is_random = self.opening == Opening::Shuffled;
         match self.homes.get(pod) {
             Some(home) => home != node && (is_random || !self.nominated.contains(pod)),
-            None => is_random && self.scene.waiting.iter().any(|group| group.name == group_of(pod)),
+            None => is_random,
         }
     }
 }
 
-/// True if no more pods of the group with `nodes` are pending than lost their places to pods that weren't planned there.
-fn are_displaced(nodes: &BTreeMap<&str, i64>, groups: &Missing<'_>, crowded: &BTreeSet<&str>) -> bool {
-    let is_taken = |node: &str| {
-        crowded.contains(node) && groups.values().any(|nodes| nodes.get(node).is_some_and(|n| *n < 0))
-    };
-    let lost = nodes.iter().filter(|(node, n)| **n > 0 && is_taken(node)).map(|(_, n)| n);
+/// True if no more pods of the group with `nodes` are pending than lost their places on nodes that others have `taken`.
+fn are_displaced(nodes: &BTreeMap<&str, i64>, taken: &BTreeSet<&str>) -> bool {
+    let lost = nodes.iter().filter(|(node, n)| **n > 0 && taken.contains(*node)).map(|(_, n)| n);
     nodes.values().sum::<i64>() <= lost.sum()
 }
 

@@ -14,7 +14,10 @@ use crate::{
         portfolio::Outcome,
         problem::{ItemType, PackingProblem, Rules, VariantCtx},
     },
-    solve::tiers::{Context, Launch, Solved, Tier, TierChoices},
+    solve::{
+        block::{Context, Launch, Solved},
+        tier_packing::{Tier, TierChoices},
+    },
     state::interner::Sym,
     topology::{
         domains::Item,

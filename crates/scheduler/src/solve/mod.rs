@@ -1,5 +1,6 @@
 //! One scheduling run, from the demand to the plan.
 
+pub(crate) mod block;
 pub(crate) mod cache;
 pub(crate) mod demand;
 pub(crate) mod item_types;
@@ -9,4 +10,5 @@ pub(crate) mod reasons;
 pub(crate) mod result;
 pub(crate) mod solver;
 pub(crate) mod tables;
+pub(crate) mod tier_packing;
 pub(crate) mod tiers;

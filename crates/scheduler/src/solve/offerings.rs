@@ -14,8 +14,9 @@ use crate::{
     model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
+        block::{Context, Launch},
         cache::Parts,
-        tiers::{ClassOptions, Context, Found, Launch, Tier, TierChoices},
+        tier_packing::{ClassOptions, Found, Tier, TierChoices},
     },
     state::{interner::Sym, requests::amount, taint},
     topology::{

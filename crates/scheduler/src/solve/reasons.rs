@@ -21,9 +21,9 @@ use crate::{
     },
     packing::problem::Limit,
     solve::{
+        block::Context,
         demand::Class,
         limits::{Owner, node_price, nodes_of},
-        tiers::Context,
     },
     state::{catalog_index::PoolRec, pod_shape::Shape, requests::amount, taint},
 };

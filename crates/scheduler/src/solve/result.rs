@@ -18,9 +18,9 @@ use crate::{
         well_known::{CAPACITY_TYPE, CROFT_CAPACITY_TYPE, INSTANCE_TYPE, ZONE},
     },
     solve::{
+        block::{Context, Launch, Solved},
         limits::node_price,
         reasons::{Reasons, Want},
-        tiers::{Context, Launch, Solved},
     },
     state::interner::{Sym, label},
 };

@@ -15,11 +15,11 @@ use crate::{
     index_vec::IndexVec,
     model::{bit_set::BitSet, requirement::Operator},
     solve::{
+        block::{Allowed, Block, Context, Solved},
         cache::SolveCache,
         demand::{Class, Demand},
         limits::Limits,
         result,
-        tiers::{Allowed, Block, Context, Solved},
     },
     state::{
         catalog_index::{PoolRec, Variant},

@@ -12,7 +12,7 @@ use crate::{
         offering_table::{Surcharge, Table},
         problem::VariantCtx,
     },
-    solve::tiers::{Context, Tier},
+    solve::{block::Context, tier_packing::Tier},
     state::{catalog_index::PoolRec, interner::Sym, requests::amount, taint},
 };
 

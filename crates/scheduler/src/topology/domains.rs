@@ -95,12 +95,17 @@ impl Decided {
 
     /// Unplaced pods by priority, highest first.
     pub(crate) fn left_by_priority(&self, choices: &[Choice]) -> Vec<u32> {
-        let mut left: BTreeMap<Reverse<i32>, u32> = BTreeMap::new();
-        for choice in choices {
-            *left.entry(Reverse(choice.priority)).or_default() += self.left_of(choice.class);
-        }
-        left.into_values().collect()
+        by_priority(choices.iter().map(|choice| (choice.priority, self.left_of(choice.class))))
     }
+}
+
+/// Sums of counts of one priority, highest first.
+pub(crate) fn by_priority(counts: impl Iterator<Item = (i32, u32)>) -> Vec<u32> {
+    let mut sums: BTreeMap<Reverse<i32>, u32> = BTreeMap::new();
+    for (priority, count) in counts {
+        *sums.entry(Reverse(priority)).or_default() += count;
+    }
+    sums.into_values().collect()
 }
 
 /// The domain sets, and the keys that tell them apart.
@@ -120,6 +125,12 @@ pub(crate) type Opened = (u32, Sym, Sym);
 
 /// By filter and key of spreads: the domains that each of them counts.
 pub(crate) type Seen = BTreeMap<(u32, Sym), BTreeSet<Sym>>;
+
+/// Records the domains that a spread counts, as far as it counted them each time.
+pub(crate) fn note_domains(seen: &mut Seen, spread: (u32, Sym), domains: BTreeSet<Sym>) {
+    let known = seen.entry(spread).or_insert_with(|| domains.clone());
+    known.retain(|value| domains.contains(value));
+}
 
 impl TopologyView {
     pub(super) fn whole(&self, domain_set: DomainSetIx) -> DomainSetIx {
@@ -185,9 +196,7 @@ impl TopologyView {
         for rule in groups.of.find(choice.class).into_iter().flat_map(|t| &t.spreads) {
             let Some(group) = groups.list.find(rule.group) else { continue };
             let Some(filter) = group.filter else { continue };
-            let domains = self.domains(group, choice);
-            let known = seen.entry((filter, group.key)).or_insert_with(|| domains.iter().copied().collect());
-            known.retain(|value| domains.contains(value));
+            note_domains(seen, (filter, group.key), self.domains(group, choice).into_iter().collect());
         }
     }
 }

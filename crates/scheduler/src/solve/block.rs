@@ -1,0 +1,105 @@
+//! A block: classes and pools that share constraints with each other and with no other block; its input and its result.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    Options,
+    ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolVariant},
+    index_vec::IndexVec,
+    model::{bit_set::BitSet, plan::ReasonKind},
+    packing::offering_table::Table,
+    solve::{cache::SolveCache, demand::Demand, limits::Limits},
+    state::{
+        catalog_index::{PoolRec, Variant},
+        cluster::Cluster,
+    },
+    topology::{
+        domains::{Item, Opened, Seen, note_domains},
+        groups::BlockGroups,
+    },
+};
+
+/// Offerings of one variant of a pool that a class may use, available or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowed {
+    pub(crate) from: PoolVariant,
+    pub(crate) bits: Arc<BitSet>,
+}
+
+/// Input that all blocks share.
+pub(crate) struct Context<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) options: &'a Options,
+    pub(crate) demand: &'a Demand,
+    pub(crate) pools: IndexVec<PoolIx, &'a PoolRec>,
+    /// By class.
+    pub(crate) allowed: IndexVec<ClassIx, Vec<Allowed>>,
+    pub(crate) limits: Limits<'a>,
+    pub(super) cache: &'a SolveCache,
+    /// Domains that the plan opens, where some spread counts domains that its own pods can't open.
+    pub(crate) opened: Arc<[Opened]>,
+    pub(crate) cancel: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Classes and pools that share constraints.
+#[derive(Clone, Default)]
+pub(crate) struct Block {
+    /// The classes with their unplaced pods, in order.
+    pub(crate) classes: IndexVec<LocalClassIx, (ClassIx, u32)>,
+    pub(crate) groups: BlockGroups,
+}
+
+/// An instance of the plan, before it is named.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) from: PoolVariant,
+    pub(crate) offer: OfferIx,
+    pub(crate) bits: BitSet,
+    pub(crate) table: Arc<Table>,
+    pub(crate) dims: Arc<[u32]>,
+    /// By dimension.
+    pub(crate) used: Vec<i64>,
+    pub(crate) content: Vec<Item<ClassIx>>,
+    pub(crate) limited: bool,
+}
+
+/// Result of a block.
+#[derive(Debug, Default)]
+pub(crate) struct Solved {
+    pub(crate) launches: Vec<Launch>,
+    /// (class, count, constraint that kept them out).
+    pub(crate) left: Vec<(ClassIx, u32, Option<ReasonKind>)>,
+    pub(crate) seen: Seen,
+    pub(crate) bound: i64,
+    pub(crate) relaxed: BTreeSet<crate::model::plan::Relaxed>,
+    pub(crate) steps: u64,
+    pub(crate) cut_short: bool,
+}
+
+impl Solved {
+    /// Adds a tier.
+    pub(super) fn add(&mut self, mut tier: Self) {
+        self.launches.append(&mut tier.launches);
+        self.left.append(&mut tier.left);
+        for (spread, domains) in tier.seen {
+            note_domains(&mut self.seen, spread, domains);
+        }
+        self.bound = self.bound.saturating_add(tier.bound);
+        self.relaxed.append(&mut tier.relaxed);
+        self.steps += tier.steps;
+        self.cut_short |= tier.cut_short;
+    }
+}
+
+impl Context<'_> {
+    /// A variant, and its pool.
+    pub(crate) fn variant(&self, from: PoolVariant) -> (&PoolRec, &Variant) {
+        let rec = self.pools[from.pool];
+        (rec, &rec.variants[from.variant])
+    }
+
+    /// The weight of the pool of an offering.
+    pub(super) fn weight(&self, allowed: &Allowed) -> i32 {
+        self.pools[allowed.from.pool].pool.weight
+    }
+}

@@ -1,0 +1,522 @@
+//! Packing of one tier: the pods that go to pools of one weight, whose domains are decided first.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::{
+    ids::{DomainSetIx, GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
+    index_vec::IndexVec,
+    model::{bit_set::BitSet, plan::ReasonKind, price::Price},
+    packing::{
+        offering_table::Table,
+        portfolio,
+        problem::{Limit, PackingProblem},
+        rows::Rows,
+    },
+    solve::block::{Block, Context, Solved},
+    topology::{
+        assignment,
+        domains::{Choice, Decided, Item, Order, Seen, TopologyView, by_priority, note_domains},
+        groups::{BlockGroups, Topology},
+    },
+};
+
+/// Offerings that a class may use, by variant.
+pub(super) type ClassOptions = SmallVec<[(VariantIx, BitSet); 2]>;
+
+/// The choices of the classes of a tier.
+pub(super) struct TierChoices {
+    pub(super) view: TopologyView,
+    pub(super) list: Vec<Choice>,
+    /// Available offerings of the classes in `list`.
+    pub(super) options: FxHashMap<LocalClassIx, ClassOptions>,
+    /// Classes that have more offerings than they prefer.
+    narrow: BTreeSet<LocalClassIx>,
+    /// Pods that no offering takes.
+    left: Vec<Unplaced>,
+}
+
+/// The domain sets of a packed tier's pods.
+#[derive(Default)]
+pub(super) struct Settled {
+    view: TopologyView,
+    choices: Vec<Choice>,
+    items: Vec<Item>,
+    /// Classes with spreads that are violated in it.
+    broken: BTreeSet<LocalClassIx>,
+}
+
+impl Settled {
+    fn new(choices: TierChoices, decided: Decided) -> Self {
+        let broken = decided.broken.iter().map(|(class, ..)| *class).collect();
+        Self { view: choices.view, choices: choices.list, items: decided.items, broken }
+    }
+
+    /// Classes with spreads that the pods of later tiers violate.
+    pub(super) fn broken_since(&self, groups: &BlockGroups) -> impl Iterator<Item = LocalClassIx> {
+        let broken = assignment::broken(groups, &self.view, &self.choices, &self.items);
+        broken.into_iter().map(|(class, ..)| class).filter(|class| !self.broken.contains(class))
+    }
+}
+
+/// One attempt at packing a tier.
+struct Attempt {
+    solved: Solved,
+    settled: Settled,
+    groups: BlockGroups,
+    limits: IndexVec<LimitIx, Limit>,
+    /// Pods that no domain or offering takes.
+    left: Vec<Unplaced>,
+    /// Pods that the packing left out.
+    failed: Vec<Item>,
+    /// Of classes counted in domains: how many found room where some didn't.
+    full: Full,
+    /// Classes that place more pods since it doesn't count domains that could be opened and are not.
+    lean: BTreeSet<LocalClassIx>,
+    /// Why it must be repeated, if so.
+    wrong: Found,
+}
+
+/// A packed tier.
+pub(super) struct Packed {
+    pub(super) solved: Solved,
+    pub(super) settled: Settled,
+    pub(super) groups: BlockGroups,
+    pub(super) limits: IndexVec<LimitIx, Limit>,
+    /// All unplaced pods.
+    pub(super) left: Vec<Unplaced>,
+    /// Pods that counted in a domain found no room beside others.
+    gave_way: bool,
+}
+
+/// How classes give way that are counted in domains, where not all of their pods find room.
+#[derive(Clone, Copy)]
+enum GivesWay {
+    /// No more of them go to a domain than found room there.
+    InDomains,
+    /// As many fewer are tried as found no room.
+    Anywhere,
+}
+
+/// The number of pods with room.
+type Full = BTreeMap<(LocalClassIx, DomainSetIx), u32>;
+
+/// Pods of a class that a tier takes, and the weight of the pools that they go to.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) local: LocalClassIx,
+    pub(super) count: u32,
+    pub(super) weight: i32,
+}
+
+/// Pods of a class that a tier left out.
+pub(super) struct Unplaced {
+    pub(super) local: LocalClassIx,
+    pub(super) count: u32,
+    pub(super) reason: Option<ReasonKind>,
+}
+
+/// Findings of the attempts at a tier.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Classes whose offerings must be partitioned by the filter before counting.
+    pub(super) parted: BTreeSet<(LocalClassIx, u32)>,
+    /// Classes that need more offerings than they prefer: domains decide where they may go.
+    pub(super) wide: BTreeSet<LocalClassIx>,
+    /// Where limits, or missing affinity targets, leave room for so many pods of a class and no more.
+    pub(super) full: Full,
+    /// There is no room for what fewer domains would allow.
+    not_lean: bool,
+}
+
+impl Found {
+    /// True if `more` adds a finding about which instances count.
+    fn learn(&mut self, mut more: Self) -> bool {
+        let before = (self.parted.len(), self.wide.len());
+        self.parted.append(&mut more.parted);
+        self.wide.append(&mut more.wide);
+        let new = before != (self.parted.len(), self.wide.len());
+        if new {
+            // Domain sets are renumbered.
+            self.full.clear();
+        }
+        new
+    }
+
+    /// Where there is room for so many pods of a class and no more.
+    pub(super) fn full_for(
+        &self,
+        local: LocalClassIx,
+    ) -> impl Iterator<Item = (&(LocalClassIx, DomainSetIx), &u32)> {
+        self.full.range((local, DomainSetIx::LEAST)..=(local, DomainSetIx::NONE))
+    }
+
+    fn is_full_for(&self, local: LocalClassIx) -> bool {
+        self.full_for(local).next().is_some()
+    }
+}
+
+/// (class, filter) of classes counted in a domain where a spread is violated, though some of their instances
+/// wouldn't count.
+fn unsure_of(
+    groups: &BlockGroups,
+    view: &TopologyView,
+    choices: &[Choice],
+    decided: &Decided,
+    parted: &BTreeSet<(LocalClassIx, u32)>,
+) -> BTreeSet<(LocalClassIx, u32)> {
+    let mut result = BTreeSet::new();
+    for (class, group, domain) in &decided.broken {
+        let Some((it, filter)) = groups.list.find(*group).and_then(|g| Some((g, g.filter?))) else {
+            continue;
+        };
+        for choice in choices.iter().filter(|c| c.class != *class && c.unsure.contains(&filter)) {
+            let there = |i: &Item| {
+                i.class == choice.class && i.domain_set.is_some_and(|c| view.value(it, c) == Some(*domain))
+            };
+            if choice.counted.contains(group) && decided.items.iter().any(there) {
+                result.insert((choice.class, filter));
+            }
+        }
+    }
+    result.retain(|pair| !parted.contains(pair));
+    result
+}
+
+pub(super) struct Tier<'b> {
+    /// As in the packing problem.
+    pub(super) variants: IndexVec<VariantIx, PoolVariant>,
+    pub(super) dims: Arc<[u32]>,
+    pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
+    pub(super) block: &'b Block,
+}
+
+impl Context<'_> {
+    /// Packs the classes of one tier.
+    ///
+    /// A pod that a limit leaves out was counted in its domain before. Then the whole tier is decided again, with no more of
+    /// its class there than found room, so that it goes elsewhere or the rest stays even. Where that leaves out pods, fewer
+    /// pods of such classes are tried as well: what found no room beside the others may find it in another domain once there
+    /// are fewer of them.
+    pub(super) fn pack_tier(
+        &self,
+        tier: &Tier<'_>,
+        now: &[Wanted],
+        limits: &IndexVec<LimitIx, Limit>,
+    ) -> Packed {
+        let mut packed = self.pack(tier, now, limits, GivesWay::InDomains);
+        if packed.gave_way && !packed.left.is_empty() {
+            let fewer = self.pack(tier, now, limits, GivesWay::Anywhere);
+            let steps = packed.solved.steps + fewer.solved.steps;
+            if self.left_by_priority(tier, now, &fewer.left) < self.left_by_priority(tier, now, &packed.left)
+            {
+                packed = fewer;
+            }
+            packed.solved.steps = steps;
+        }
+        packed
+    }
+
+    /// The unplaced pods by priority, highest first.
+    fn left_by_priority(&self, tier: &Tier<'_>, now: &[Wanted], left: &[Unplaced]) -> Vec<u32> {
+        by_priority(now.iter().map(|wanted| {
+            let of_class = left.iter().filter(|unplaced| unplaced.local == wanted.local);
+            let class = tier.block.classes[wanted.local].0;
+            (self.demand.classes[class].priority, of_class.map(|unplaced| unplaced.count).sum())
+        }))
+    }
+
+    fn pack(
+        &self,
+        tier: &Tier<'_>,
+        now: &[Wanted],
+        limits: &IndexVec<LimitIx, Limit>,
+        gives_way: GivesWay,
+    ) -> Packed {
+        const ROUNDS: u32 = 12;
+        let mut wanted = now.to_vec();
+        let mut left: Vec<Unplaced> = Vec::new();
+        let (mut steps, mut seen) = (0, Seen::new());
+        let mut round = 0;
+        let mut gave_way = false;
+        let mut found = Found::default();
+        loop {
+            let mut attempt = self.attempt(tier, &wanted, limits, &found);
+            steps += attempt.solved.steps;
+            for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
+                note_domains(&mut seen, spread, domains);
+            }
+            // A pod counts for a spread only on instances that pass the spread's filter, and its instance is
+            // known only after packing. Offerings are partitioned in advance only where that went wrong,
+            // since fewer choices make plans dearer.
+            if found.learn(std::mem::take(&mut attempt.wrong)) {
+                continue;
+            }
+            round += 1;
+            if !attempt.full.is_empty() && round < ROUNDS {
+                if attempt.full.keys().any(|(local, _)| attempt.lean.contains(local)) {
+                    found.not_lean = true;
+                    continue;
+                }
+                gave_way = true;
+                match gives_way {
+                    GivesWay::InDomains if round <= ROUNDS / 2 => found.full.append(&mut attempt.full),
+                    // From half of the attempts on, whole classes yield, so that the loop ends.
+                    GivesWay::InDomains => {
+                        let all: BTreeSet<LocalClassIx> =
+                            attempt.full.keys().map(|(local, _)| *local).collect();
+                        for Wanted { local, count, .. } in wanted.extract_if(.., |w| all.contains(&w.local)) {
+                            left.push(Unplaced { local, count, reason: self.reason(tier, local) });
+                        }
+                    }
+                    GivesWay::Anywhere => {
+                        let chooses = |item: &&Item| attempt.groups.of[item.class].chooses();
+                        for Item { class: local, count, .. } in attempt.failed.iter().filter(chooses).copied()
+                        {
+                            if let Some(of_class) = wanted.iter_mut().find(|wanted| wanted.local == local) {
+                                of_class.count = of_class.count.saturating_sub(count);
+                                left.push(Unplaced { local, count, reason: self.reason(tier, local) });
+                            }
+                        }
+                        wanted.retain(|wanted| wanted.count > 0);
+                    }
+                }
+                continue;
+            }
+            left.append(&mut attempt.left);
+            left.extend(attempt.failed.iter().map(|item| Unplaced {
+                local: item.class,
+                count: item.count,
+                reason: self.reason(tier, item.class),
+            }));
+            let mut merged: Vec<Unplaced> = Vec::new();
+            for more in left {
+                match merged.iter_mut().find(|it| (it.local, it.reason) == (more.local, more.reason)) {
+                    Some(it) => it.count += more.count,
+                    None => merged.push(more),
+                }
+            }
+            attempt.solved.steps = steps;
+            attempt.solved.seen = seen;
+            let Attempt { solved, settled, groups, limits, .. } = attempt;
+            return Packed { solved, settled, groups, limits, left: merged, gave_way };
+        }
+    }
+
+    /// Why the packing left a class out.
+    fn reason(&self, tier: &Tier<'_>, local: LocalClassIx) -> Option<ReasonKind> {
+        let groups = &tier.block.groups;
+        let limited = tier.variants.iter().any(|from| !self.limits.of[from.pool].is_empty());
+        let alone = |g: GroupIx| {
+            let affinity_target = |(class, of): (LocalClassIx, &Topology)| {
+                of.host_counted.contains(&g) && (class != local || of.starts)
+            };
+            groups.list[g].total == 0 && !groups.of.enumerate().any(affinity_target)
+        };
+        match groups.of[local].host_near {
+            Some(g) if !limited || alone(g) => Some(ReasonKind::PodAffinity),
+            _ => limited.then_some(ReasonKind::PoolLimit),
+        }
+    }
+
+    fn attempt(
+        &self,
+        tier: &Tier<'_>,
+        now: &[Wanted],
+        limits: &IndexVec<LimitIx, Limit>,
+        found: &Found,
+    ) -> Attempt {
+        let mut out = Solved::default();
+        let mut groups = tier.block.groups.clone();
+        let mut choices = self.choices(tier, now, &groups, found);
+        let decided = match self.assign(tier, &mut choices, &mut groups, found, &mut out) {
+            Ok(decided) => decided,
+            Err(wrong) => {
+                let (limits, left) = (limits.clone(), choices.left);
+                let (settled, failed, full, lean) =
+                    (Settled::default(), Vec::new(), Full::new(), BTreeSet::new());
+                return Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong };
+            }
+        };
+        for choice in &choices.list {
+            choices.view.note_seen(&groups, choice, &mut out.seen);
+        }
+        let mut left = std::mem::take(&mut choices.left);
+        left.extend(decided.left.iter().map(|(local, count, reason)| {
+            let full = found.is_full_for(*local).then(|| self.reason(tier, *local)).flatten();
+            Unplaced { local: *local, count: *count, reason: full.or(Some(*reason)) }
+        }));
+        let problem = self.problem(tier, &groups, limits);
+        let mut merged = self.merge(tier, &groups, &choices, &decided.items, problem);
+        let outcome = portfolio::pack(
+            &merged.problem,
+            &mut merged.compat_sets,
+            self.effort(now),
+            self.options.cost_cutoff.map(Price::micros),
+            self.cancel,
+        );
+        out.steps += outcome.steps;
+        out.cut_short = outcome.cut_short;
+        out.bound = outcome.bound;
+        self.note_relaxed(&groups, &merged.problem, &mut out);
+        let limits = outcome.limits.clone();
+        let failed = self.collect(tier, merged, outcome, &mut out);
+        let mut full = Full::new();
+        for item in failed.iter().filter(|item| groups.of[item.class].chooses()) {
+            let there = |i: &&Item| (i.class, i.domain_set) == (item.class, item.domain_set);
+            let all: u32 = decided.items.iter().filter(there).map(|item| item.count).sum();
+            full.extend(item.domain_set.map(|at| ((item.class, at), all.saturating_sub(item.count))));
+        }
+        let parted = self.misjudged(tier, &choices, &mut out.launches);
+        for item in out.launches.iter().flat_map(|l| &l.content) {
+            let local = tier.block.classes.search(&item.class, |(class, _)| *class);
+            let BlockGroups { list, of } = &mut groups;
+            for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_counted) {
+                list[*g].total += i64::from(item.count);
+            }
+        }
+        let wrong = Found { parted, ..Found::default() };
+        let lean = decided.lean.clone();
+        let settled = Settled::new(choices, decided);
+        Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong }
+    }
+
+    /// How long to search for a packing of `now`, which has its share of what the plan may take.
+    fn effort(&self, now: &[Wanted]) -> portfolio::Effort {
+        let of_tier: u64 = now.iter().map(|wanted| u64::from(wanted.count)).sum();
+        let of_plan: usize = self.demand.classes.iter().map(|class| class.pods.len()).sum();
+        let of_plan = u64::try_from(of_plan).unwrap_or(u64::MAX).max(1);
+        portfolio::Effort {
+            multiple: self.options.effort,
+            extra_steps: self.options.small_plan_steps.saturating_mul(of_tier) / of_plan,
+        }
+    }
+
+    /// The offerings and domain sets of the classes of a tier.
+    fn choices(&self, tier: &Tier<'_>, now: &[Wanted], groups: &BlockGroups, found: &Found) -> TierChoices {
+        let mut choices = TierChoices {
+            view: self.view(tier, groups),
+            list: Vec::new(),
+            options: FxHashMap::default(),
+            narrow: BTreeSet::new(),
+            left: Vec::new(),
+        };
+        for Wanted { local, count, weight } in now.iter().copied() {
+            let (options, narrowed) = self.options_of(tier, local, weight, found);
+            if narrowed {
+                choices.narrow.insert(local);
+            }
+            if options.is_empty() {
+                choices.left.push(Unplaced { local, count, reason: None });
+                continue;
+            }
+            let choice = self.choice((tier, groups), &mut choices.view, (local, count), &options, found);
+            choices.list.push(choice);
+            choices.options.insert(local, options);
+        }
+        choices
+    }
+
+    /// Decides the domain set of every pod, in `groups` as well. The error says which offerings must be partitioned
+    /// before that.
+    fn assign(
+        &self,
+        tier: &Tier<'_>,
+        choices: &mut TierChoices,
+        groups: &mut BlockGroups,
+        found: &Found,
+        out: &mut Solved,
+    ) -> Result<Decided, Found> {
+        let TierChoices { view, list, narrow, .. } = choices;
+        let mut order = Order::default();
+        let mut decided = loop {
+            let decided = assignment::decide(groups, view, list, &order);
+            out.steps += decided.steps;
+            // kube-scheduler binds in its own order. A spread that holds only for early pods is repaired by
+            // partitioning the offerings of the counted pods, or by letting the others choose first. A pod
+            // with required affinity to pods that may be bound before it goes where they are.
+            let parted = unsure_of(groups, view, list, &decided, &found.parted);
+            let left = decided.left.iter().map(|(class, ..)| *class);
+            let wide: BTreeSet<LocalClassIx> = left.filter(|class| narrow.contains(class)).collect();
+            if !parted.is_empty() || !wide.is_empty() {
+                return Err(Found { parted, wide, ..Found::default() });
+            }
+            let before = (order.late.len(), order.following.len());
+            order.late.extend(decided.broken.iter().map(|(class, _, _)| *class));
+            order.following.extend(&decided.premature_starters);
+            if (order.late.len(), order.following.len()) == before {
+                break decided;
+            }
+            *groups = tier.block.groups.clone();
+        };
+        // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
+        // could be opened.
+        for lean in [false, true] {
+            if decided.left.is_empty() || lean && found.not_lean {
+                break;
+            }
+            let view = TopologyView { lean, ..view.clone() };
+            let mut others = tier.block.groups.clone();
+            let order = Order { in_turn: true, ..Order::default() };
+            let mut in_turn = assignment::decide(&mut others, &view, list, &order);
+            out.steps += in_turn.steps;
+            if in_turn.left_by_priority(list) < decided.left_by_priority(list) {
+                let fewer = |(class, ..): &&(LocalClassIx, u32, ReasonKind)| {
+                    in_turn.left_of(*class) < decided.left_of(*class)
+                };
+                if lean {
+                    in_turn.lean = decided.left.iter().filter(fewer).map(|(class, ..)| *class).collect();
+                }
+                (*groups, decided) = (others, in_turn);
+            }
+        }
+        view.lean = !decided.lean.is_empty();
+        Ok(decided)
+    }
+
+    /// The packing problem of a tier, without item types.
+    fn problem(
+        &self,
+        tier: &Tier<'_>,
+        groups: &BlockGroups,
+        limits: &IndexVec<LimitIx, Limit>,
+    ) -> PackingProblem {
+        let mut problem = PackingProblem {
+            d: tier.dims.len(),
+            variants: self.variant_contexts(tier),
+            item_types: IndexVec::new(),
+            sizes: Rows::new(tier.dims.len()),
+            limits: limits.clone(),
+            present: Vec::new(),
+            near: Vec::new(),
+        };
+        let host = self.cluster.keys.hostname;
+        let present = groups.list.enumerate().filter(|(_, group)| group.key == host && group.total > 0);
+        problem.present.extend(present.map(|(at, _)| at));
+        problem.near.extend(groups.of.iter().filter_map(|topology| topology.host_near));
+        problem.near.sort_unstable();
+        problem.near.dedup();
+        problem
+    }
+
+    fn note_relaxed(&self, groups: &BlockGroups, problem: &PackingProblem, out: &mut Solved) {
+        use crate::model::plan::Relaxed;
+        if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
+            out.relaxed.insert(Relaxed::Spread);
+        }
+        let near = |t: &Topology| {
+            !t.near.is_empty() || t.host_near.is_some() || !t.anti.is_empty() || !t.host_anti.is_empty()
+        };
+        if groups.of.iter().any(near) {
+            out.relaxed.insert(Relaxed::Affinity);
+        }
+        if problem.variants.iter().any(|v| !v.limits.is_empty()) {
+            out.relaxed.insert(Relaxed::Limits);
+        }
+    }
+}
