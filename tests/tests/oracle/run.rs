@@ -30,6 +30,8 @@ use super::{
 /// Timeout of kube-scheduler, whose back-off after a failed attempt is at most 10 s.
 const PATIENCE: Duration = Duration::from_secs(25);
 const AT_ONCE: usize = 16;
+/// The beginning of the names of the pods that are tried again.
+const COPY: &str = "copy-";
 
 /// How pending pods are opened to kube-scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -263,7 +265,8 @@ impl Arena {
             return Ok(report);
         }
         if nominate {
-            self.impossible(scene, &plan, &homes, &by_order, &mut report).await?;
+            let opened = Opened { scene, opening, homes: &homes, nominated: &nominated, by_order: &by_order };
+            self.impossible(&opened, &plan, &mut report).await?;
         }
         Ok(report)
     }
@@ -358,23 +361,12 @@ impl Arena {
     }
 
     /// Pods that kube-scheduler binds although Croft called them infeasible, with a node of every offering.
-    async fn impossible(
-        &self,
-        scene: &Scene,
-        plan: &Plan,
-        homes: &BTreeMap<String, String>,
-        by_order: &ByOrder,
-        report: &mut Report,
-    ) -> Result<()> {
+    async fn impossible(&self, opened: &Opened<'_>, plan: &Plan, report: &mut Report) -> Result<()> {
+        let Opened { scene, homes, .. } = opened;
         // Reasons that depend on other pods hold only if those are where they were planned and none is missing.
         let as_planned = report.home == report.planned
             && !plan.unschedulable.iter().any(|u| u.reasons.iter().any(|r| r.reason.is_limit()));
-        let hopeless: BTreeSet<String> = plan
-            .unschedulable
-            .iter()
-            .filter(|u| u.reasons.iter().all(|r| is_evaluated(r.reason, as_planned)))
-            .map(|u| u.pod.name.to_string())
-            .collect();
+        let hopeless = refused(plan, as_planned);
         report.refused = hopeless.len();
         if hopeless.is_empty() {
             return Ok(());
@@ -385,7 +377,7 @@ impl Arena {
         let waiting: Vec<Value> = scene.waiting.iter().flat_map(Group::pods).collect();
         for pod in waiting.iter().filter(|pod| hopeless.contains(key(pod).1)) {
             let mut copy = pod.clone();
-            copy["metadata"]["name"] = json!(format!("copy-{}", key(pod).1));
+            copy["metadata"]["name"] = json!(format!("{COPY}{}", key(pod).1));
             self.make_pod(&copy).await?;
         }
         let sentinel = json!({"metadata": {"namespace": NAMESPACES[0], "name": "sentinel",
@@ -408,9 +400,9 @@ impl Arena {
         };
         let (first, wrong): (Vec<String>, Vec<String>) = hopeless
             .iter()
-            .flat_map(|h| [h.clone(), format!("copy-{h}")])
+            .flat_map(|h| [h.clone(), format!("{COPY}{h}")])
             .filter(|name| too_many(name) && bound.contains_key(name))
-            .partition(|name| by_order.starting.contains(group_of(name)));
+            .partition(|name| opened.came_first(name, plan));
         report.by_order = by_group(first.iter()).len();
         let wrong: Vec<String> = wrong.iter().map(|name| format!("{name} on {}", bound[name])).collect();
         if !wrong.is_empty() {
@@ -432,6 +424,13 @@ fn key(object: &Value) -> (&str, &str) {
 
 fn priority(pod: &Value) -> i64 {
     pod["spec"]["priority"].as_i64().unwrap_or(0)
+}
+
+/// The pods that were called infeasible, for reasons that are evaluated.
+fn refused(plan: &Plan, as_planned: bool) -> BTreeSet<String> {
+    let is_refused =
+        |u: &&croft_scheduler::Unschedulable| u.reasons.iter().all(|r| is_evaluated(r.reason, as_planned));
+    plan.unschedulable.iter().filter(is_refused).map(|u| u.pod.name.to_string()).collect()
 }
 
 /// True for reasons that hold on every node, and with `as_planned` for those that depend only on other pods.
@@ -511,6 +510,13 @@ struct Opened<'a> {
 }
 
 impl Opened<'_> {
+    /// True if a pod that was called infeasible may have been bound since it was tried before others. With a random order
+    /// that is any pod whose reasons depend on others; its copy is tried once those are bound.
+    fn came_first(&self, pod: &str, plan: &Plan) -> bool {
+        let is_alone = || refused(plan, false).contains(pod) || pod.starts_with(COPY);
+        self.by_order.starting.contains(group_of(pod)) || self.opening == Opening::Shuffled && !is_alone()
+    }
+
     /// The groups of `pods` with pending pods, if the order of binding decided about each of them.
     fn decided_by_order<'b>(
         &self,
@@ -579,7 +585,7 @@ fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String
 
 /// The group of a pod: its pods have one template, and the scheduler chooses which of them is bound.
 fn group_of(pod: &str) -> &str {
-    let name = pod.strip_prefix("copy-").unwrap_or(pod);
+    let name = pod.strip_prefix(COPY).unwrap_or(pod);
     name.rsplit_once('-').map_or(name, |(group, _)| group)
 }
 

@@ -231,7 +231,13 @@ fn created(field: &str, value: Value) -> Vec<(String, Value)> {
         Write::CreateObject { key, object, .. } => Some((key.to_string(), object.clone())),
         _ => None,
     });
-    let made = made.collect();
+    let made: Vec<(String, Value)> = made.collect();
+    for (_, quota) in made.iter().filter(|(key, _)| key.starts_with("ResourceQuota ")) {
+        let mut enforced = quota.clone();
+        (enforced["metadata"]["uid"], enforced["metadata"]["resourceVersion"]) = (json!("u"), json!("2"));
+        enforced["status"] = json!({"hard": quota["spec"]["hard"]});
+        state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)));
+    }
     pass(&mut state, NOW);
     assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True");
     made
@@ -312,6 +318,30 @@ fn a_refused_object_is_reported() {
     });
     let (reason, note) = said.unwrap();
     assert!(reason == "ObjectsRefused" && note.contains("RBAC permissions not currently held"), "{note}");
+}
+
+/// The quota controller may be behind or away: until it has written a status, admission lets everything in.
+#[test]
+fn a_namespace_is_not_let_in_before_its_quota_is_enforced() {
+    let mut state = reconciled_state();
+    declare(&mut state, "quota", json!({"perNamespace": {"pods": 5}}));
+    declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
+    state.observe(&namespace("fresh", json!({}), json!({})));
+    let is_let_in = |writes: &[Write]| {
+        writes.iter().any(|write| {
+            matches!(write, Write::NamespaceMetadata { namespace, patch }
+                if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
+        })
+    };
+    assert!(!is_let_in(&pass(&mut state, NOW)));
+    assert!(!is_let_in(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
+    let (status, said) = condition_of(&state, "a", "ObjectsKept");
+    assert!(status == "False" && said.contains("fresh/croft-tenant-quota"), "{status} {said}");
+    let enforced = json!({"metadata": {"name": "croft-tenant-quota", "namespace": "fresh", "uid": "u", "resourceVersion": "2",
+        "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"pods": "5"}},
+        "status": {"hard": {"pods": "5"}, "used": {"pods": "0"}}});
+    state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)));
+    assert!(is_let_in(&pass(&mut state, NOW)));
 }
 
 #[test]
