@@ -11,16 +11,16 @@ use croft_cloud::{CloudInstance, InstanceState, Terminated, instance_id};
 
 use super::{snapshot::Snapshot, views::instance_of};
 
-/// How long EC2 shows terminated instances, about. An id that is unknown although the instance was shown within this time is
-/// one of another account, whose credentials are here by mistake.
+/// How long EC2 shows terminated instances, about. An id that is unknown although the instance was shown or launched within
+/// this time is one of another account, whose credentials are here by mistake.
 pub(super) const SHOWN_FOR: Duration = Duration::from_hours(1);
 
 /// The evidence. Times are on the monotonic clock.
 #[derive(Debug, Default)]
 pub struct Evidence {
     descriptions: BTreeMap<String, Description>,
-    /// When the cloud last showed each instance alive, within [`SHOWN_FOR`] of the last list.
-    shown: BTreeMap<String, Duration>,
+    /// Until when the cloud shows each instance: [`SHOWN_FOR`] after it last was alive.
+    shown_until: BTreeMap<String, Duration>,
     /// Instances whose termination was requested, and their state.
     terminations: BTreeMap<String, InstanceState>,
     /// Claims, and instances without a claim, for which the API server had no pod that must leave, and when.
@@ -50,7 +50,7 @@ impl Evidence {
             let before = self.descriptions.get(&id).and_then(|known| known.unknown_since);
             let unknown_since = instance.is_none().then(|| before.unwrap_or(requested));
             if instance.as_ref().is_some_and(|instance| instance.state.is_alive()) {
-                self.observe_shown(&id, requested);
+                self.observe_alive(&id, requested, Duration::ZERO);
             }
             self.descriptions.insert(id, Description { requested, instance, unknown_since });
         }
@@ -61,24 +61,36 @@ impl Evidence {
         self.retain_known(snapshot);
         let Some(list) = snapshot.instances() else { return };
         let requested = list.asked.mono;
-        self.shown.retain(|_, at| requested < at.saturating_add(SHOWN_FOR));
+        self.shown_until.retain(|_, until| requested < *until);
         for instance in list.instances.values().filter(|instance| instance.state.is_alive()) {
-            self.observe_shown(&instance.id, requested);
+            self.observe_alive(&instance.id, requested, Duration::ZERO);
+        }
+        // Those that another process launched.
+        for claim in snapshot.claims().values() {
+            let launched = claim.status.as_ref().and_then(|status| status.launch_time.as_ref());
+            if let (Some(id), Some(launched)) = (instance_of(claim), launched) {
+                self.observe_alive(id, requested, list.asked.since(launched.0));
+            }
         }
     }
 
     /// Takes in the launch of a claim's instance.
     pub fn observe_launch(&mut self, snapshot: &Snapshot, claim: &str, at: Duration) {
         if let Some(id) = snapshot.claims().get(claim).and_then(|claim| instance_of(claim)) {
-            self.observe_shown(id, at);
+            self.observe_alive(id, at, Duration::ZERO);
         }
     }
 
-    /// Records that the cloud has the instance of this id, and that it isn't going.
-    fn observe_shown(&mut self, id: &str, at: Duration) {
-        match self.shown.get_mut(id) {
-            Some(known) => *known = at.max(*known),
-            None => drop(self.shown.insert(id.to_owned(), at)),
+    /// Records that the cloud had the instance of this id, not going, `ago` before `at`.
+    fn observe_alive(&mut self, id: &str, at: Duration, ago: Duration) {
+        let left = SHOWN_FOR.saturating_sub(ago);
+        if left.is_zero() {
+            return;
+        }
+        let until = at.saturating_add(left);
+        match self.shown_until.get_mut(id) {
+            Some(known) => *known = until.max(*known),
+            None => drop(self.shown_until.insert(id.to_owned(), until)),
         }
     }
 
@@ -198,10 +210,10 @@ impl Evidence {
     /// long as it would show a terminated one.
     #[must_use]
     pub fn is_unknown_for(&self, id: &str, grace: Duration) -> bool {
-        let shown = self.shown.get(id).map(|at| at.saturating_add(SHOWN_FOR));
+        let shown = self.shown_until.get(id);
         self.descriptions.get(id).is_some_and(|known| {
             known.unknown_since.is_some_and(|since| known.requested >= since.saturating_add(grace))
-                && shown.is_none_or(|until| known.requested >= until)
+                && shown.is_none_or(|until| known.requested >= *until)
         })
     }
 

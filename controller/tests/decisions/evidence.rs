@@ -10,7 +10,7 @@ use croft_controller::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, verb};
+use crate::bench::{Bench, at, claim, launched, node, pod, registered_labels, time, verb};
 
 fn instance(state: InstanceState, cluster: &str) -> CloudInstance {
     CloudInstance {
@@ -178,6 +178,21 @@ fn an_id_that_is_unknown_within_an_hour_after_it_was_shown_is_one_of_another_acc
     let first = (200..5_000).step_by(61).find(|seconds| deletes(*seconds));
     // EC2 would show a terminated instance for about an hour.
     assert!(first.is_some_and(|seconds| (3_700..3_800).contains(&seconds)), "{first:?}");
+}
+
+#[test]
+fn an_id_that_is_unknown_within_an_hour_after_its_launch_is_one_of_another_account() {
+    // This process has never seen the instance. Its clock is an hour and a half or ten minutes ahead of the launch.
+    for (begins, expected) in [(600, 3_600..3_700), (5_400, 5_500..5_700)] {
+        let mut bench = working(false);
+        let mut status = launched(&["Registered", "Initialized"]);
+        status["launchTime"] = json!(time(0));
+        bench.see(begins, claim(11, status, false));
+        list(&mut bench, begins, Vec::new());
+        let mut deletes = |seconds| deletes_claim(&described(&mut bench, seconds, &[]));
+        let first = (begins..9_000).step_by(61).find(|seconds| deletes(*seconds));
+        assert!(first.is_some_and(|seconds| expected.contains(&seconds)), "{begins}: {first:?}");
+    }
 }
 
 #[test]
