@@ -65,7 +65,7 @@ impl Evidence {
         for instance in list.instances.values().filter(|instance| instance.state.is_alive()) {
             self.observe_alive(&instance.id, requested, Duration::ZERO);
         }
-        // Those that another process launched.
+        // Another process may have launched them.
         for claim in snapshot.claims().values() {
             let launched = claim.status.as_ref().and_then(|status| status.launch_time.as_ref());
             if let (Some(id), Some(launched)) = (instance_of(claim), launched) {

@@ -151,10 +151,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_true_annotation_blocks() {
-        let annotations = |value: &str| [(KARPENTER_DO_NOT_DISRUPT.to_owned(), value.to_owned())];
-        let blocked = |value: &str| blocks(annotations(value).iter().map(|(k, v)| (k, v)));
-        assert!(blocked("true") && !blocked("false"));
+    fn only_a_true_annotation_of_croft_or_karpenter_blocks() {
+        let blocked = |key: &str, value: &str| blocks([(&key.to_owned(), &value.to_owned())]);
+        for key in [DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT] {
+            assert!(blocked(key, "true") && !blocked(key, "false"), "{key}");
+        }
+        assert!(!blocked("example.com/do-not-disrupt", "true"));
         assert_eq!(annotated(false, true, true), Some(DisruptionBlocker::DoNotDisrupt("pool")));
         assert_eq!(annotated(false, false, false), None);
     }

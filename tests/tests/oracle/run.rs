@@ -360,6 +360,25 @@ impl Arena {
         Ok(pods.items.into_iter().filter_map(one).collect())
     }
 
+    /// Deletes `hopeless` pods that were bound before others, which their reasons depend on. Their copies show whether they
+    /// could be bound beside those. Returns their groups.
+    async fn take_back(
+        &self,
+        opened: &Opened<'_>,
+        plan: &Plan,
+        hopeless: &BTreeSet<String>,
+    ) -> Result<BTreeSet<String>> {
+        let (bound, alone) = (self.bound().await?, refused(plan, false));
+        let early = hopeless.difference(&alone).filter(|name| opened.is_surplus(name, &bound));
+        let early: BTreeSet<String> = early.cloned().collect();
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        for pod in opened.pods_of(&early) {
+            let (namespace, name) = key(&pod);
+            self.pods_in(namespace).delete(name, &now).await?;
+        }
+        Ok(early.iter().map(|name| group_of(name).to_owned()).collect())
+    }
+
     /// Pods that kube-scheduler binds although Croft called them infeasible, with a node of every offering.
     async fn impossible(&self, opened: &Opened<'_>, plan: &Plan, report: &mut Report) -> Result<()> {
         let Opened { scene, homes, .. } = opened;
@@ -371,13 +390,12 @@ impl Arena {
         if hopeless.is_empty() {
             return Ok(());
         }
+        let mut by_order = self.take_back(opened, plan, &hopeless).await?;
         let every: Vec<Value> = scene.pools.iter().flat_map(every_node).collect();
         self.make_nodes(every, scene.daemon).await?;
         // Copies are created after the nodes; once a younger feasible pod is bound, each has been tried.
-        let waiting: Vec<Value> = scene.waiting.iter().flat_map(Group::pods).collect();
-        for pod in waiting.iter().filter(|pod| hopeless.contains(key(pod).1)) {
-            let mut copy = pod.clone();
-            copy["metadata"]["name"] = json!(format!("{COPY}{}", key(pod).1));
+        for mut copy in opened.pods_of(&hopeless) {
+            copy["metadata"]["name"] = json!(format!("{COPY}{}", key(&copy).1));
             self.make_pod(&copy).await?;
         }
         let sentinel = json!({"metadata": {"namespace": NAMESPACES[0], "name": "sentinel",
@@ -393,17 +411,13 @@ impl Arena {
         })
         .await?;
         let bound = self.bound().await?;
-        let (planned, seen) = (by_group(homes.keys()), by_group(bound.keys()));
-        let too_many = |name: &str| {
-            let group = group_of(name);
-            seen.get(group).copied().unwrap_or_default() > planned.get(group).copied().unwrap_or_default()
-        };
         let (first, wrong): (Vec<String>, Vec<String>) = hopeless
             .iter()
             .flat_map(|h| [h.clone(), format!("{COPY}{h}")])
-            .filter(|name| too_many(name) && bound.contains_key(name))
-            .partition(|name| opened.came_first(name, plan));
-        report.by_order = by_group(first.iter()).len();
+            .filter(|name| opened.is_surplus(name, &bound))
+            .partition(|name| opened.by_order.starting.contains(group_of(name)));
+        by_order.extend(first.iter().map(|name| group_of(name).to_owned()));
+        report.by_order = by_order.len();
         let wrong: Vec<String> = wrong.iter().map(|name| format!("{name} on {}", bound[name])).collect();
         if !wrong.is_empty() {
             let said = said_of(plan);
@@ -510,11 +524,17 @@ struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// True if a pod that was called infeasible may have been bound since it was tried before others. With a random order
-    /// that is any pod whose reasons depend on others; its copy is tried once those are bound.
-    fn came_first(&self, pod: &str, plan: &Plan) -> bool {
-        let is_alone = || refused(plan, false).contains(pod) || pod.starts_with(COPY);
-        self.by_order.starting.contains(group_of(pod)) || self.opening == Opening::Shuffled && !is_alone()
+    /// The pending pods of these names, as they were created.
+    fn pods_of(&self, names: &BTreeSet<String>) -> Vec<Value> {
+        let all = self.scene.waiting.iter().flat_map(Group::pods);
+        all.filter(|pod| names.contains(key(pod).1)).collect()
+    }
+
+    /// True if `pod` is bound, and more pods of its group than were planned.
+    fn is_surplus(&self, pod: &str, bound: &BTreeMap<String, String>) -> bool {
+        let of_group =
+            |pods: &BTreeMap<String, String>| pods.keys().filter(|p| group_of(p) == group_of(pod)).count();
+        bound.contains_key(pod) && of_group(bound) > of_group(self.homes)
     }
 
     /// The groups of `pods` with pending pods, if the order of binding decided about each of them.
