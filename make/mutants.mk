@@ -18,11 +18,15 @@ MUTANTS_disruption := -p croft-disruption -f 'crates/disruption/src/**'
 MUTANTS_controller := -p croft-controller --no-default-features -f 'controller/src/nodeclaim/**' -f controller/src/disruption/budgets.rs -f controller/src/disruption/breaker.rs
 MUTANTS_controller_tests := -- --lib --test decisions --test disruption
 
+# Incremental and without debug information, a mutant is compiled sooner. That a property fails is all that counts, not the
+# smallest example.
+MUTANTS_ENV := PROPTEST_RNG_SEED=1 PROPTEST_MAX_SHRINK_ITERS=0 CARGO_INCREMENTAL=1 CARGO_PROFILE_DEV_DEBUG=none
+
 # cargo-mutants ends with 2 if mutants survive and with 3 if some run for ever: the summary counts both.
 .PHONY: mutants
 mutants: needs-rust needs-cc $(CARGO_MUTANTS) ## a sample of changed code that tests must notice, SHARD=0/50; survivors in target/mutants/*/mutants.out/missed.txt; PARTS="policy scheduler disruption controller"
 	cargo build --quiet --workspace --bin croft-xtask --test fixtures
 	@mkdir -p $(MUTANTS)
-	@$(foreach part,$(PARTS),PROPTEST_RNG_SEED=1 $(CARGO_MUTANTS) mutants $(MUTANTS_$(part)) --shard $(SHARD) --sharding round-robin --no-shuffle \
+	@$(foreach part,$(PARTS),$(MUTANTS_ENV) $(CARGO_MUTANTS) mutants $(MUTANTS_$(part)) --shard $(SHARD) --sharding round-robin --no-shuffle \
 		--output $(MUTANTS)/$(part) $(MUTANTS_$(part)_tests) || { status=$$?; [ $$status -eq 2 ] || [ $$status -eq 3 ] || exit $$status; };)
 	$(XTASK) mutants $(foreach part,$(PARTS),$(MUTANTS)/$(part)/mutants.out)

@@ -124,7 +124,7 @@ define! {
     TOO_MANY_ORPHANS = "TooManyOrphans", on "CollectionStopped";
     /// Tenants name the pool.
     NAMED_BY_TENANTS = "NamedByTenants", on "DeletionBlocked";
-    /// Nodes are being drained and terminated.
+    /// Nodes are being drained and terminated, or may exist without a NodeClaim.
     NODES_REMAINING = "NodesRemaining", on "DeletionBlocked";
     /// Limits keep nodes from being launched.
     LAUNCHES_HELD = "LaunchesHeld", on "LimitsReached";

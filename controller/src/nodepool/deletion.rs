@@ -1,9 +1,10 @@
 //! Deletion of a TenantPool: it waits until no Tenant names the pool, then until the nodes that Croft launched are gone.
-//! Until then the pool counts: webhook, policies and index still guard its key, and its pods run.
+//! Until then the pool counts: webhook, policies and index still guard its key, and its pods run. An instance that lost its
+//! NodeClaim could neither be adopted nor count towards limits without the pool, so the pool waits for it, too.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{Tenant, TenantPool, condition::Statement};
+use croft_api::{Tenant, TenantPool, condition::Statement, pool::Provisioner};
 
 use crate::{
     definitions::conditions as reasons,
@@ -56,11 +57,11 @@ impl Deletion {
         if !ctx.has_lasted(since, UNNAMED_FOR) {
             return Step::Wait;
         }
-        let mut claims = snapshot.claims_of_pool(name).peekable();
-        if claims.peek().is_none() {
-            return Step::Release;
+        if snapshot.claims_of_pool(name).next().is_none() {
+            let is_over = may_have_instances(snapshot, name, pool) == Some(false);
+            return if is_over { Step::Release } else { Step::Wait };
         }
-        for (claim_name, claim) in claims {
+        for (claim_name, claim) in snapshot.claims_of_pool(name) {
             if claim.metadata.deletion_timestamp.is_none() {
                 ctx.request(delete_claim(claim_name, claim));
             }
@@ -70,15 +71,31 @@ impl Deletion {
 }
 
 /// The objects that the deletion of a pool waits for.
-pub(super) fn deletion_condition(snapshot: &Snapshot, name: &str) -> Option<Statement> {
+pub(super) fn deletion_condition(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Option<Statement> {
     let nodes = snapshot.claims_of_pool(name).count();
-    let draining = (nodes > 0).then(|| Statement {
+    let message = match may_have_instances(snapshot, name, pool) {
+        _ if nodes > 0 => Some(format!("waits for {nodes} nodes to be drained and terminated")),
+        Some(true) => {
+            Some("waits until its instances without a NodeClaim are adopted or terminated".to_owned())
+        }
+        None => Some("waits until the cloud has listed its instances".to_owned()),
+        Some(false) => None,
+    };
+    let remaining = message.map(|message| Statement {
         kind: reasons::DELETION_BLOCKED,
         status: Some(true),
         reason: reasons::NODES_REMAINING,
-        message: format!("waits for {nodes} nodes to be drained and terminated"),
+        message,
     });
-    named_by_tenants(snapshot, name).or(draining)
+    named_by_tenants(snapshot, name).or(remaining)
+}
+
+/// True if the pool may have instances without a claim; `None` while that is unknown.
+fn may_have_instances(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Option<bool> {
+    if pool.spec.provisioner != Provisioner::Croft {
+        return Some(false);
+    }
+    snapshot.has_unclaimed(name)
 }
 
 fn named_by_tenants(snapshot: &Snapshot, name: &str) -> Option<Statement> {

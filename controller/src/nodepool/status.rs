@@ -135,7 +135,7 @@ impl PoolStatus {
         inputs: PoolInputs<'_>,
     ) -> Vec<Statement> {
         if pool.metadata.deletion_timestamp.is_some() {
-            return deletion_condition(ctx.snapshot, name).into_iter().collect();
+            return deletion_condition(ctx.snapshot, name, pool).into_iter().collect();
         }
         let mut statements = inputs.isolation.pool_statements(name).to_vec();
         if pool.spec.provisioner != Provisioner::Croft {

@@ -90,6 +90,23 @@ impl Snapshot {
         self.unclaimed.lost.values().map(|lost| (&*lost.claim, lost.since))
     }
 
+    /// True if instances of a pool may exist without a claim; `None` before the cloud has listed its instances.
+    #[must_use]
+    pub fn has_unclaimed(&self, pool: &str) -> Option<bool> {
+        let list = self.instances.as_ref()?;
+        let claimed = self.claimed();
+        let is_claimed = |instance: &CloudInstance| {
+            let uid = instance.claim_uid.as_deref();
+            claimed.contains(instance.id.as_str()) || uid.is_some_and(|uid| claimed.contains(uid))
+        };
+        let is_of_pool = |instance: &CloudInstance| instance.pool.as_deref() == Some(pool);
+        let mut lost = self.unclaimed.lost.values().filter(|lost| !lost.released);
+        Some(
+            lost.any(|lost| lost.claim.spec.pool == pool)
+                || list.instances.values().any(|m| m.state.is_alive() && is_of_pool(m) && !is_claimed(m)),
+        )
+    }
+
     /// Instances that claims have, and claims that are still to get theirs.
     fn claimed(&self) -> BTreeSet<&str> {
         let claimed = self.claims.values().filter_map(|claim| {

@@ -1,10 +1,11 @@
 //! Effects of an edit of a pool on existing nodes and on later launches.
 
 use croft_api::{TenantPool, drift};
+use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::Action,
     kube_api::{Target, Verb},
-    state::Change,
+    state::{Change, InstanceList},
 };
 use serde_json::{Value, json};
 
@@ -249,7 +250,32 @@ fn a_deleted_pool_counts_until_no_tenant_names_it() {
         world.step(1);
         world.step(3);
         assert_eq!(finalizers(&world, "q"), None, "{provisioner}");
+        if provisioner == "Croft" {
+            an_instance_without_a_claim_holds(&mut world, "q");
+        }
         world.step(10);
         assert_eq!(finalizers(&world, "q"), Some(Vec::new()), "{provisioner}");
     }
+}
+
+/// An instance that lost its claim is adopted for its pool, and counts for it.
+fn an_instance_without_a_claim_holds(world: &mut World, pool: &str) {
+    let list = |world: &mut World, state| {
+        let (id, pool) = ("i-1".to_owned(), Some(pool.to_owned()));
+        let instance = CloudInstance { id: id.clone(), state, pool, ..CloudInstance::default() };
+        let list = InstanceList { asked: world.now(), instances: [(id, instance)].into() };
+        world.engine.snapshot_mut().set_instances(list);
+    };
+    list(world, InstanceState::Running);
+    let mut said = Vec::new();
+    for _ in 0..8 {
+        world.step(10);
+        assert_eq!(finalizers(world, pool), None);
+        said.extend(conditions(world, pool));
+    }
+    let waits = |(_, reason, message): &(String, String, String)| {
+        reason == "NodesRemaining" && message.contains("instances without a NodeClaim")
+    };
+    assert!(said.iter().any(waits), "{said:?}");
+    list(world, InstanceState::Terminated);
 }

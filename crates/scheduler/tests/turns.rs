@@ -323,6 +323,23 @@ fn what_a_full_pool_leaves_to_a_lighter_one_counts_for_the_spreads_there() {
 }
 
 #[test]
+fn followers_in_a_lighter_pool_count_for_the_spreads_of_a_heavier_one() {
+    // Bound in any order: the followers have zone b for themselves.
+    let in_light = |zone: &str| json!({"spec": {"nodeSelector": {"node-pool": "light", ZONE: zone}}});
+    let seed = join(&[labels(json!({"app": "seed"})), in_light("zone-b")]);
+    let web = labels(json!({"app": "web"}));
+    let follows = join(&[web.clone(), in_light("zone-b"), near(ZONE, json!({"app": "seed"}))]);
+    let mut pods = many("seed", 2, "100m", &seed);
+    pods.extend(many("follow", 2, "250m", &follows));
+    pods.extend(many("even", 4, "3", &join(&[web, spread(ZONE, 1, json!({"app": "web"}))])));
+    let heavy = Pool { weight: 10, ..pool("heavy", kinds()) };
+    let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+    let in_b = plan.instances.iter().filter(|m| m.zone == "zone-b").flat_map(|m| &m.pods);
+    assert!(in_b.clone().all(|pod| !pod.name.starts_with("even")), "{:?}", in_b.collect::<Vec<_>>());
+}
+
+#[test]
 fn a_limit_leaves_out_the_lowest_priority_also_of_those_who_must_be_even() {
     // Two instances are all that the limit leaves. The first two of the even pods need one each, in two zones.
     let even = join(&[

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use croft_scheduler::{Cluster, Options, Plan, PodKey, ReasonKind, solve};
 use croft_simkit::Random;
 use croft_testkit::wait::{Seen, until};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client,
@@ -115,8 +115,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Creates an initialized node with the given status and taints, without admission's; the DaemonSet's pod exists
-    /// before others may be bound.
+    /// Creates a node with the given status, and the taints of admission besides its own.
     async fn make_node(&self, value: &Value, daemon: bool) -> Result<()> {
         let node: Node = serde_json::from_value(value.clone())?;
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -126,15 +125,46 @@ impl Arena {
         if daemon {
             self.make_pod(&pods::daemon_pod(&name)).await?;
         }
-        let taints = json!({"spec": {"taints": value["spec"]["taints"]}});
-        self.nodes.patch(&name, &PatchParams::default(), &Patch::Merge(taints)).await?;
         Ok(())
     }
 
+    /// Leaves a node its own taints alone.
+    async fn initialize(&self, value: &Value) -> Result<()> {
+        let taints = json!({"spec": {"taints": value["spec"]["taints"]}});
+        self.nodes.patch(key(value).1, &PatchParams::default(), &Patch::Merge(taints)).await?;
+        Ok(())
+    }
+
+    /// Creates initialized nodes. kube-scheduler knows the DaemonSet's pods before others may be bound to them.
     async fn make_nodes(&self, values: Vec<Value>, daemon: bool) -> Result<()> {
-        let made: Vec<Result<()>> =
-            stream::iter(values.iter().map(|v| self.make_node(v, daemon))).buffered(AT_ONCE).collect().await;
-        made.into_iter().collect()
+        let made = stream::iter(&values).map(|v| self.make_node(v, daemon)).buffered(AT_ONCE);
+        made.try_collect::<()>().await?;
+        if daemon && !values.is_empty() {
+            // Its watch has shown a younger pod.
+            self.bind_sentinel().await?;
+        }
+        stream::iter(&values).map(|v| self.initialize(v)).buffered(AT_ONCE).try_collect().await
+    }
+
+    /// Creates a pod that any node takes, waits until it is bound, and deletes it.
+    async fn bind_sentinel(&self) -> Result<()> {
+        let sentinel = json!({"metadata": {"namespace": NAMESPACES[0], "name": "sentinel",
+            "labels": pods::unselected()}, "spec": {
+            "priorityClassName": pods::PRIORITIES[1].0, "priority": pods::PRIORITIES[1].1, "preemptionPolicy": "Never",
+            "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i"}]}});
+        self.make_pod(&sentinel).await?;
+        let (namespace, name) = key(&sentinel);
+        let pods = self.pods_in(namespace);
+        until("the sentinel bound", PATIENCE, || async {
+            self.storage.provision().await?;
+            let sentinel = pods.get(name).await?;
+            let said = json!(sentinel.status.and_then(|s| s.conditions)).to_string();
+            Ok::<_, anyhow::Error>(Seen::from_option(sentinel.spec.and_then(|s| s.node_name), said))
+        })
+        .await?;
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        pods.delete(name, &now).await?;
+        Ok(())
     }
 
     async fn make_pod(&self, value: &Value) -> Result<()> {
@@ -398,18 +428,7 @@ impl Arena {
             copy["metadata"]["name"] = json!(format!("{COPY}{}", key(&copy).1));
             self.make_pod(&copy).await?;
         }
-        let sentinel = json!({"metadata": {"namespace": NAMESPACES[0], "name": "sentinel",
-            "labels": pods::unselected()}, "spec": {
-            "priorityClassName": pods::PRIORITIES[1].0, "priority": pods::PRIORITIES[1].1, "preemptionPolicy": "Never",
-            "tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "i"}]}});
-        self.make_pod(&sentinel).await?;
-        until("the sentinel bound", PATIENCE, || async {
-            self.storage.provision().await?;
-            let sentinel = self.pods_in(NAMESPACES[0]).get("sentinel").await?;
-            let said = json!(sentinel.status.and_then(|s| s.conditions)).to_string();
-            Ok::<_, anyhow::Error>(Seen::from_option(sentinel.spec.and_then(|s| s.node_name), said))
-        })
-        .await?;
+        self.bind_sentinel().await?;
         let bound = self.bound().await?;
         let (first, wrong): (Vec<String>, Vec<String>) = hopeless
             .iter()

@@ -147,15 +147,23 @@ pub(crate) fn decide(
         (Reverse(c.priority), late.contains(&c.class), rank)
     });
     let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
+    // Classes whose spreads others violate choose after those that follow others, too, unless these find no place.
+    let mut follows_all = true;
     loop {
         let mut next: Vec<(&Choice, u32)> = Vec::new();
-        let mut progress = false;
+        let (mut progress, mut postponed) = (false, false);
         for of_one_priority in waiting.chunk_by(|a, b| a.0.priority == b.0.priority) {
             let mut now = of_one_priority.to_vec();
             for yields in [true, false] {
                 tracker.yields = yields && !in_turn;
                 for (choice, count) in std::mem::take(&mut now) {
                     let Some(topology) = groups.of.find(choice.class).cloned() else { continue };
+                    let is_before = |(other, n): &(&Choice, u32)| *n > 0 && !late.contains(&other.class);
+                    if follows_all && late.contains(&choice.class) && next.iter().any(is_before) {
+                        next.push((choice, count));
+                        postponed = true;
+                        continue;
+                    }
                     if !topology.chooses() {
                         out.items.push(Item { class: choice.class, domain_set: None, count });
                         tracker.anywhere(choice.class, &topology);
@@ -177,7 +185,9 @@ pub(crate) fn decide(
         }
         next.retain(|(_, n)| *n > 0);
         waiting = next;
-        if waiting.is_empty() || !progress && !tracker.give_up_seeds() {
+        if !progress && postponed {
+            follows_all = false;
+        } else if waiting.is_empty() || !progress && !tracker.give_up_seeds() {
             break;
         }
     }
