@@ -45,7 +45,7 @@ impl ConsolidationStatus {
             "Busy",
             "Budget",
         ];
-        !self.consolidatable && transient.contains(&self.reason)
+        transient.contains(&self.reason)
     }
 }
 
