@@ -258,7 +258,8 @@ mod tests {
         let pod = PodKey::new("ns", "p");
         let node = NodeFacts { steady_for: Duration::ZERO, ..candidate() };
         let found = evaluate(&node, &Disruption::default(), || Some(DisruptionBlocker::BarePod(pod)));
-        assert!(matches!(found, Eligibility::Settled { status, .. } if status.reason == "BarePod"));
+        let Eligibility::Settled { status, .. } = found else { panic!() };
+        assert!(status.reason == "BarePod" && !status.is_transient());
         let pending = evaluate(&node, &Disruption::default(), || None);
         let Eligibility::Settled { status, recheck_after } = pending else { panic!() };
         assert!(status.is_transient());
