@@ -175,7 +175,7 @@ pub async fn delete_pods(plane: &ControlPlane) -> anyhow::Result<()> {
         Api::<Deployment>::namespaced(client.clone(), namespace)
             .delete(DEPLOYMENT, &DeleteParams::default())
             .await?;
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let now = DeleteParams::default().grace_period(0);
         let all = ListParams::default().labels(LABEL);
         Api::<Pod>::namespaced(client.clone(), namespace).delete_collection(&now, &all).await?;
     }

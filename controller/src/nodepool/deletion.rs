@@ -73,13 +73,15 @@ impl Deletion {
 /// The objects that the deletion of a pool waits for.
 pub(super) fn deletion_condition(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Option<Statement> {
     let nodes = snapshot.claims_of_pool(name).count();
-    let message = match may_have_instances(snapshot, name, pool) {
-        _ if nodes > 0 => Some(format!("waits for {nodes} nodes to be drained and terminated")),
-        Some(true) => {
-            Some("waits until its instances without a NodeClaim are adopted or terminated".to_owned())
-        }
-        None => Some("waits until the cloud has listed its instances".to_owned()),
-        Some(false) => None,
+    let message = if nodes > 0 {
+        Some(format!("waits for {nodes} nodes to be drained and terminated"))
+    } else {
+        let why = match may_have_instances(snapshot, name, pool) {
+            Some(true) => Some("waits until its instances without a NodeClaim are adopted or terminated"),
+            None => Some("waits until the cloud has listed its instances"),
+            Some(false) => None,
+        };
+        why.map(str::to_owned)
     };
     let remaining = message.map(|message| Statement {
         kind: reasons::DELETION_BLOCKED,

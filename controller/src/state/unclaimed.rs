@@ -60,11 +60,10 @@ impl Snapshot {
         }
         let claimed = self.claimed();
         for instance in list.iter().flat_map(|list| list.instances.values()) {
-            let uid = instance.claim_uid.as_deref();
-            let known = claimed.contains(instance.id.as_str())
-                || uid.is_some_and(|uid| claimed.contains(uid) || lost.contains_key(uid));
+            let is_lost = instance.claim_uid.as_ref().is_some_and(|uid| lost.contains_key(uid));
             if instance.state.is_alive()
-                && !known
+                && !is_lost
+                && !is_claimed(&claimed, instance)
                 && !is_gone(&instance.id)
                 && let Some(node) = self.unclaimed_instance(instance)
             {
@@ -95,16 +94,13 @@ impl Snapshot {
     pub fn has_unclaimed(&self, pool: &str) -> Option<bool> {
         let list = self.instances.as_ref()?;
         let claimed = self.claimed();
-        let is_claimed = |instance: &CloudInstance| {
-            let uid = instance.claim_uid.as_deref();
-            claimed.contains(instance.id.as_str()) || uid.is_some_and(|uid| claimed.contains(uid))
-        };
-        let is_of_pool = |instance: &CloudInstance| instance.pool.as_deref() == Some(pool);
         let mut lost = self.unclaimed.lost.values().filter(|lost| !lost.released);
-        Some(
-            lost.any(|lost| lost.claim.spec.pool == pool)
-                || list.instances.values().any(|m| m.state.is_alive() && is_of_pool(m) && !is_claimed(m)),
-        )
+        let is_unclaimed = |instance: &CloudInstance| {
+            instance.state.is_alive()
+                && instance.pool.as_deref() == Some(pool)
+                && !is_claimed(&claimed, instance)
+        };
+        Some(lost.any(|lost| lost.claim.spec.pool == pool) || list.instances.values().any(is_unclaimed))
     }
 
     /// Instances that claims have, and claims that are still to get theirs.
@@ -152,6 +148,12 @@ impl Snapshot {
                 && node.labels.get(keys::POOL_NAME_LABEL) == Some(&self.pool_name_label(pool))
         })
     }
+}
+
+/// True if `claimed` has the instance, or the uid of the claim that it was launched for.
+fn is_claimed(claimed: &BTreeSet<&str>, instance: &CloudInstance) -> bool {
+    claimed.contains(instance.id.as_str())
+        || instance.claim_uid.as_deref().is_some_and(|uid| claimed.contains(uid))
 }
 
 /// No pod is planned onto it.

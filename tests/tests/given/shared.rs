@@ -163,7 +163,7 @@ pub(crate) async fn creators(plane: &ControlPlane, admin: &Client) {
     let list = ListParams::default().labels("creator=true");
     let ending: Vec<String> = api.list(&list).await.unwrap().items.iter().map(|p| p.name_any()).collect();
     assert!(!ending.is_empty(), "every namespace has a part");
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let now = DeleteParams::default().grace_period(0);
     let before = made.load(Ordering::Relaxed);
     for name in &ending {
         api.delete(name, &now).await.unwrap();
@@ -220,7 +220,7 @@ async fn deployment(plane: &ControlPlane, admin: &Client) {
     })
     .await
     .unwrap();
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let now = DeleteParams::default().grace_period(0);
     let list = ListParams::default().labels("creator=true");
     // However the creators' pods are spread: this namespace has a quarter of the creators, so at least ten pods end.
     for other in NAMESPACES.iter().filter(|other| **other != namespace) {

@@ -96,7 +96,7 @@ impl Arena {
     }
 
     async fn clear(&self) -> Result<()> {
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let now = DeleteParams::default().grace_period(0);
         for namespace in NAMESPACES {
             self.pods_in(namespace).delete_collection(&now, &ListParams::default()).await?;
         }
@@ -162,7 +162,7 @@ impl Arena {
             Ok::<_, anyhow::Error>(Seen::from_option(sentinel.spec.and_then(|s| s.node_name), said))
         })
         .await?;
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let now = DeleteParams::default().grace_period(0);
         pods.delete(name, &now).await?;
         Ok(())
     }
@@ -401,7 +401,7 @@ impl Arena {
         let (bound, alone) = (self.bound().await?, refused(plan, false));
         let early = hopeless.difference(&alone).filter(|name| opened.is_surplus(name, &bound));
         let early: BTreeSet<String> = early.cloned().collect();
-        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        let now = DeleteParams::default().grace_period(0);
         for pod in opened.pods_of(&early) {
             let (namespace, name) = key(&pod);
             self.pods_in(namespace).delete(name, &now).await?;

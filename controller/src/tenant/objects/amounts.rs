@@ -20,6 +20,13 @@ pub(super) struct QuotaFacts {
     pub(super) used: Amounts,
 }
 
+impl QuotaFacts {
+    /// Admission compares with the status of a quota, and so enforces nothing before the quota controller has written it.
+    pub(super) fn is_enforced(&self) -> bool {
+        self.allowed.as_ref().is_some_and(|allowed| allowed.keys().eq(self.declared.keys()))
+    }
+}
+
 const MEBIBYTE: i64 = 1 << 20;
 const THOUSAND: i64 = 1_000;
 

@@ -42,7 +42,7 @@ pub(in crate::tenant) fn compare(
         kept.expected += 1;
         let held = state.objects.held.get(key);
         if let Some(held) = held.filter(|held| is_in_place(held, expected)) {
-            if !is_enforced(held) {
+            if held.quota.as_ref().is_some_and(|quota| !quota.is_enforced()) {
                 found.incomplete.insert(key.namespace.clone());
                 kept.note(state, key);
             }
@@ -85,11 +85,6 @@ fn must_be_replaced(key: &ObjectKey, held: &ObjectFacts, expected: &Expected) ->
 
 fn is_in_place(held: &ObjectFacts, expected: &Expected) -> bool {
     !held.deleting && held.content == *expected.normalized && held.tenant == tenant_label(&expected.tenant)
-}
-
-/// Admission compares with the status of a quota, and so enforces nothing before the quota controller has written one.
-fn is_enforced(held: &ObjectFacts) -> bool {
-    held.quota.as_ref().is_none_or(|quota| quota.allowed.is_some())
 }
 
 fn creation(key: &ObjectKey, expected: &Expected, by_hand: bool) -> Write {

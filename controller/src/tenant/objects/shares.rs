@@ -496,12 +496,10 @@ impl Division {
     }
 }
 
-/// True if the API server's admission knows this share, for these resources.
+/// True if the API server's admission knows this share, for these resources. Of a kind that doesn't exist nothing is used, and
+/// it admits nothing either.
 pub(super) fn is_known(share: &Share<'_>, total: &Amounts) -> bool {
-    let facts = share.facts;
-    let has_all = |amounts: &Amounts| amounts.keys().eq(total.keys());
-    // Of a kind that doesn't exist nothing is used, and the API server admits nothing either.
-    has_all(&facts.declared) && facts.allowed.as_ref().is_some_and(has_all)
+    share.facts.declared.keys().eq(total.keys()) && share.facts.is_enforced()
 }
 
 fn lowest(declared: &Amounts, target: &Amounts) -> Amounts {

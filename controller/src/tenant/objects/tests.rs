@@ -39,6 +39,14 @@ fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
     writes
 }
 
+/// True if the namespace `fresh` gets the annotation with its pools.
+fn lets_in_fresh(writes: &[Write]) -> bool {
+    writes.iter().any(|write| {
+        matches!(write, Write::NamespaceMetadata { namespace, patch }
+            if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
+    })
+}
+
 /// Two namespaces of an isolated tenant, whose policies are in place.
 fn isolated_state() -> State {
     let mut state = reconciled_state();
@@ -89,12 +97,6 @@ fn policies_are_there_before_the_annotation_of_a_new_namespace() {
     declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
     // It had belonged to no tenant: the label goes at once, since no policy is written where it is.
     state.observe(&namespace("fresh", json!({TENANCY_LABEL: "none"}), json!({})));
-    let annotated = |writes: &[Write]| {
-        writes.iter().any(|write| {
-            matches!(write, Write::NamespaceMetadata { namespace, patch }
-            if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
-        })
-    };
     let unlabelled = |writes: &[Write]| {
         writes.iter().any(|write| {
             matches!(write, Write::NamespaceMetadata { namespace, patch }
@@ -102,7 +104,7 @@ fn policies_are_there_before_the_annotation_of_a_new_namespace() {
         })
     };
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(!annotated(&writes) && unlabelled(&writes), "{writes:?}");
+    assert!(!lets_in_fresh(&writes) && unlabelled(&writes), "{writes:?}");
     let made: Vec<_> = writes
         .iter()
         .filter_map(|write| match write {
@@ -114,7 +116,7 @@ fn policies_are_there_before_the_annotation_of_a_new_namespace() {
         .collect();
     assert_eq!(made, ["fresh", "tenant-a"], "the namespace whose pods wait comes first");
     pass(&mut state, NOW);
-    assert!(annotated(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)));
+    assert!(lets_in_fresh(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)));
 }
 
 #[test]
@@ -327,21 +329,15 @@ fn a_namespace_is_not_let_in_before_its_quota_is_enforced() {
     declare(&mut state, "quota", json!({"perNamespace": {"pods": 5}}));
     declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
     state.observe(&namespace("fresh", json!({}), json!({})));
-    let is_let_in = |writes: &[Write]| {
-        writes.iter().any(|write| {
-            matches!(write, Write::NamespaceMetadata { namespace, patch }
-                if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
-        })
-    };
-    assert!(!is_let_in(&pass(&mut state, NOW)));
-    assert!(!is_let_in(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
+    assert!(!lets_in_fresh(&pass(&mut state, NOW)));
+    assert!(!lets_in_fresh(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
     let (status, said) = condition_of(&state, "a", "ObjectsKept");
     assert!(status == "False" && said.contains("fresh/croft-tenant-quota"), "{status} {said}");
     let enforced = json!({"metadata": {"name": "croft-tenant-quota", "namespace": "fresh", "uid": "u", "resourceVersion": "2",
         "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"pods": "5"}},
         "status": {"hard": {"pods": "5"}, "used": {"pods": "0"}}});
     state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)));
-    assert!(is_let_in(&pass(&mut state, NOW)));
+    assert!(lets_in_fresh(&pass(&mut state, NOW)));
 }
 
 #[test]
@@ -354,12 +350,6 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
         json!({"metadata": {"name": "croft-tenant-share", "namespace": "fresh", "uid": "u", "resourceVersion": version,
             "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"pods": hard}}, "status": status})
     };
-    let is_let_in = |writes: &[Write]| {
-        writes.iter().any(|write| {
-            matches!(write, Write::NamespaceMetadata { namespace, patch }
-                if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
-        })
-    };
     let writes = pass(&mut state, NOW);
     let first: Vec<&Value> = writes
         .iter()
@@ -369,11 +359,11 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
         })
         .collect();
     assert_eq!(first, ["0", "0"]);
-    assert!(!is_let_in(&writes));
-    assert!(!is_let_in(&pass(&mut state, NOW)), "the quota controller hasn't seen it");
+    assert!(!lets_in_fresh(&writes));
+    assert!(!lets_in_fresh(&pass(&mut state, NOW)), "the quota controller hasn't seen it");
     let mut seen = share("2", "0", json!({"hard": {"pods": "0"}, "used": {"pods": "0"}}));
     state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(seen.clone())));
-    assert!(is_let_in(&pass(&mut state, NOW)));
+    assert!(lets_in_fresh(&pass(&mut state, NOW)));
     // A user's scopes can't be taken away; their amounts can.
     seen["spec"]["hard"]["pods"] = json!("500");
     seen["metadata"]["namespace"] = json!("tenant-a");

@@ -147,8 +147,8 @@ pub(crate) fn decide(
         (Reverse(c.priority), late.contains(&c.class), rank)
     });
     let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
-    // Classes whose spreads others violate choose after those that follow others, too, unless these find no place.
-    let mut follows_all = true;
+    // Late classes also wait for those that choose in a later round, unless these find no place.
+    let mut late_waits = true;
     loop {
         let mut next: Vec<(&Choice, u32)> = Vec::new();
         let (mut progress, mut postponed) = (false, false);
@@ -159,7 +159,7 @@ pub(crate) fn decide(
                 for (choice, count) in std::mem::take(&mut now) {
                     let Some(topology) = groups.of.find(choice.class).cloned() else { continue };
                     let is_before = |(other, n): &(&Choice, u32)| *n > 0 && !late.contains(&other.class);
-                    if follows_all && late.contains(&choice.class) && next.iter().any(is_before) {
+                    if late_waits && late.contains(&choice.class) && next.iter().any(is_before) {
                         next.push((choice, count));
                         postponed = true;
                         continue;
@@ -186,7 +186,7 @@ pub(crate) fn decide(
         next.retain(|(_, n)| *n > 0);
         waiting = next;
         if !progress && postponed {
-            follows_all = false;
+            late_waits = false;
         } else if waiting.is_empty() || !progress && !tracker.give_up_seeds() {
             break;
         }
