@@ -38,13 +38,14 @@ fn tenants() -> String {
         "metadata": {"name": "self-service"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "self-service"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "self-service-user"}]});
+    // The other comes first: where both claim a name, it belongs to the older.
     joined(&[
+        tenant("dyers", other),
         tenant(
             TENANT,
             json!({"pools": ["pool-a"], "owners": owners, "networkIsolation": {"enabled": true},
                 "namespaceCreation": {"prefix": PREFIX, "maximum": MAXIMUM}}),
         ),
-        tenant("dyers", other),
         role,
         bound,
     ])
