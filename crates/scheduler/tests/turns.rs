@@ -268,6 +268,22 @@ fn who_is_counted_on_an_old_node_leaves_the_spreads_of_those_before_it() {
 }
 
 #[test]
+fn the_even_leave_room_in_their_spread_for_who_comes_later_and_fits_nowhere_else() {
+    // The flock must be beside others of its kind, so that it comes last, and its zone has the first node by name.
+    let web = labels(json!({"app": "web"}));
+    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"}))]);
+    let pinned = json!({"spec": {"nodeSelector": {ZONE: "zone-b"}}});
+    let mut pods = many("even", 5, "1", &even);
+    pods.push(pod("flock", "1", "1Gi", join(&[web, near(HOST, json!({"app": "web"})), pinned])));
+    let mut c = cluster(Vec::new(), &pods);
+    c.upsert_node(&node("first", "8", "32Gi", json!({ZONE: "zone-b"}))).unwrap();
+    c.upsert_node(&node("second", "8", "32Gi", json!({ZONE: "zone-a"}))).unwrap();
+    let plan = plan(&c);
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+    assert_eq!(homes(&plan, "even"), [("first".to_owned(), 2), ("second".to_owned(), 3)].into());
+}
+
+#[test]
 fn host_affinity_follows_the_zone_of_a_target() {
     // An old pod that counts is in zone a, where nothing new is needed; the affinity targets come to zone b.
     let web = labels(json!({"app": "web"}));

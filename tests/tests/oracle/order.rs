@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
+    fleet::HOST,
     generate::Scene,
     pods::{Group, NAMESPACES, TEAM, TEAMS},
 };
@@ -86,13 +87,14 @@ fn in_reach(term: &PodAffinityTerm, group: &Group, other: &Group) -> bool {
     names.iter().any(|name| name == other.namespace) || selected || own
 }
 
-/// True if `group` has a required spread over `key` that counts the pods of `other`.
+/// True if `group` has a required spread that counts the pods of `other`, over `key` or, since a host is in one domain of every
+/// key, over any if `key` is the hostname.
 fn spreads_over(group: &Group, key: &str, other: &Group) -> bool {
     let spreads: Vec<TopologySpreadConstraint> = typed(&group.spec["topologySpreadConstraints"]);
     group.namespace == other.namespace
         && spreads.iter().any(|spread| {
             spread.when_unsatisfiable == "DoNotSchedule"
-                && spread.topology_key == key
+                && (spread.topology_key == key || key == HOST)
                 && matches(spread.label_selector.as_ref(), &labels(other))
                 && same(spread.match_label_keys.as_deref(), group, other, true)
         })

@@ -20,6 +20,7 @@ use crate::{
     solve::{
         cache::SolveCache,
         demand::{Class, Demand},
+        solver::Restraint,
     },
     state::{
         cluster::Cluster,
@@ -51,8 +52,9 @@ pub(crate) struct Existing<'a> {
     /// Spreads of planned pods, by group and domain.
     spreads: FxHashMap<(GroupIx, Sym), SpreadRule>,
     hosts: HostCounts,
-    /// Classes that take a place regardless of others.
-    unrestricted: &'a BTreeSet<ClassIx>,
+    restraint: &'a Restraint,
+    /// Unrestricted pods that violate the spread of others, with their nodes.
+    pub(crate) violating: Vec<(ClassIx, NodeIx)>,
     /// Classes that were kept off some node for other pods.
     held: BTreeSet<ClassIx>,
     /// Unplaced pods of each class.
@@ -65,7 +67,7 @@ impl<'a> Existing<'a> {
         cluster: &'a Cluster,
         demand: &'a Demand,
         options: &Options,
-        unrestricted: &'a BTreeSet<ClassIx>,
+        restraint: &'a Restraint,
         cache: &'a SolveCache,
     ) -> Self {
         let ruled_out = options
@@ -84,7 +86,8 @@ impl<'a> Existing<'a> {
             followers: IndexVec::new(),
             spreads: FxHashMap::default(),
             hosts: HostCounts::new(options.simulate_default_scheduler),
-            unrestricted,
+            restraint,
+            violating: Vec::new(),
             held: BTreeSet::new(),
             left: demand.classes.iter().map(|c| u32::try_from(c.pods.len()).unwrap_or(u32::MAX)).collect(),
             steps: 0,
@@ -98,6 +101,11 @@ impl<'a> Existing<'a> {
             return;
         }
         self.followers = followers(groups);
+        let restraint = self.restraint;
+        for (class, node) in &restraint.reserved {
+            self.count_in_domains(groups, *class, *node, 1);
+        }
+        let mut reserved: BTreeSet<ClassIx> = restraint.reserved.iter().map(|(class, _)| *class).collect();
         if self.simulate_default_scheduler {
             groups.see_coming(self.cluster);
             for (class, count) in runs(&self.demand.turns) {
@@ -122,6 +130,11 @@ impl<'a> Existing<'a> {
                     let its_turn =
                         if again { groups.of[class].needs_others() } else { !last.contains(&class) };
                     if its_turn && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
+                        if reserved.remove(&class) {
+                            for (_, node) in restraint.reserved.iter().filter(|(other, _)| *other == class) {
+                                self.count_in_domains(groups, class, *node, -1);
+                            }
+                        }
                         self.class(groups, class, coming, u32::MAX);
                     }
                 }
@@ -314,7 +327,7 @@ impl<'a> Existing<'a> {
 
     /// True if a class that others need may go onto `node`: each follower has an affinity target with room
     /// beside it already, or would have room there.
-    fn leads(&mut self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
+    fn leads(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let (cluster, demand) = (self.cluster, self.demand);
         for other in self.followers[number].clone() {
             let class = &demand.classes[other];
@@ -364,10 +377,10 @@ impl<'a> Existing<'a> {
         if !self.places.contains_key(&node) && !may_hold(cluster, node, &shape.requests) {
             return 0;
         }
-        if !self.unrestricted.contains(&number)
-            && (!self.followers[number].is_empty() && !self.leads(groups, number, node)
-                || self.breaks(groups, number, node))
-        {
+        let unrestricted = self.restraint.unrestricted.contains(&number);
+        let violates = self.breaks(groups, number, node);
+        let strands = || !self.followers[number].is_empty() && !self.leads(groups, number, node);
+        if !unrestricted && (violates || strands()) {
             self.held.insert(number);
             return 0;
         }
@@ -394,6 +407,9 @@ impl<'a> Existing<'a> {
             return 0;
         }
         place.take(number, class, shape, most);
+        if violates {
+            self.violating.extend((0..most).map(|_| (number, node)));
+        }
         self.count(groups, number, node, i64::from(most));
         most
     }
@@ -412,14 +428,7 @@ impl<'a> Existing<'a> {
         for g in &topology.host_anti {
             groups.list[*g].nodes.entry(node).or_default().1 += count;
         }
-        for g in &topology.counted {
-            if groups.list[*g].filter.is_none_or(|f| eligible(cluster, f, node))
-                && let Some(value) = node_domain(cluster, node, groups.list[*g].key)
-            {
-                groups.list[*g].domain(value).count += count;
-                groups.list[*g].total += count;
-            }
-        }
+        self.count_in_domains(groups, number, node, count);
         for g in &topology.anti {
             if let Some(value) = node_domain(cluster, node, groups.list[*g].key) {
                 groups.list[*g].domain(value).holds += count;
@@ -429,6 +438,18 @@ impl<'a> Existing<'a> {
             let Some(value) = node_domain(cluster, node, groups.list[rule.group].key) else { continue };
             let held = self.spreads.entry((rule.group, value)).or_insert(*rule);
             held.max_skew = held.max_skew.min(rule.max_skew);
+        }
+    }
+
+    /// Counts pods on `node` in the domains of their groups.
+    fn count_in_domains(&self, groups: &mut Groups, number: ClassIx, node: NodeIx, count: i64) {
+        for g in groups.of[number].counted.clone() {
+            if groups.list[g].filter.is_none_or(|f| eligible(self.cluster, f, node))
+                && let Some(value) = node_domain(self.cluster, node, groups.list[g].key)
+            {
+                groups.list[g].domain(value).count += count;
+                groups.list[g].total += count;
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     Cluster, Options, Plan,
     existing::placement::Existing,
-    ids::{ClassIx, GroupIx, LimitIx, MemberIx, OfferIx, PoolIx, PoolVariant},
+    ids::{ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
     model::{bit_set::BitSet, requirement::Operator},
     solve::{
@@ -49,40 +49,65 @@ pub(crate) fn solve_with_cache(
     cancel: &(dyn Fn() -> bool + Sync),
 ) -> Plan {
     let demand = Demand::new(cluster, options);
-    // Classes that were kept off existing nodes for other pods, in vain, are not kept off in the next
-    // attempt.
-    let mut unrestricted = BTreeSet::new();
+    let mut restraint = Restraint::default();
     let mut joint = false;
-    loop {
-        let attempted = attempt(cluster, options, &demand, (&unrestricted, joint), cache, cancel);
-        let Some((plan, stranded)) = attempted else {
+    let found = loop {
+        let Some(found) = attempt(cluster, options, &demand, (&restraint, joint), cache, cancel) else {
             joint = true;
             continue;
         };
-        let before = unrestricted.len();
-        unrestricted.extend(stranded);
-        if unrestricted.len() == before {
-            return plan;
+        let before = restraint.unrestricted.len();
+        restraint.unrestricted.extend(&found.stranded);
+        if restraint.unrestricted.len() == before {
+            break found;
         }
+    };
+    if found.violating.is_empty() || options.simulate_default_scheduler {
+        return found.plan;
+    }
+    // The pods whose spreads are violated may still be able to leave room for those that violate them.
+    restraint.unrestricted.retain(|class| found.violating.iter().all(|(other, _)| other != class));
+    restraint.reserved = found.violating;
+    let rank = |plan: &Plan| (plan.unschedulable.len(), plan.cost);
+    match attempt(cluster, options, &demand, (&restraint, joint), cache, cancel) {
+        Some(other) if rank(&other.plan) <= rank(&found.plan) => other.plan,
+        _ => found.plan,
     }
 }
 
-/// One plan, and the classes that were kept off existing nodes in vain. None if the plan overruns the cluster's limit and
-/// was not made `joint`ly with it.
+/// What is known of classes before an attempt, from those before it.
+#[derive(Default)]
+pub(crate) struct Restraint {
+    /// Classes that were kept off existing nodes for other pods, in vain: they are not kept off again.
+    pub(crate) unrestricted: BTreeSet<ClassIx>,
+    /// Places of pods that others leave room for in their spreads, once for each pod.
+    pub(crate) reserved: Vec<(ClassIx, NodeIx)>,
+}
+
+struct Attempt {
+    plan: Plan,
+    /// Classes that were kept off existing nodes in vain.
+    stranded: Vec<ClassIx>,
+    /// Unrestricted pods that violate the spread of others, with their nodes.
+    violating: Vec<(ClassIx, NodeIx)>,
+}
+
+/// `None` if the plan overruns the cluster's limit and was not made `joint`ly with it.
 fn attempt(
     cluster: &Cluster,
     options: &Options,
     demand: &Demand,
-    (unrestricted, joint): (&BTreeSet<ClassIx>, bool),
+    (restraint, joint): (&Restraint, bool),
     cache: &SolveCache,
     cancel: &(dyn Fn() -> bool + Sync),
-) -> Option<(Plan, Vec<ClassIx>)> {
+) -> Option<Attempt> {
     let mut groups = Groups::new(cluster, demand);
-    let mut existing = Existing::new(cluster, demand, options, unrestricted, cache);
+    let mut existing = Existing::new(cluster, demand, options, restraint, cache);
     existing.run(&mut groups);
     let left = existing.left.clone();
     let steps = existing.steps;
     let held = existing.held();
+    let violating = std::mem::take(&mut existing.violating);
     let places = existing.finish();
 
     let pools: IndexVec<PoolIx, &PoolRec> = cluster.pools.values().collect();
@@ -117,7 +142,7 @@ fn attempt(
         waiting.contains_key(class) || !followers.is_empty() && followers.iter().all(none)
     };
     let stranded = held.into_iter().filter(in_vain).map(|(class, _)| class).collect();
-    Some((result::plan(&context, &places, solved, hopeless, steps), stranded))
+    Some(Attempt { plan: result::plan(&context, &places, solved, hopeless, steps), stranded, violating })
 }
 
 /// A planned instance: its variant and offering.
