@@ -9,8 +9,10 @@ bench-scheduler: ## workloads A to D of the scheduler, with one line for program
 
 .PHONY: oracle
 ORACLE_CLUSTERS ?= 3000
+# Control planes at the same time: one takes about a quarter of two cores.
+ORACLE_PLANES ?= 3
 # Seeds move with the date; a failing one is printed.
 ORACLE_SEED ?= $(shell expr $$(date +%s) / 86400 '*' 100000)
-oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them from ORACLE_SEED
+oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them from ORACLE_SEED, on ORACLE_PLANES control planes
 	@echo "oracle: seeds from $(ORACLE_SEED)"
-	ORACLE_SEED=$(ORACLE_SEED) ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) cargo test --workspace --test e2e_oracle -- --nocapture
+	ORACLE_SEED=$(ORACLE_SEED) ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) ORACLE_PLANES=$(ORACLE_PLANES) cargo test --workspace --test e2e_oracle -- --nocapture

@@ -9,11 +9,8 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{
-    NodeClaim,
-    condition::{INITIALIZED, INTERRUPTED},
-    disruption::DisruptionReason,
-};
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
+use croft_cloud::InterruptionKind;
 
 use crate::{
     action::Key,
@@ -26,6 +23,7 @@ use crate::{
     },
     kube_api::Verb,
     nodeclaim::{
+        conditions::interruption_kind,
         node_patch,
         pod_check::{has_no_pods, pod_check},
         writes::{delete_claim, patch_node},
@@ -72,10 +70,9 @@ impl Emptiness {
         let mono = ctx.now.mono;
         let mut seen = BTreeSet::new();
         for (name, claim) in snapshot.dirty_claims() {
-            if claim.metadata.deletion_timestamp.is_some()
-                || !has_condition(claim, INITIALIZED)
-                || has_condition(claim, INTERRUPTED)
-            {
+            // A recommendation to leave may be kept waiting for as long as too many nodes would be out.
+            let is_going = interruption_kind(claim).is_some_and(InterruptionKind::is_final);
+            if claim.metadata.deletion_timestamp.is_some() || !has_condition(claim, INITIALIZED) || is_going {
                 continue;
             }
             let Some((node_name, node)) = snapshot.node_of(claim) else { continue };

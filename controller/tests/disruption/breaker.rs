@@ -113,16 +113,40 @@ fn a_pool_is_not_used_up_by_nodes_that_fail_one_after_another() {
     assert_eq!(removed, ["n0", "n1"], "a fifth, while none of them is back");
 }
 
-#[test]
-fn a_recommendation_to_leave_replaces_a_fifth_of_a_pool_at_a_time() {
-    let mut world = ten();
+/// Conditions of a claim whose instance the cloud recommends to leave.
+fn recommended(world: &World) -> Value {
     let since = world.begun.to_string();
     let conditions = ["Launched", "Registered", "Initialized", "Ready", "Interrupted"].map(|kind| {
         let reason = if kind == "Interrupted" { "RebalanceRecommendation" } else { "x" };
         json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": since})
     });
+    json!({"status": {"conditions": conditions}})
+}
+
+#[test]
+fn an_empty_node_is_removed_although_a_recommendation_to_leave_it_must_wait() {
+    let mut world = World::new(json!({"consolidateAfter": "5s"}));
+    let conditions = recommended(&world);
+    for n in 0..5 {
+        let name = format!("n{n}");
+        world.node(&name, "m.2", conditions.clone());
+        if n < 4 {
+            world.pod(&format!("pod{n}"), &name, 1500, json!({}));
+        }
+    }
+    world.list();
+    world.step(5);
+    assert_eq!(world.told("TooManyRebalanceRecommendations").len(), 1);
+    world.step(10);
+    assert_eq!(world.cordoned(), 1, "{:?}", world.actions);
+}
+
+#[test]
+fn a_recommendation_to_leave_replaces_a_fifth_of_a_pool_at_a_time() {
+    let mut world = ten();
+    let conditions = recommended(&world);
     for n in 0..10 {
-        world.node(&format!("n{n}"), "m.2", json!({"status": {"conditions": conditions}}));
+        world.node(&format!("n{n}"), "m.2", conditions.clone());
     }
     world.step(5);
     let replaced: Vec<String> = world

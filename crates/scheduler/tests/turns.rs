@@ -284,6 +284,19 @@ fn the_even_leave_room_in_their_spread_for_who_comes_later_and_fits_nowhere_else
 }
 
 #[test]
+fn a_possible_affinity_seed_starts_before_targets_of_a_lower_priority() {
+    // Beside a low one, which fills its node, it would have no room.
+    let web = labels(json!({"app": "web"}));
+    let high = json!({"spec": {"priority": 10, "nodeSelector": {ZONE: "zone-a"}}});
+    let seed =
+        join(&[web.clone(), near(HOST, json!({"app": "web"})), spread(ZONE, 5, json!({"app": "web"})), high]);
+    let mut pods = many("low", 2, "15", &web);
+    pods.push(pod("seed", "1500m", "1Gi", seed));
+    let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((placed(&plan, "seed"), placed(&plan, "low")), (1, 2), "{:?}", why(&plan));
+}
+
+#[test]
 fn host_affinity_follows_the_zone_of_a_target() {
     // An old pod that counts is in zone a, where nothing new is needed; the affinity targets come to zone b.
     let web = labels(json!({"app": "web"}));

@@ -15,6 +15,9 @@ pub const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 pub const GPU: &str = "example.com/gpu";
 const CAPACITY: &str = "karpenter.sh/capacity-type";
 
+/// The labels of nodes by name.
+pub type Nodes = BTreeMap<String, BTreeMap<String, String>>;
+
 fn amounts(list: &[(&str, String)]) -> Resources {
     let mut amounts = Resources::new();
     for (resource, text) in list {

@@ -2,6 +2,8 @@
 
 mod fleet;
 pub mod generate;
+mod opened;
+pub mod opening;
 mod order;
 mod pods;
 pub mod run;

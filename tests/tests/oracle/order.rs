@@ -3,6 +3,9 @@
 //! A pod that needs affinity to its own kind may be bound anywhere while no pod of that kind is bound, and afterwards only
 //! beside one. If pods of another pending group are of that kind, too, no plan holds whichever comes first, and Croft plans for
 //! the order in which the others come first.
+//!
+//! A spread keeps out pods that come after those that it counts, while these go anywhere. If all have no place together in
+//! the domains, Croft plans for the order in which the spread's own pods come first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,9 +18,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    fleet::HOST,
+    fleet::{HOST, Nodes},
     generate::Scene,
-    pods::{Group, NAMESPACES, TEAM, TEAMS},
+    pods::{Group, NAMESPACES, TEAM, TEAMS, group_of},
 };
 
 /// Groups of a scene whose pods the order decides.
@@ -55,6 +58,7 @@ impl ByOrder {
         result
     }
 
+    /// True if the order decides about the group, whichever domains the plan has.
     pub fn decides(&self, group: &str) -> bool {
         [&self.starting, &self.kept_off, &self.forgotten].iter().any(|groups| groups.contains(group))
     }
@@ -87,17 +91,75 @@ fn in_reach(term: &PodAffinityTerm, group: &Group, other: &Group) -> bool {
     names.iter().any(|name| name == other.namespace) || selected || own
 }
 
+/// Required topology spread constraints.
+fn spreads(group: &Group) -> Vec<TopologySpreadConstraint> {
+    let all: Vec<TopologySpreadConstraint> = typed(&group.spec["topologySpreadConstraints"]);
+    all.into_iter().filter(|spread| spread.when_unsatisfiable == "DoNotSchedule").collect()
+}
+
+/// True if a spread of `group` counts the pods of `other`.
+fn counts(spread: &TopologySpreadConstraint, group: &Group, other: &Group) -> bool {
+    group.namespace == other.namespace
+        && matches(spread.label_selector.as_ref(), &labels(other))
+        && same(spread.match_label_keys.as_deref(), group, other, true)
+}
+
 /// True if `group` has a required spread that counts the pods of `other`, over `key` or, since a host is in one domain of every
 /// key, over any if `key` is the hostname.
 fn spreads_over(group: &Group, key: &str, other: &Group) -> bool {
-    let spreads: Vec<TopologySpreadConstraint> = typed(&group.spec["topologySpreadConstraints"]);
-    group.namespace == other.namespace
-        && spreads.iter().any(|spread| {
-            spread.when_unsatisfiable == "DoNotSchedule"
-                && (spread.topology_key == key || key == HOST)
-                && matches(spread.label_selector.as_ref(), &labels(other))
-                && same(spread.match_label_keys.as_deref(), group, other, true)
+    let is_over = |spread: &TopologySpreadConstraint| spread.topology_key == key || key == HOST;
+    spreads(group).iter().any(|spread| is_over(spread) && counts(spread, group, other))
+}
+
+/// True if pods of the group must be even with each other: those that lose their places keep others out.
+pub fn is_even(group: &Group) -> bool {
+    spreads(group).iter().any(|spread| counts(spread, group, group))
+}
+
+/// True if a spread of the group counts more pods than the domains that they go to can hold whatever the order: a domain that
+/// none of them goes to keeps its count, and no other may have `maxSkew` more.
+pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<String, String>, nodes: &Nodes) -> bool {
+    let selects = |spread: &&TopologySpreadConstraint| {
+        // Every node is a domain.
+        let all_nodes = spread.node_affinity_policy.as_deref() == Some("Ignore")
+            || group.spec["nodeSelector"].is_null() && group.spec["affinity"]["nodeAffinity"].is_null();
+        all_nodes
+            && spread.node_taints_policy.as_deref() != Some("Honor")
+            && spread.match_label_keys.is_none()
+    };
+    spreads(group).iter().filter(selects).any(|spread| {
+        let value = |node: &str| nodes.get(node).and_then(|labels| labels.get(&spread.topology_key));
+        let mut before: BTreeMap<&str, i32> =
+            nodes.keys().filter_map(|node| value(node)).map(|v| (v.as_str(), 0)).collect();
+        for pod in &scene.running {
+            let (metadata, node) = (&pod["metadata"], pod["spec"]["nodeName"].as_str().unwrap_or_default());
+            if metadata["namespace"] == group.namespace
+                && metadata["deletionTimestamp"].is_null()
+                && matches(spread.label_selector.as_ref(), &typed(&metadata["labels"]))
+                && let Some(count) = value(node).and_then(|value| before.get_mut(value.as_str()))
+            {
+                *count += 1;
+            }
+        }
+        let counted: BTreeSet<&str> = scene
+            .waiting
+            .iter()
+            .filter(|other| counts(spread, group, other))
+            .map(|other| other.name.as_str())
+            .collect();
+        let mut planned: BTreeMap<&str, i32> = BTreeMap::new();
+        for (_, home) in homes.iter().filter(|(pod, _)| counted.contains(group_of(pod))) {
+            if let Some(value) = value(home) {
+                *planned.entry(value).or_default() += 1;
+            }
+        }
+        let kept = before.iter().filter(|(value, _)| !planned.contains_key(*value)).map(|(_, count)| *count);
+        kept.min().is_some_and(|least| {
+            let room =
+                planned.keys().map(|value| least + spread.max_skew - before.get(value).copied().unwrap_or(0));
+            planned.values().sum::<i32>() > room.sum()
         })
+    })
 }
 
 /// True if the labels `keys`, where `group` has them, are equal (or not) in `other`.

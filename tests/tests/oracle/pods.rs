@@ -16,6 +16,8 @@ pub const RUNTIME: &str = "heavy";
 pub const OVERHEAD: [(&str, &str); 2] = [("cpu", "250m"), ("memory", "120Mi")];
 /// PriorityClasses by value. None preempts: no plan relies on preemption.
 pub const PRIORITIES: [(&str, i32); 2] = [("oracle-high", 1000), ("oracle-low", -10)];
+/// The beginning of the names of pods that are tried again.
+pub const COPY: &str = "copy-";
 /// The StorageClass of all volumes.
 pub const CLASS: &str = "disk";
 const APPS: [&str; 4] = ["a", "b", "c", "d"];
@@ -376,4 +378,20 @@ fn spec(random: &mut Random, pools: &[Pool], app: &str) -> Value {
         spec["preemptionPolicy"] = json!("Never");
     }
     spec
+}
+
+/// The group of a pod: its pods have one template, and the scheduler chooses which of them is bound.
+pub fn group_of(pod: &str) -> &str {
+    let name = pod.strip_prefix(COPY).unwrap_or(pod);
+    name.rsplit_once('-').map_or(name, |(group, _)| group)
+}
+
+/// Namespace and name.
+pub fn key(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}
+
+pub fn priority(pod: &Value) -> i64 {
+    pod["spec"]["priority"].as_i64().unwrap_or(0)
 }

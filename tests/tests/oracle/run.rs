@@ -1,13 +1,12 @@
 //! One cluster on the real control plane.
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use anyhow::{Context, Result};
-use croft_scheduler::{Cluster, Options, Plan, PodKey, ReasonKind, solve};
+use croft_scheduler::{Cluster, Options, Plan, ReasonKind, solve};
 use croft_simkit::Random;
 use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -19,10 +18,12 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    fleet::{every_node, node},
+    fleet::{Nodes, every_node, node},
     generate::Scene,
+    opened::Opened,
+    opening::Opening,
     order::ByOrder,
-    pods::{self, Group, NAMESPACES},
+    pods::{self, COPY, Group, NAMESPACES, group_of, key},
     storage::Storage,
     surroundings,
 };
@@ -30,34 +31,6 @@ use super::{
 /// Timeout of kube-scheduler, whose back-off after a failed attempt is at most 10 s.
 const PATIENCE: Duration = Duration::from_secs(25);
 const AT_ONCE: usize = 16;
-/// The beginning of the names of the pods that are tried again.
-const COPY: &str = "copy-";
-
-/// How pending pods are opened to kube-scheduler.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
-    /// Nominated, in the order of the demand, those of one priority with a nomination first: kube-scheduler holds all of
-    /// them in its queue when a node comes, and a nomination keeps pods of the same priority out, whichever is tried first.
-    InOrder,
-    /// Nominated, in a random order within each of three turns: pods for existing, coming and planned nodes.
-    Shuffled,
-    /// Nominated, with every node there and all pods in a random order: nominations alone keep pods from each other's
-    /// places.
-    AtOnce,
-    /// In the order of the demand, all at the end, without nominations.
-    Unaided,
-}
-
-impl Opening {
-    /// Puts the pods of a turn in the order in which they are opened; `said` are those with a nomination.
-    fn sort(self, pods: &mut [&Value], said: &BTreeMap<String, String>, random: &mut Random) {
-        match self {
-            Self::InOrder => pods.sort_by_key(|pod| (Reverse(priority(pod)), !said.contains_key(key(pod).1))),
-            Self::Shuffled | Self::AtOnce => pods.sort_by_cached_key(|_| random.index(usize::MAX)),
-            Self::Unaided => {}
-        }
-    }
-}
 
 /// The result of a scene.
 #[derive(Default)]
@@ -226,7 +199,7 @@ impl Arena {
         let waiting = self.populate(scene).await?;
         let cluster = scene.cluster();
         let plan = solve(&cluster, &Options::default(), &|| false);
-        let homes = homes(&plan);
+        let (homes, nodes) = (homes(&plan), labels_by_node(scene, &plan));
         let mut report = Report { planned: homes.len(), ..Report::default() };
         if let Some(gated) =
             scene.waiting.iter().filter(|g| g.gated).find(|g| homes.keys().any(|p| group_of(p) == g.name))
@@ -244,6 +217,7 @@ impl Arena {
         // Groups whose pods no longer need be bound: the order of binding decided about them.
         let mut decided: BTreeSet<String> = BTreeSet::new();
         let mut nominated: BTreeSet<String> = BTreeSet::new();
+        let limited = limited(&plan);
         let mut outcome = Ok(());
         let first = if opening == Opening::AtOnce { 2 } else { 0 };
         if first > 0 {
@@ -252,7 +226,7 @@ impl Arena {
         for now in first..3 {
             self.make_nodes(nodes_of_turn(scene, &plan, now), scene.daemon).await?;
             let said = if nominate {
-                nominations(scene, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
+                nominations(&nodes, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
             } else {
                 BTreeMap::new()
             };
@@ -267,8 +241,15 @@ impl Arena {
             outcome = self.all_bound(expected, patience).await;
             if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
                 let opened = homes.iter().filter(|(pod, _)| turn(pod) <= now);
-                let groups =
-                    Opened { scene, opening, homes: &homes, nominated: &nominated, by_order: &by_order };
+                let groups = Opened {
+                    scene,
+                    opening,
+                    homes: &homes,
+                    nodes: &nodes,
+                    nominated: &nominated,
+                    limited: &limited,
+                    by_order: &by_order,
+                };
                 let Some(pending) = groups.decided_by_order(opened, &self.bound().await?) else { break };
                 decided.extend(pending);
                 outcome = Ok(());
@@ -295,7 +276,15 @@ impl Arena {
             return Ok(report);
         }
         if nominate {
-            let opened = Opened { scene, opening, homes: &homes, nominated: &nominated, by_order: &by_order };
+            let opened = Opened {
+                scene,
+                opening,
+                homes: &homes,
+                nodes: &nodes,
+                nominated: &nominated,
+                limited: &limited,
+                by_order: &by_order,
+            };
             self.impossible(&opened, &plan, &mut report).await?;
         }
         Ok(report)
@@ -311,11 +300,7 @@ impl Arena {
         for instance in plan.instances.iter().filter(|_| now > 1) {
             cluster.upsert_coming(instance.coming(&instance.name));
         }
-        for pod in self.pods.list(&ListParams::default()).await?.items {
-            if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
-                cluster.upsert_pod(&pod)?;
-            }
-        }
+        self.add_bound(&mut cluster).await?;
         Ok(cluster)
     }
 
@@ -409,13 +394,40 @@ impl Arena {
         Ok(early.iter().map(|name| group_of(name).to_owned()).collect())
     }
 
-    /// Pods that kube-scheduler binds although Croft called them infeasible, with a node of every offering.
+    async fn add_bound(&self, cluster: &mut Cluster) -> Result<()> {
+        for pod in self.pods.list(&ListParams::default()).await?.items {
+            if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+                cluster.upsert_pod(&pod)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The cluster as it is now.
+    async fn now(&self, scene: &Scene) -> Result<Cluster> {
+        let mut cluster = scene.cluster();
+        for coming in &scene.coming {
+            cluster.remove_coming(&coming.claim);
+        }
+        for node in self.nodes.list(&ListParams::default()).await?.items {
+            cluster.upsert_node(&node)?;
+        }
+        self.add_bound(&mut cluster).await?;
+        Ok(cluster)
+    }
+
+    /// Pods that kube-scheduler binds although Croft called them infeasible, with a node of every offering. Groups that Croft
+    /// plans more of once the others are bound aren't evaluated: bound pods may make room for them, in a spread by their
+    /// counts.
     async fn impossible(&self, opened: &Opened<'_>, plan: &Plan, report: &mut Report) -> Result<()> {
         let Opened { scene, homes, .. } = opened;
         // Reasons that depend on other pods hold only if those are where they were planned and none is missing.
-        let as_planned = report.home == report.planned
-            && !plan.unschedulable.iter().any(|u| u.reasons.iter().any(|r| r.reason.is_limit()));
-        let hopeless = refused(plan, as_planned);
+        let as_planned = report.home == report.planned && opened.limited.is_empty();
+        let again = solve(&self.now(scene).await?, &Options::default(), &|| false);
+        let later = self::homes(&again);
+        let later: BTreeSet<&str> = later.keys().map(|pod| group_of(pod)).collect();
+        let mut hopeless = refused(plan, as_planned);
+        hopeless.retain(|pod| !later.contains(group_of(pod)));
         report.refused = hopeless.len();
         if hopeless.is_empty() {
             return Ok(());
@@ -449,16 +461,6 @@ impl Arena {
     }
 }
 
-/// Namespace and name.
-fn key(object: &Value) -> (&str, &str) {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    (text("namespace"), text("name"))
-}
-
-fn priority(pod: &Value) -> i64 {
-    pod["spec"]["priority"].as_i64().unwrap_or(0)
-}
-
 /// The pods that were called infeasible, for reasons that are evaluated.
 fn refused(plan: &Plan, as_planned: bool) -> BTreeSet<String> {
     let is_refused =
@@ -476,6 +478,12 @@ fn is_evaluated(reason: ReasonKind, as_planned: bool) -> bool {
         ReasonKind::TopologySpread | ReasonKind::PodAffinity | ReasonKind::PodAntiAffinity => as_planned,
         _ => false,
     }
+}
+
+/// The pods that a limit left out.
+fn limited(plan: &Plan) -> BTreeSet<String> {
+    let is_limited = |u: &&croft_scheduler::Unschedulable| u.reasons.iter().any(|r| r.reason.is_limit());
+    plan.unschedulable.iter().filter(is_limited).map(|u| u.pod.name.to_string()).collect()
 }
 
 fn said_of(plan: &Plan) -> Vec<String> {
@@ -514,118 +522,23 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
     new.chain(old).collect()
 }
 
-/// By group and node: how many pods fewer are bound there than were planned; negative if there are more.
-type Missing<'a> = BTreeMap<&'a str, BTreeMap<&'a str, i64>>;
-
-fn missing<'a>(
-    scene: &Scene,
-    opened: impl Iterator<Item = (&'a String, &'a String)>,
-    bound: &'a BTreeMap<String, String>,
-) -> Missing<'a> {
-    let mut groups = Missing::new();
-    for (pod, home) in opened {
-        *groups.entry(group_of(pod)).or_default().entry(home).or_default() += 1;
-    }
-    let waited = |pod: &str| scene.waiting.iter().any(|group| group.name == group_of(pod));
-    for (pod, node) in bound.iter().filter(|(pod, _)| waited(pod)) {
-        *groups.entry(group_of(pod)).or_default().entry(node).or_default() -= 1;
-    }
-    groups
-}
-
-/// The pods that were opened so far, and what keeps them in their places.
-struct Opened<'a> {
-    scene: &'a Scene,
-    opening: Opening,
-    homes: &'a BTreeMap<String, String>,
-    nominated: &'a BTreeSet<String>,
-    by_order: &'a ByOrder,
-}
-
-impl Opened<'_> {
-    /// The pending pods of these names, as they were created.
-    fn pods_of(&self, names: &BTreeSet<String>) -> Vec<Value> {
-        let all = self.scene.waiting.iter().flat_map(Group::pods);
-        all.filter(|pod| names.contains(key(pod).1)).collect()
-    }
-
-    /// True if `pod` is bound, and more pods of its group than were planned.
-    fn is_surplus(&self, pod: &str, bound: &BTreeMap<String, String>) -> bool {
-        let of_group =
-            |pods: &BTreeMap<String, String>| pods.keys().filter(|p| group_of(p) == group_of(pod)).count();
-        bound.contains_key(pod) && of_group(bound) > of_group(self.homes)
-    }
-
-    /// The groups of `pods` with pending pods, if the order of binding decided about each of them.
-    fn decided_by_order<'b>(
-        &self,
-        pods: impl Iterator<Item = (&'b String, &'b String)>,
-        bound: &'b BTreeMap<String, String>,
-    ) -> Option<BTreeSet<String>> {
-        let groups = missing(self.scene, pods, bound);
-        let has_more = |pod: &str, node: &str| {
-            groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
-        };
-        let taken: BTreeSet<&str> = bound
-            .iter()
-            .filter(|(pod, node)| self.is_stray(pod, node) && has_more(pod, node))
-            .map(|(_, node)| node.as_str())
-            .collect();
-        // With a random order, such pods may keep others out of whole domains.
-        let is_disturbed = self.opening == Opening::Shuffled && !taken.is_empty();
-        let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
-        let each = pending.map(|(group, nodes)| {
-            let by_order = is_disturbed || self.by_order.decides(group) || are_displaced(nodes, &taken);
-            by_order.then(|| (*group).to_owned())
-        });
-        each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
-    }
-
-    /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
-    /// nomination, and with a random order that of any pod, also of one that wasn't planned.
-    fn is_stray(&self, pod: &str, node: &String) -> bool {
-        let is_random = self.opening == Opening::Shuffled;
-        match self.homes.get(pod) {
-            Some(home) => home != node && (is_random || !self.nominated.contains(pod)),
-            None => is_random,
-        }
-    }
-}
-
-/// True if no more pods of the group with `nodes` are pending than lost their places on nodes that others have `taken`.
-fn are_displaced(nodes: &BTreeMap<&str, i64>, taken: &BTreeSet<&str>) -> bool {
-    let lost = nodes.iter().filter(|(node, n)| **n > 0 && taken.contains(*node)).map(|(_, n)| n);
-    nodes.values().sum::<i64>() <= lost.sum()
+/// The labels of existing, coming and planned nodes.
+fn labels_by_node(scene: &Scene, plan: &Plan) -> Nodes {
+    let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
+    let old = scene.nodes.iter().map(|node| (key(node).1.to_owned(), label(node)));
+    let coming = scene.coming.iter().map(|c| (c.claim.clone(), c.labels.clone()));
+    let planned = plan.instances.iter().map(|m| (m.name.clone(), m.labels.clone()));
+    old.chain(coming).chain(planned).collect()
 }
 
 /// The nominated pods by node.
-fn nominations(scene: &Scene, cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
-    let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
-    let old: BTreeMap<&str, BTreeMap<String, String>> =
-        scene.nodes.iter().map(|node| (key(node).1, label(node))).collect();
-    let coming: BTreeMap<&str, &BTreeMap<String, String>> =
-        scene.coming.iter().map(|c| (c.claim.as_str(), &c.labels)).collect();
-    let mut said = BTreeMap::new();
-    let mut say = |pods: &[PodKey], node: &str, labels: &BTreeMap<String, String>| {
-        let pods = cluster.nominable(pods, labels);
-        said.extend(pods.into_iter().map(|pod| (pod.name.to_string(), node.to_owned())));
-    };
-    for instance in &plan.instances {
-        say(&instance.pods, &instance.name, &instance.labels);
-    }
-    for place in &plan.existing {
-        let name = place.node.as_str();
-        if let Some(labels) = old.get(name).or_else(|| coming.get(name).copied()) {
-            say(&place.pods, name, labels);
-        }
-    }
-    said
-}
-
-/// The group of a pod: its pods have one template, and the scheduler chooses which of them is bound.
-fn group_of(pod: &str) -> &str {
-    let name = pod.strip_prefix(COPY).unwrap_or(pod);
-    name.rsplit_once('-').map_or(name, |(group, _)| group)
+fn nominations(nodes: &Nodes, cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
+    let new = plan.instances.iter().map(|m| (&m.name, &m.pods));
+    let old = plan.existing.iter().map(|e| (&e.node, &e.pods));
+    new.chain(old)
+        .filter_map(|(node, pods)| Some((node, cluster.nominable(pods, nodes.get(node)?))))
+        .flat_map(|(node, pods)| pods.into_iter().map(|pod| (pod.name.to_string(), node.clone())))
+        .collect()
 }
 
 /// Number of pods of each group.

@@ -3,11 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::{
-    generate::Scene,
-    pods::Disk,
-    run::{Arena, Opening},
-};
+use super::{generate::Scene, opening::Opening, pods::Disk, run::Arena};
 
 /// A scene that still fails takes as long as kube-scheduler's timeout; after this many attempts the rest is small
 /// enough.

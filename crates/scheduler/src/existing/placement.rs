@@ -20,7 +20,6 @@ use crate::{
     solve::{
         cache::SolveCache,
         demand::{Class, Demand},
-        solver::Restraint,
     },
     state::{
         cluster::Cluster,
@@ -35,6 +34,15 @@ use crate::{
         preferences::{self, Tally},
     },
 };
+
+/// Conclusions about classes from earlier attempts.
+#[derive(Default)]
+pub(crate) struct Restraint {
+    /// Classes that were kept off existing nodes for other pods, in vain: they are not kept off again.
+    pub(crate) unrestricted: BTreeSet<ClassIx>,
+    /// Places of pods that others leave room for in their spreads, once for each pod.
+    pub(crate) reserved: Vec<(ClassIx, NodeIx)>,
+}
 
 /// Plans pods onto existing nodes, then onto coming ones.
 pub(crate) struct Existing<'a> {

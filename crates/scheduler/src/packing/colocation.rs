@@ -37,16 +37,22 @@ pub(crate) fn place(
 }
 
 /// True if no pod of the item type can start a host, or if a target of another item type may be bound before
-/// it. An item type that is its own target can start a host only while no other target is pending.
+/// it. An item type that is its own target can start a host only while no other target of its priority or a higher one is
+/// pending.
 fn needs_affinity_target(
     packing: &Packing<'_>,
     item_type: ItemTypeIx,
     left: &IndexVec<ItemTypeIx, u32>,
 ) -> bool {
-    let Some(rules) = packing.problem.item_types.find(item_type).and_then(|k| k.rules.as_deref()) else {
+    let item_types = &packing.problem.item_types;
+    let Some((own, rules)) = item_types.find(item_type).and_then(|own| Some((own, own.rules.as_deref()?)))
+    else {
         return false;
     };
-    let waits = |affinity_target: ItemTypeIx| left.find(affinity_target).is_some_and(|n| *n > 0);
+    let waits = |affinity_target: ItemTypeIx| {
+        left.find(affinity_target).is_some_and(|n| *n > 0)
+            && item_types.find(affinity_target).is_some_and(|other| other.priority >= own.priority)
+    };
     !rules.needs.is_empty()
         && (!rules.starts
             || rules.needs.iter().any(|g| packing.is_present(*g))

@@ -21,7 +21,7 @@ use crate::{
     state::interner::Sym,
     topology::{
         domains::Item,
-        groups::BlockGroups,
+        groups::{BlockGroups, Topology},
         preferences::{self, Tally},
     },
 };
@@ -57,7 +57,12 @@ impl Context<'_> {
         let Merged { problem, compat_sets, sources } = &mut merged;
         let mut numbers: FxHashMap<Key, ItemTypeIx> = FxHashMap::default();
         let mut known: FxHashMap<_, SmallVec<[(VariantIx, CompatSetIx); 2]>> = FxHashMap::default();
+        // Priority matters where pods may be left out, and where one that could start a host for its kind comes before others.
         let limited = problem.variants.iter().any(|v| !v.limits.is_empty());
+        let near = problem.near.clone();
+        let is_near = |topology: &Topology| {
+            topology.host_near.is_some() || topology.host_counted.iter().any(|group| near.contains(group))
+        };
         for item in items {
             let class = tier.block.classes[item.class].0;
             let options = known.entry((item.class, item.domain_set)).or_insert_with(|| {
@@ -74,7 +79,11 @@ impl Context<'_> {
                 list
             });
             let key = Key {
-                priority: if limited { self.demand.classes[class].priority } else { 0 },
+                priority: if limited || is_near(&groups.of[item.class]) {
+                    self.demand.classes[class].priority
+                } else {
+                    0
+                },
                 size: self.size(tier, class),
                 options: options.clone(),
                 rules: self.rules(groups, item, class),

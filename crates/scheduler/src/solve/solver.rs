@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Cluster, Options, Plan,
-    existing::placement::Existing,
+    existing::placement::{Existing, Restraint},
     ids::{ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
     model::{bit_set::BitSet, requirement::Operator},
@@ -73,15 +73,6 @@ pub(crate) fn solve_with_cache(
         Some(other) if rank(&other.plan) <= rank(&found.plan) => other.plan,
         _ => found.plan,
     }
-}
-
-/// What is known of classes before an attempt, from those before it.
-#[derive(Default)]
-pub(crate) struct Restraint {
-    /// Classes that were kept off existing nodes for other pods, in vain: they are not kept off again.
-    pub(crate) unrestricted: BTreeSet<ClassIx>,
-    /// Places of pods that others leave room for in their spreads, once for each pod.
-    pub(crate) reserved: Vec<(ClassIx, NodeIx)>,
 }
 
 struct Attempt {

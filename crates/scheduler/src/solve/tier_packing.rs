@@ -465,12 +465,18 @@ impl Context<'_> {
             let order = Order { in_turn: true, ..Order::default() };
             let mut in_turn = assignment::decide(&mut others, &view, list, &order);
             out.steps += in_turn.steps;
-            if in_turn.left_by_priority(list) < decided.left_by_priority(list) {
-                let fewer = |(class, ..): &&(LocalClassIx, u32, ReasonKind)| {
-                    in_turn.left_of(*class) < decided.left_of(*class)
-                };
+            let fewer: BTreeSet<LocalClassIx> = decided
+                .left
+                .iter()
+                .map(|(class, ..)| *class)
+                .filter(|class| in_turn.left_of(*class) < decided.left_of(*class))
+                .collect();
+            // Pods that are decided later may open a domain that didn't count. Their nodes are there before any pod is bound,
+            // so that no order helps.
+            let opens = lean && in_turn.broken.iter().any(|(class, ..)| fewer.contains(class));
+            if !opens && in_turn.left_by_priority(list) < decided.left_by_priority(list) {
                 if lean {
-                    in_turn.lean = decided.left.iter().filter(fewer).map(|(class, ..)| *class).collect();
+                    in_turn.lean = fewer;
                 }
                 (*groups, decided) = (others, in_turn);
             }

@@ -156,6 +156,10 @@ pub(crate) fn decide(
             let mut now = of_one_priority.to_vec();
             for yields in [true, false] {
                 tracker.yields = yields && !in_turn;
+                if !yields && postponed {
+                    // Late classes of this priority or a higher one are still to choose.
+                    next.append(&mut now);
+                }
                 for (choice, count) in std::mem::take(&mut now) {
                     let Some(topology) = groups.of.find(choice.class).cloned() else { continue };
                     let is_before = |(other, n): &(&Choice, u32)| *n > 0 && !late.contains(&other.class);
@@ -175,7 +179,7 @@ pub(crate) fn decide(
                     if left == 0 {
                         continue;
                     }
-                    if yields && !topology.anti.is_empty() {
+                    if yields && tracker.may_shut_out(choice, &topology) {
                         now.push((choice, left));
                     } else {
                         next.push((choice, left));
@@ -283,7 +287,7 @@ fn spread_out<'a>(
             out.steps += 1;
             if room(choice, *domain_set, &per_cell, out) == 0
                 || blocked(groups, view, *domain_set, topology, &leasts, may_start).is_some()
-                || !tracker.hosted(groups, topology, view.whole(*domain_set))
+                || !tracker.hosted(groups, (choice, topology), view.whole(*domain_set))
             {
                 continue;
             }

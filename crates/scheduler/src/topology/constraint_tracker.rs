@@ -102,8 +102,8 @@ type Held<'a> = FxHashMap<(GroupIx, Sym), (&'a Choice, SpreadRule)>;
 struct Hosts {
     /// The domain sets where a pod of the group goes to a new instance; `None`: any.
     domain_sets: BTreeSet<Option<DomainSetIx>>,
-    /// Classes of the group without that requirement of their own.
-    affinity_targets: Vec<LocalClassIx>,
+    /// Classes of the group without that requirement of their own, and their priorities.
+    affinity_targets: Vec<(LocalClassIx, i32)>,
 }
 
 impl Hosts {
@@ -117,7 +117,7 @@ impl Hosts {
             let Some(topology) = groups.of.find(choice.class) else { continue };
             for g in topology.host_counted.iter().filter(|g| topology.host_near != Some(**g)) {
                 if let Some(hosts) = result.get_mut(g) {
-                    hosts.affinity_targets.push(choice.class);
+                    hosts.affinity_targets.push((choice.class, choice.priority));
                 }
             }
         }
@@ -131,6 +131,8 @@ pub(super) struct ConstraintTracker<'a> {
     held: Held<'a>,
     /// By group of some class's anti-affinity: the classes that it repels and that have no domain set yet.
     meant: FxHashMap<GroupIx, Vec<&'a Choice>>,
+    /// By group of some class's anti-affinity: the classes that have it.
+    repelling: FxHashMap<GroupIx, Vec<&'a Choice>>,
     /// By class: pods without a domain set yet.
     pub(super) left: FxHashMap<LocalClassIx, u32>,
     /// A class that would shut out earlier ones comes after them.
@@ -153,10 +155,14 @@ impl<'a> ConstraintTracker<'a> {
         choices: &'a [Choice],
         order: &Order,
     ) -> Self {
-        let mut meant: FxHashMap<GroupIx, Vec<&'a Choice>> = FxHashMap::default();
-        for group in choices.iter().filter_map(|c| groups.of.find(c.class)).flat_map(|t| &t.anti) {
-            meant.entry(*group).or_default();
+        let mut repelling: FxHashMap<GroupIx, Vec<&'a Choice>> = FxHashMap::default();
+        for choice in choices {
+            for group in groups.of.find(choice.class).into_iter().flat_map(|t| &t.anti) {
+                repelling.entry(*group).or_default().push(choice);
+            }
         }
+        let mut meant: FxHashMap<GroupIx, Vec<&'a Choice>> =
+            repelling.keys().map(|group| (*group, Vec::new())).collect();
         let some = !meant.is_empty();
         for choice in choices.iter().filter(|_| some) {
             for group in &choice.counted {
@@ -169,6 +175,7 @@ impl<'a> ConstraintTracker<'a> {
             followers: Followers::new(groups, view, choices),
             held: Held::default(),
             meant,
+            repelling,
             left: choices.iter().map(|c| (c.class, c.count)).collect(),
             yields: true,
             hosts: Hosts::new(groups, choices),
@@ -196,12 +203,19 @@ impl<'a> ConstraintTracker<'a> {
         }
     }
 
-    /// True if a pod of the class could have a new host in `domain_set` with an affinity target, or start
-    /// one.
-    pub(super) fn hosted(&self, groups: &BlockGroups, topology: &Topology, domain_set: DomainSetIx) -> bool {
+    /// True if a pod of the class could have a new host in `domain_set` with an affinity target, or start one: it is bound
+    /// before targets of a lower priority.
+    pub(super) fn hosted(
+        &self,
+        groups: &BlockGroups,
+        (choice, topology): (&Choice, &Topology),
+        domain_set: DomainSetIx,
+    ) -> bool {
         let Some(g) = topology.host_near else { return true };
         let Some(Hosts { domain_sets, affinity_targets }) = self.hosts.get(&g) else { return true };
-        let waits = |affinity_target: &LocalClassIx| self.left.get(affinity_target).is_some_and(|n| *n > 0);
+        let waits = |(affinity_target, priority): &(LocalClassIx, i32)| {
+            *priority >= choice.priority && self.left.get(affinity_target).is_some_and(|n| *n > 0)
+        };
         let none = domain_sets.is_empty() && groups.list.find(g).is_some_and(|group| group.total == 0);
         let first = topology.starts && none && (self.seeds_given_up || !affinity_targets.iter().any(waits));
         first || domain_sets.contains(&None) || domain_sets.contains(&Some(domain_set))
@@ -230,8 +244,13 @@ impl<'a> ConstraintTracker<'a> {
         self.followers.left_behind(class, domain_set)
     }
 
-    /// How many pending pods of others have no domain set left once a pod of the class repels them from the
-    /// domains of `domain_set`: of those that come before it, and of all.
+    /// True if pods of the class keep others out of domains by some anti-affinity.
+    pub(super) fn may_shut_out(&self, choice: &Choice, topology: &Topology) -> bool {
+        !topology.anti.is_empty() || choice.counted.iter().any(|group| self.repelling.contains_key(group))
+    }
+
+    /// How many pending pods of others have no domain set left once a pod of the class is in the domains of `domain_set`,
+    /// since it repels them or they repel it: of those that come before it, and of all.
     pub(super) fn shut_out(
         &self,
         groups: &BlockGroups,
@@ -241,16 +260,16 @@ impl<'a> ConstraintTracker<'a> {
         domain_set: DomainSetIx,
     ) -> (u32, u32) {
         let (mut before, mut all) = (0u32, 0u32);
-        for number in &topology.anti {
-            let Some(group) = groups.list.find(*number) else { continue };
-            let Some(value) = view.value(group, domain_set) else { continue };
-            for other in self.meant.get(number).into_iter().flatten() {
+        let mut add = |others: Option<&Vec<&Choice>>, number: GroupIx, taken: fn((i64, i64)) -> bool| {
+            let Some(group) = groups.list.find(number) else { return };
+            let Some(value) = view.value(group, domain_set) else { return };
+            for other in others.into_iter().flatten() {
                 let left = self.left.get(&other.class).copied().unwrap_or(0);
                 if other.class == choice.class || left == 0 {
                     continue;
                 }
-                let held = |c: DomainSetIx| view.at(groups, c, *number).is_some_and(|d| d.1 > 0);
-                let mut open = other.domain_sets.iter().filter(|(c, _)| !held(*c)).peekable();
+                let shut = |c: DomainSetIx| view.at(groups, c, number).is_some_and(taken);
+                let mut open = other.domain_sets.iter().filter(|(c, _)| !shut(*c)).peekable();
                 if open.peek().is_some() && open.all(|(c, _)| view.value(group, *c) == Some(value)) {
                     all = all.saturating_add(left);
                     if other.class < choice.class {
@@ -258,6 +277,12 @@ impl<'a> ConstraintTracker<'a> {
                     }
                 }
             }
+        };
+        for number in &topology.anti {
+            add(self.meant.get(number), *number, |(_, holds)| holds > 0);
+        }
+        for number in &choice.counted {
+            add(self.repelling.get(number), *number, |(count, _)| count > 0);
         }
         (before, all)
     }

@@ -1,0 +1,107 @@
+//! Pods that were opened, and whether the order of binding explains those that are pending.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::{
+    fleet::Nodes,
+    generate::Scene,
+    opening::Opening,
+    order::{ByOrder, is_even, is_overfull},
+    pods::{Group, group_of, key},
+};
+
+/// By group and node: how many pods fewer are bound there than were planned; negative if there are more.
+type Missing<'a> = BTreeMap<&'a str, BTreeMap<&'a str, i64>>;
+
+fn missing<'a>(
+    scene: &Scene,
+    opened: impl Iterator<Item = (&'a String, &'a String)>,
+    bound: &'a BTreeMap<String, String>,
+) -> Missing<'a> {
+    let mut groups = Missing::new();
+    for (pod, home) in opened {
+        *groups.entry(group_of(pod)).or_default().entry(home).or_default() += 1;
+    }
+    let waited = |pod: &str| scene.waiting.iter().any(|group| group.name == group_of(pod));
+    for (pod, node) in bound.iter().filter(|(pod, _)| waited(pod)) {
+        *groups.entry(group_of(pod)).or_default().entry(node).or_default() -= 1;
+    }
+    groups
+}
+
+/// The pods that were opened so far, and what keeps them in their places.
+pub struct Opened<'a> {
+    pub scene: &'a Scene,
+    pub opening: Opening,
+    pub homes: &'a BTreeMap<String, String>,
+    pub nodes: &'a Nodes,
+    pub nominated: &'a BTreeSet<String>,
+    /// Pods that a limit left out of the plan.
+    pub limited: &'a BTreeSet<String>,
+    pub by_order: &'a ByOrder,
+}
+
+impl Opened<'_> {
+    /// The pending pods of these names, as they were created.
+    pub fn pods_of(&self, names: &BTreeSet<String>) -> Vec<Value> {
+        let all = self.scene.waiting.iter().flat_map(Group::pods);
+        all.filter(|pod| names.contains(key(pod).1)).collect()
+    }
+
+    /// True if `pod` is bound, and more pods of its group than were planned.
+    pub fn is_surplus(&self, pod: &str, bound: &BTreeMap<String, String>) -> bool {
+        let of_group =
+            |pods: &BTreeMap<String, String>| pods.keys().filter(|p| group_of(p) == group_of(pod)).count();
+        bound.contains_key(pod) && of_group(bound) > of_group(self.homes)
+    }
+
+    /// The groups of `pods` with pending pods, if the order of binding decided about each of them.
+    pub fn decided_by_order<'b>(
+        &self,
+        pods: impl Iterator<Item = (&'b String, &'b String)>,
+        bound: &'b BTreeMap<String, String>,
+    ) -> Option<BTreeSet<String>> {
+        let groups = missing(self.scene, pods, bound);
+        let has_more = |pod: &str, node: &str| {
+            groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
+        };
+        let taken: BTreeSet<&str> = bound
+            .iter()
+            .filter(|(pod, node)| self.is_stray(pod, node) && has_more(pod, node))
+            .map(|(_, node)| node.as_str())
+            .collect();
+        // With a random order, such pods may keep others out of whole domains.
+        let is_random = self.opening == Opening::Shuffled;
+        let is_disturbed = is_random && !taken.is_empty();
+        let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
+        let each = pending.map(|(name, nodes)| {
+            let group = self.scene.waiting.iter().find(|group| group.name == *name)?;
+            let by_order = is_disturbed
+                || self.by_order.decides(name)
+                || are_displaced(group, nodes, &taken)
+                || is_random && is_overfull(self.scene, group, self.homes, self.nodes);
+            by_order.then(|| (*name).to_owned())
+        });
+        each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
+    }
+
+    /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
+    /// nomination, also of one that a limit left out of the plan, and with a random order that of any pod.
+    fn is_stray(&self, pod: &str, node: &String) -> bool {
+        let is_random = self.opening == Opening::Shuffled;
+        match self.homes.get(pod) {
+            Some(home) => home != node && (is_random || !self.nominated.contains(pod)),
+            None => is_random || self.limited.contains(pod),
+        }
+    }
+}
+
+/// True if no more pods of the group are pending than lost their places on nodes that others have `taken`, or if those that
+/// did keep out the rest.
+fn are_displaced(group: &Group, nodes: &BTreeMap<&str, i64>, taken: &BTreeSet<&str>) -> bool {
+    let lost = nodes.iter().filter(|(node, n)| **n > 0 && taken.contains(*node)).map(|(_, n)| n);
+    let lost: i64 = lost.sum();
+    nodes.values().sum::<i64>() <= lost || lost > 0 && is_even(group)
+}
