@@ -204,7 +204,7 @@ async fn evaluate(arena: &Arena, seed: u64, shrink: bool) -> Totals {
         };
         result.failures.push(format!("seed {seed}: {problem}\n{}", small.show()));
     }
-    if seed % 10 == 0 {
+    if seed.is_multiple_of(10) {
         result.unaided = (&arena.run(&scene, Opening::Unaided).await.unwrap()).into();
     }
     result

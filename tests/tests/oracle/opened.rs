@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use croft_scheduler::{Plan, Unschedulable};
 use serde_json::Value;
 
 use super::{
@@ -34,16 +35,31 @@ fn missing<'a>(
 /// The pods that were opened so far, and what keeps them in their places.
 pub struct Opened<'a> {
     pub scene: &'a Scene,
-    pub opening: Opening,
+    opening: Opening,
+    /// The planned node of each pod.
     pub homes: &'a BTreeMap<String, String>,
-    pub nodes: &'a Nodes,
-    pub nominated: &'a BTreeSet<String>,
+    /// Existing, coming and planned nodes.
+    pub nodes: Nodes,
+    pub nominated: BTreeSet<String>,
     /// Pods that a limit left out of the plan.
-    pub limited: &'a BTreeSet<String>,
-    pub by_order: &'a ByOrder,
+    pub limited: BTreeSet<String>,
+    pub by_order: ByOrder,
 }
 
-impl Opened<'_> {
+impl<'a> Opened<'a> {
+    /// No pod is nominated yet.
+    pub fn new(scene: &'a Scene, opening: Opening, plan: &Plan, homes: &'a BTreeMap<String, String>) -> Self {
+        Self {
+            scene,
+            opening,
+            homes,
+            nodes: labels_by_node(scene, plan),
+            nominated: BTreeSet::new(),
+            limited: limited(plan),
+            by_order: ByOrder::new(scene),
+        }
+    }
+
     /// The pending pods of these names, as they were created.
     pub fn pods_of(&self, names: &BTreeSet<String>) -> Vec<Value> {
         let all = self.scene.waiting.iter().flat_map(Group::pods);
@@ -81,7 +97,7 @@ impl Opened<'_> {
             let by_order = is_disturbed
                 || self.by_order.decides(name)
                 || are_displaced(group, nodes, &taken)
-                || is_random && is_overfull(self.scene, group, self.homes, self.nodes);
+                || is_random && is_overfull(self.scene, group, self.homes, &self.nodes);
             by_order.then(|| (*name).to_owned())
         });
         each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
@@ -104,4 +120,19 @@ fn are_displaced(group: &Group, nodes: &BTreeMap<&str, i64>, taken: &BTreeSet<&s
     let lost = nodes.iter().filter(|(node, n)| **n > 0 && taken.contains(*node)).map(|(_, n)| n);
     let lost: i64 = lost.sum();
     nodes.values().sum::<i64>() <= lost || lost > 0 && is_even(group)
+}
+
+/// The labels of existing, coming and planned nodes.
+fn labels_by_node(scene: &Scene, plan: &Plan) -> Nodes {
+    let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
+    let old = scene.nodes.iter().map(|node| (key(node).1.to_owned(), label(node)));
+    let coming = scene.coming.iter().map(|c| (c.claim.clone(), c.labels.clone()));
+    let planned = plan.instances.iter().map(|m| (m.name.clone(), m.labels.clone()));
+    old.chain(coming).chain(planned).collect()
+}
+
+/// The pods that a limit left out.
+fn limited(plan: &Plan) -> BTreeSet<String> {
+    let is_limited = |u: &&Unschedulable| u.reasons.iter().any(|r| r.reason.is_limit());
+    plan.unschedulable.iter().filter(is_limited).map(|u| u.pod.name.to_string()).collect()
 }

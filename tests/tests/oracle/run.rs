@@ -22,7 +22,6 @@ use super::{
     generate::Scene,
     opened::Opened,
     opening::Opening,
-    order::ByOrder,
     pods::{self, COPY, Group, NAMESPACES, group_of, key},
     storage::Storage,
     surroundings,
@@ -199,7 +198,7 @@ impl Arena {
         let waiting = self.populate(scene).await?;
         let cluster = scene.cluster();
         let plan = solve(&cluster, &Options::default(), &|| false);
-        let (homes, nodes) = (homes(&plan), labels_by_node(scene, &plan));
+        let homes = homes(&plan);
         let mut report = Report { planned: homes.len(), ..Report::default() };
         if let Some(gated) =
             scene.waiting.iter().filter(|g| g.gated).find(|g| homes.keys().any(|p| group_of(p) == g.name))
@@ -213,11 +212,9 @@ impl Arena {
             Some(home) if scene.coming.iter().any(|coming| coming.claim == *home) => 1,
             _ => 2,
         };
-        let by_order = ByOrder::new(scene);
+        let mut opened = Opened::new(scene, opening, &plan, &homes);
         // Groups whose pods no longer need be bound: the order of binding decided about them.
         let mut decided: BTreeSet<String> = BTreeSet::new();
-        let mut nominated: BTreeSet<String> = BTreeSet::new();
-        let limited = limited(&plan);
         let mut outcome = Ok(());
         let first = if opening == Opening::AtOnce { 2 } else { 0 };
         if first > 0 {
@@ -226,7 +223,7 @@ impl Arena {
         for now in first..3 {
             self.make_nodes(nodes_of_turn(scene, &plan, now), scene.daemon).await?;
             let said = if nominate {
-                nominations(&nodes, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
+                nominations(&opened.nodes, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
             } else {
                 BTreeMap::new()
             };
@@ -235,22 +232,13 @@ impl Arena {
             let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
             opening.sort(&mut theirs, &said, &mut random);
             self.open(&theirs, &said).await?;
-            nominated.extend(said.into_keys());
+            opened.nominated.extend(said.into_keys());
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
             let expected = homes.keys().filter(|pod| turn(pod) <= now && !decided.contains(group_of(pod)));
             outcome = self.all_bound(expected, patience).await;
             if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
-                let opened = homes.iter().filter(|(pod, _)| turn(pod) <= now);
-                let groups = Opened {
-                    scene,
-                    opening,
-                    homes: &homes,
-                    nodes: &nodes,
-                    nominated: &nominated,
-                    limited: &limited,
-                    by_order: &by_order,
-                };
-                let Some(pending) = groups.decided_by_order(opened, &self.bound().await?) else { break };
+                let pods = homes.iter().filter(|(pod, _)| turn(pod) <= now);
+                let Some(pending) = opened.decided_by_order(pods, &self.bound().await?) else { break };
                 decided.extend(pending);
                 outcome = Ok(());
                 if opening == Opening::InOrder {
@@ -271,20 +259,11 @@ impl Arena {
             return Ok(report);
         }
         if let (Err(error), true) = (outcome, nominate) {
-            let more = self.describe(&plan, &homes, &bound, &nominated).await?;
+            let more = self.describe(&plan, &homes, &bound, &opened.nominated).await?;
             report.problem = Some(format!("{error}; {more}"));
             return Ok(report);
         }
         if nominate {
-            let opened = Opened {
-                scene,
-                opening,
-                homes: &homes,
-                nodes: &nodes,
-                nominated: &nominated,
-                limited: &limited,
-                by_order: &by_order,
-            };
             self.impossible(&opened, &plan, &mut report).await?;
         }
         Ok(report)
@@ -480,12 +459,6 @@ fn is_evaluated(reason: ReasonKind, as_planned: bool) -> bool {
     }
 }
 
-/// The pods that a limit left out.
-fn limited(plan: &Plan) -> BTreeSet<String> {
-    let is_limited = |u: &&croft_scheduler::Unschedulable| u.reasons.iter().any(|r| r.reason.is_limit());
-    plan.unschedulable.iter().filter(is_limited).map(|u| u.pod.name.to_string()).collect()
-}
-
 fn said_of(plan: &Plan) -> Vec<String> {
     let one = |u: &croft_scheduler::Unschedulable| {
         let reasons: Vec<String> =
@@ -520,15 +493,6 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
     let new = plan.instances.iter().flat_map(|m| m.pods.iter().map(|p| (p.name.to_string(), m.name.clone())));
     let old = plan.existing.iter().flat_map(|e| e.pods.iter().map(|p| (p.name.to_string(), e.node.clone())));
     new.chain(old).collect()
-}
-
-/// The labels of existing, coming and planned nodes.
-fn labels_by_node(scene: &Scene, plan: &Plan) -> Nodes {
-    let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
-    let old = scene.nodes.iter().map(|node| (key(node).1.to_owned(), label(node)));
-    let coming = scene.coming.iter().map(|c| (c.claim.clone(), c.labels.clone()));
-    let planned = plan.instances.iter().map(|m| (m.name.clone(), m.labels.clone()));
-    old.chain(coming).chain(planned).collect()
 }
 
 /// The nominated pods by node.

@@ -337,10 +337,10 @@ impl<'a> Existing<'a> {
     /// beside it already, or would have room there.
     fn leads(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let (cluster, demand) = (self.cluster, self.demand);
-        for other in self.followers[number].clone() {
-            let class = &demand.classes[other];
-            let Some(group) = groups.of[other].host_near else { continue };
-            if self.left[other] == 0 || class.blocked.is_some() {
+        for other in &self.followers[number] {
+            let class = &demand.classes[*other];
+            let Some(group) = groups.of[*other].host_near else { continue };
+            if self.left[*other] == 0 || class.blocked.is_some() {
                 continue;
             }
             let nodes = self.suitable(class);
