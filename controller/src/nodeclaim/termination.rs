@@ -192,8 +192,7 @@ impl Termination {
         {
             return false;
         }
-        let Some(check) = pod_check(ctx, name, claim) else { return true };
-        has_no_pods(ctx, check)
+        is_said_empty(ctx, name, claim)
     }
 
     /// Evicts the pods of a node. True once they are gone and its volumes are detached, or time is up.
@@ -237,12 +236,17 @@ impl Termination {
             self.drained_since.remove(name);
             return true;
         }
-        let (since, counted) = self.drained_since.entry(name.to_owned()).or_insert((ctx.now.mono, stuck));
         // The volumes of a pod that ended after all are detached from then on.
-        if *counted != stuck {
-            (*since, *counted) = (ctx.now.mono, stuck);
-        }
-        let since = *since;
+        self.drained_since.retain(|drained, (_, counted)| drained != name || *counted == stuck);
+        let since = match self.drained_since.get(name) {
+            Some((since, _)) => *since,
+            // The watch of pods may lag behind that of volumes: pods that it doesn't show yet may use them.
+            None if is_said_empty(ctx, name, claim) => {
+                self.drained_since.insert(name.to_owned(), (ctx.now.mono, stuck));
+                ctx.now.mono
+            }
+            None => return false,
+        };
         ctx.has_lasted(since, DETACH_TIMEOUT)
     }
 
@@ -305,6 +309,11 @@ fn deadline(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> Option
     let period = grace_period(ctx.snapshot, claim)?;
     let period = croft_api::duration::parse(period).ok()??;
     Some(ctx.snapshot.milestones(name).deleted?.saturating_add(period))
+}
+
+/// True if the API server has lately said that no pod is on the claim's node; otherwise asks it.
+fn is_said_empty(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
+    pod_check(ctx, name, claim).is_none_or(|check| has_no_pods(ctx, check))
 }
 
 fn is_past_deadline(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {

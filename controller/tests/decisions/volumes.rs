@@ -2,7 +2,7 @@
 
 use croft_controller::{
     action::Action,
-    kube_api::{Target, Verb},
+    kube_api::{Response, Target, Verb},
     state::Change,
 };
 use croft_scheduler::PodKey;
@@ -66,6 +66,23 @@ fn volumes_of_pods_that_came_to_a_drained_node_are_waited_for_anew() {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }
     assert!(is_terminated(&bench.decide(700)));
+}
+
+#[test]
+fn volumes_are_waited_for_from_when_the_api_server_has_no_pod_left() {
+    let mut bench = drained();
+    // The watch of pods lags: only the API server itself has the pod.
+    let Change::Pod(there) = pod("a", Some("node-1")) else { unreachable!() };
+    bench.found = vec![Response::Pod(there)];
+    let actions = bench.decide(1);
+    assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
+    bench.found = Vec::new();
+    bench.done(1, &actions[0], vec![]);
+    bench.see(100, Change::PodGone(PodKey::new("tenant-a", "a")));
+    for second in [100, 361, 459] {
+        assert!(bench.decide(second).is_empty(), "second {second}");
+    }
+    assert!(is_terminated(&bench.decide(460)));
 }
 
 #[test]
