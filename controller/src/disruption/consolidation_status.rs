@@ -20,8 +20,11 @@ const WRITES_PER_PASS: usize = 20;
 /// For so long after a write, a message alone isn't written, and another reason only once it lasts: on a busy node pods,
 /// prices and names change more often than any user reads.
 const RESTS_FOR: Duration = Duration::from_secs(1_800);
-/// A transient status, and another one soon after a write, are written once the condition has been wrong for this long.
+/// A transient status is written once the condition has been wrong for this long.
 const LASTS_AFTER: Duration = Duration::from_secs(120);
+/// Another reason soon after a write, for as long as the condition has been wrong: on nodes whose pods come and go, reasons
+/// take turns every few minutes.
+const CHANGES_AFTER: Duration = Duration::from_secs(600);
 
 /// The statuses, and which of them are written. Times are on the monotonic clock.
 #[derive(Debug, Default)]
@@ -99,13 +102,16 @@ impl ConsolidationStatuses {
                 self.unwritten.insert(name, at);
                 continue;
             }
-            if status.is_transient() || rests.is_some() {
-                let since = *self.wrong_since.entry(name.clone()).or_insert(now);
-                let lasts = since.saturating_add(LASTS_AFTER);
-                if lasts > now {
-                    self.unwritten.insert(name, lasts);
-                    continue;
-                }
+            let lasts_after = match rests {
+                Some(_) => CHANGES_AFTER,
+                None if status.is_transient() => LASTS_AFTER,
+                None => Duration::ZERO,
+            };
+            let since = *self.wrong_since.entry(name.clone()).or_insert(now);
+            let at = since.saturating_add(lasts_after);
+            if at > now {
+                self.unwritten.insert(name, at);
+                continue;
             }
             if left == 0 || !ctx.is_idle(&Key::Claim(name.clone())) {
                 waits = true;

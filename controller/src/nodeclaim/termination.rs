@@ -237,7 +237,9 @@ impl Termination {
             return true;
         }
         // The volumes of a pod that ended after all are detached from then on.
-        self.drained_since.retain(|drained, (_, counted)| drained != name || *counted == stuck);
+        if self.drained_since.get(name).is_some_and(|(_, counted)| *counted != stuck) {
+            self.drained_since.remove(name);
+        }
         let since = match self.drained_since.get(name) {
             Some((since, _)) => *since,
             // The watch of pods may lag behind that of volumes: pods that it doesn't show yet may use them.
@@ -311,7 +313,7 @@ fn deadline(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> Option
     Some(ctx.snapshot.milestones(name).deleted?.saturating_add(period))
 }
 
-/// True if the API server has lately said that no pod is on the claim's node; otherwise asks it.
+/// True if the API server has lately said that no pod is on the claim's node, or if there is no node; otherwise asks it.
 fn is_said_empty(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
     pod_check(ctx, name, claim).is_none_or(|check| has_no_pods(ctx, check))
 }

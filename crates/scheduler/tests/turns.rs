@@ -584,3 +584,65 @@ fn a_possible_affinity_seed_waits_for_a_target_that_only_a_lighter_pool_takes() 
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
     assert_eq!(homes(&plan, "f").keys().collect::<Vec<_>>(), homes(&plan, "lead").keys().collect::<Vec<_>>());
 }
+
+#[test]
+fn followers_have_a_host_with_a_target_of_a_higher_priority() {
+    // The targets alone would fill their hosts.
+    let lead = join(&[labels(json!({"app": "lead"})), json!({"spec": {"priority": 10}})]);
+    let mut pods = many("lead", 4, "4", &lead);
+    pods.extend(many("follower", 1, "8", &near(HOST, json!({"app": "lead"}))));
+    let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((placed(&plan, "lead"), placed(&plan, "follower")), (4, 1), "{:?}", why(&plan));
+}
+
+#[test]
+fn more_of_a_kind_than_its_first_host_holds_join_targets_of_a_lower_priority() {
+    let web = labels(json!({"app": "web"}));
+    let high = json!({"spec": {"priority": 10}});
+    let mut pods = many("flock", 8, "4", &join(&[web.clone(), near(HOST, json!({"app": "web"})), high]));
+    pods.extend(many("target", 2, "1", &web));
+    let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((placed(&plan, "flock"), placed(&plan, "target")), (8, 2), "{:?}", why(&plan));
+}
+
+/// Nodes without a pool: two CPUs in zone a, one in zone b and none in zone c. The even pods have one place in each of the
+/// first two zones, and the pod that only zone a takes is counted there.
+fn crowded(more: &[Pod]) -> Plan {
+    let web = labels(json!({"app": "web"}));
+    let priority = |n: i32| json!({"spec": {"priority": n}});
+    let even = join(&[web.clone(), spread(ZONE, 1, json!({"app": "web"})), priority(100)]);
+    let pinned = join(&[web, json!({"spec": {"nodeSelector": {ZONE: "zone-a"}}}), priority(50)]);
+    let mut pods = many("even", 2, "1", &even);
+    pods.extend(many("pinned", 1, "1", &pinned));
+    pods.extend_from_slice(more);
+    let mut c = cluster(Vec::new(), &pods);
+    for (name, cpu, zone) in [("a", "2", "zone-a"), ("b", "1", "zone-b"), ("c", "0", "zone-c")] {
+        c.upsert_node(&node(name, cpu, "8Gi", json!({ZONE: zone}))).unwrap();
+    }
+    plan(&c)
+}
+
+#[test]
+fn no_pod_is_left_out_for_one_of_a_lower_priority() {
+    let plan = crowded(&many("low", 1, "1", &json!({})));
+    assert_eq!((placed(&plan, "even"), placed(&plan, "pinned"), placed(&plan, "low")), (2, 1, 0));
+}
+
+#[test]
+fn a_pod_is_near_none_that_has_only_room_left_for_it() {
+    let high = json!({"spec": {"priority": 200}});
+    let near = join(&[near(ZONE, json!({"app": "web"})), high]);
+    let plan = crowded(&many("near", 1, "2", &near));
+    assert_eq!((placed(&plan, "even"), placed(&plan, "pinned"), placed(&plan, "near")), (2, 1, 0));
+}
+
+#[test]
+fn the_last_domain_of_a_pod_that_others_keep_off_the_rest_stays_open() {
+    // Two repel the last pod for different labels, and one of them has zone b alone.
+    let in_b = json!({"spec": {"nodeSelector": {ZONE: "zone-b"}}});
+    let first = pod("first", "1", "1Gi", join(&[apart(ZONE, json!({"app": "last"})), in_b]));
+    let second = pod("second", "1", "1Gi", apart(ZONE, json!({"tier": "web"})));
+    let last = pod("last", "1", "1Gi", labels(json!({"app": "last", "tier": "web"})));
+    let plan = plan(&cluster(vec![in_zones(&["zone-a", "zone-b"])], &[first, second, last]));
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
+}

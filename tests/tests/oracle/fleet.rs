@@ -6,7 +6,7 @@ use croft_scheduler::{
     CapacityType, ComingNode, InstanceType, Offering, Pool, Price, Requirement, Resources,
 };
 use croft_simkit::Random;
-use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use serde_json::{Value, json};
 
 pub const ZONE: &str = "topology.kubernetes.io/zone";
@@ -15,8 +15,8 @@ pub const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 pub const GPU: &str = "example.com/gpu";
 const CAPACITY: &str = "karpenter.sh/capacity-type";
 
-/// The labels of nodes by name.
-pub type Nodes = BTreeMap<String, BTreeMap<String, String>>;
+/// Nodes by name.
+pub type Nodes = BTreeMap<String, Node>;
 
 fn amounts(list: &[(&str, String)]) -> Resources {
     let mut amounts = Resources::new();

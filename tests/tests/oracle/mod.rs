@@ -2,6 +2,7 @@
 
 mod fleet;
 pub mod generate;
+mod inclusion;
 mod opened;
 pub mod opening;
 mod order;

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_scheduler::{Plan, Unschedulable};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::Value;
 
 use super::{
-    fleet::Nodes,
+    fleet::{Nodes, node},
     generate::Scene,
     opening::Opening,
-    order::{ByOrder, is_even, is_overfull},
+    order::{ByOrder, is_even, is_overfull, typed},
     pods::{Group, group_of, key},
 };
 
@@ -38,7 +39,7 @@ pub struct Opened<'a> {
     opening: Opening,
     /// The planned node of each pod.
     pub homes: &'a BTreeMap<String, String>,
-    /// Existing, coming and planned nodes.
+    /// Nodes that are there.
     pub nodes: Nodes,
     pub nominated: BTreeSet<String>,
     /// Pods that a limit left out of the plan.
@@ -53,10 +54,10 @@ impl<'a> Opened<'a> {
             scene,
             opening,
             homes,
-            nodes: labels_by_node(scene, plan),
+            nodes: by_name(&scene.nodes).collect(),
             nominated: BTreeSet::new(),
             limited: limited(plan),
-            by_order: ByOrder::new(scene),
+            by_order: ByOrder::new(scene, homes),
         }
     }
 
@@ -73,13 +74,20 @@ impl<'a> Opened<'a> {
         bound.contains_key(pod) && of_group(bound) > of_group(self.homes)
     }
 
-    /// The groups of `pods` with pending pods, if the order of binding decided about each of them.
-    pub fn decided_by_order<'b>(
+    /// How many pods are bound as planned.
+    pub fn at_home(&self, bound: &BTreeMap<String, String>) -> usize {
+        let groups = missing(self.scene, self.homes.iter(), bound);
+        let elsewhere: i64 = groups.values().flat_map(BTreeMap::values).filter(|n| **n > 0).sum();
+        self.homes.len() - usize::try_from(elsewhere).unwrap()
+    }
+
+    /// The groups of `pods`, with their planned nodes, that have pending pods, if the order of binding decided about each of them.
+    pub fn decided_by_order(
         &self,
-        pods: impl Iterator<Item = (&'b String, &'b String)>,
-        bound: &'b BTreeMap<String, String>,
+        pods: &BTreeMap<&String, &String>,
+        bound: &BTreeMap<String, String>,
     ) -> Option<BTreeSet<String>> {
-        let groups = missing(self.scene, pods, bound);
+        let groups = missing(self.scene, pods.iter().map(|(pod, home)| (*pod, *home)), bound);
         let has_more = |pod: &str, node: &str| {
             groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
         };
@@ -97,7 +105,7 @@ impl<'a> Opened<'a> {
             let by_order = is_disturbed
                 || self.by_order.decides(name)
                 || are_displaced(group, nodes, &taken)
-                || is_random && is_overfull(self.scene, group, self.homes, &self.nodes);
+                || is_random && is_overfull(self.scene, group, pods, &self.nodes);
             by_order.then(|| (*name).to_owned())
         });
         each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
@@ -122,13 +130,24 @@ fn are_displaced(group: &Group, nodes: &BTreeMap<&str, i64>, taken: &BTreeSet<&s
     nodes.values().sum::<i64>() <= lost || lost > 0 && is_even(group)
 }
 
-/// The labels of existing, coming and planned nodes.
-fn labels_by_node(scene: &Scene, plan: &Plan) -> Nodes {
-    let label = |node: &Value| serde_json::from_value(node["metadata"]["labels"].clone()).unwrap_or_default();
-    let old = scene.nodes.iter().map(|node| (key(node).1.to_owned(), label(node)));
-    let coming = scene.coming.iter().map(|c| (c.claim.clone(), c.labels.clone()));
-    let planned = plan.instances.iter().map(|m| (m.name.clone(), m.labels.clone()));
-    old.chain(coming).chain(planned).collect()
+/// The nodes that come before a turn: none, the coming ones, the planned ones.
+pub fn nodes_of_turn(scene: &Scene, plan: &Plan, turn: i32) -> Vec<Value> {
+    match turn {
+        0 => Vec::new(),
+        1 => {
+            let coming = scene.coming.iter();
+            coming.map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable)).collect()
+        }
+        _ => {
+            let planned = plan.instances.iter();
+            planned.map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable)).collect()
+        }
+    }
+}
+
+/// Nodes and their names.
+pub fn by_name(nodes: &[Value]) -> impl Iterator<Item = (String, Node)> {
+    nodes.iter().map(|node| (key(node).1.to_owned(), typed(node)))
 }
 
 /// The pods that a limit left out.

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::{
     fleet::{HOST, Nodes},
     generate::Scene,
+    inclusion::{is_included, label},
     pods::{Group, NAMESPACES, TEAM, TEAMS, group_of},
 };
 
@@ -31,24 +32,33 @@ pub struct ByOrder {
     /// Are of the kind that a starting group needs, and have a spread over the same domains that counts it: together in one
     /// domain only if they come first.
     pub kept_off: BTreeSet<String>,
-    /// Need affinity over a selector of namespaces. If one is tried before the pod that it needs is bound, kube-scheduler tries
+    /// Need affinity over a selector of namespaces to another pending group. If one is tried before the pod that it needs is bound, kube-scheduler tries
     /// it again only with its sweep every five minutes (kubernetes/kubernetes#141953).
     pub forgotten: BTreeSet<String>,
 }
 
 impl ByOrder {
-    pub fn new(scene: &Scene) -> Self {
+    /// `homes` are the planned nodes of pods: no other pod is bound.
+    pub fn new(scene: &Scene, homes: &BTreeMap<String, String>) -> Self {
+        let planned: BTreeSet<&str> = homes.keys().map(|pod| group_of(pod)).collect();
         let mut result = Self::default();
         for group in &scene.waiting {
             let terms = terms(group);
-            if terms.iter().any(|term| term.namespace_selector.is_some()) {
+            let others = scene.waiting.iter().filter(|other| other.name != group.name);
+            let needed: Vec<&Group> = others
+                .filter(|other| planned.contains(other.name.as_str()) && needs(&terms, group, other))
+                .collect();
+            let is_empty = |selector: &LabelSelector| {
+                selector.match_labels.is_none() && selector.match_expressions.is_none()
+            };
+            let mut selectors = terms.iter().filter_map(|term| term.namespace_selector.as_ref());
+            if !needed.is_empty() && selectors.any(|selector| !is_empty(selector)) {
                 result.forgotten.insert(group.name.clone());
             }
             if terms.is_empty() || !needs(&terms, group, group) {
                 continue;
             }
-            let others = scene.waiting.iter().filter(|other| other.name != group.name);
-            for other in others.filter(|other| needs(&terms, group, other)) {
+            for other in needed {
                 result.starting.insert(group.name.clone());
                 if terms.iter().any(|term| spreads_over(other, &term.topology_key, group)) {
                     result.kept_off.insert(other.name.clone());
@@ -116,27 +126,23 @@ pub fn is_even(group: &Group) -> bool {
     spreads(group).iter().any(|spread| counts(spread, group, group))
 }
 
-/// True if a spread of the group counts more pods than the domains that they go to can hold whatever the order: a domain that
-/// none of them goes to keeps its count, and no other may have `maxSkew` more.
-pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<String, String>, nodes: &Nodes) -> bool {
-    let selects = |spread: &&TopologySpreadConstraint| {
-        // Every node is a domain.
-        let all_nodes = spread.node_affinity_policy.as_deref() == Some("Ignore")
-            || group.spec["nodeSelector"].is_null() && group.spec["affinity"]["nodeAffinity"].is_null();
-        all_nodes
-            && spread.node_taints_policy.as_deref() != Some("Honor")
-            && spread.match_label_keys.is_none()
-    };
-    spreads(group).iter().filter(selects).any(|spread| {
-        let value = |node: &str| nodes.get(node).and_then(|labels| labels.get(&spread.topology_key));
+/// True if a spread of the group counts more pods than the domains that they go to can hold whatever the order, and not by
+/// those of the group alone: a domain that none of them goes to keeps its count, and no other may have `maxSkew` more.
+/// `homes` are the planned nodes of the pods that were opened.
+pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<&String, &String>, nodes: &Nodes) -> bool {
+    spreads(group).iter().filter(|spread| spread.match_label_keys.is_none()).any(|spread| {
+        let domain = |node: &str| {
+            let node = nodes.get(node).filter(|node| is_included(spread, group, node))?;
+            label(node, &spread.topology_key)
+        };
         let mut before: BTreeMap<&str, i32> =
-            nodes.keys().filter_map(|node| value(node)).map(|v| (v.as_str(), 0)).collect();
+            nodes.keys().filter_map(|node| domain(node)).map(|value| (value, 0)).collect();
         for pod in &scene.running {
             let (metadata, node) = (&pod["metadata"], pod["spec"]["nodeName"].as_str().unwrap_or_default());
             if metadata["namespace"] == group.namespace
                 && metadata["deletionTimestamp"].is_null()
                 && matches(spread.label_selector.as_ref(), &typed(&metadata["labels"]))
-                && let Some(count) = value(node).and_then(|value| before.get_mut(value.as_str()))
+                && let Some(count) = domain(node).and_then(|value| before.get_mut(value))
             {
                 *count += 1;
             }
@@ -147,17 +153,24 @@ pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<String, String
             .filter(|other| counts(spread, group, other))
             .map(|other| other.name.as_str())
             .collect();
-        let mut planned: BTreeMap<&str, i32> = BTreeMap::new();
-        for (_, home) in homes.iter().filter(|(pod, _)| counted.contains(group_of(pod))) {
-            if let Some(value) = value(home) {
-                *planned.entry(value).or_default() += 1;
+        // By domain: pods that count, and those of the group among them.
+        let mut planned: BTreeMap<&str, (i32, i32)> = BTreeMap::new();
+        for (pod, home) in homes.iter().filter(|(pod, _)| counted.contains(group_of(pod))) {
+            if let Some(value) = domain(home) {
+                let (all, own) = planned.entry(value).or_default();
+                *all += 1;
+                *own += i32::from(group_of(pod) == group.name);
             }
         }
+        let is_few = spread.min_domains.is_some_and(|least| before.len() < usize::try_from(least).unwrap());
         let kept = before.iter().filter(|(value, _)| !planned.contains_key(*value)).map(|(_, count)| *count);
-        kept.min().is_some_and(|least| {
+        let least = if is_few { Some(0) } else { kept.min() };
+        least.is_some_and(|least| {
             let room =
                 planned.keys().map(|value| least + spread.max_skew - before.get(value).copied().unwrap_or(0));
-            planned.values().sum::<i32>() > room.sum()
+            let room: i32 = room.sum();
+            let (all, own) = planned.values().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+            all > room && own <= room
         })
     })
 }
@@ -180,6 +193,6 @@ fn labels(group: &Group) -> BTreeMap<String, String> {
 }
 
 /// The value of a type, or the type's default for `null`.
-fn typed<T: DeserializeOwned + Default>(value: &Value) -> T {
+pub fn typed<T: DeserializeOwned + Default>(value: &Value) -> T {
     serde_json::from_value::<Option<T>>(value.clone()).unwrap().unwrap_or_default()
 }

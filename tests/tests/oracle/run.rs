@@ -18,9 +18,9 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    fleet::{Nodes, every_node, node},
+    fleet::{Nodes, every_node},
     generate::Scene,
-    opened::Opened,
+    opened::{Opened, by_name, nodes_of_turn},
     opening::Opening,
     pods::{self, COPY, Group, NAMESPACES, group_of, key},
     storage::Storage,
@@ -36,7 +36,7 @@ const AT_ONCE: usize = 16;
 pub struct Report {
     pub planned: usize,
     pub bound: usize,
-    /// Pods bound as planned.
+    /// Pods bound as planned; those of a group are alike.
     pub home: usize,
     /// Pods called infeasible, and tried with a node of every offering.
     pub refused: usize,
@@ -190,8 +190,8 @@ impl Arena {
     /// Pods planned onto existing nodes come first, then those planned onto coming nodes: they are bound before further
     /// instances exist, and see none of the domains that those open.
     ///
-    /// With [`Opening::AtOnce`] pods see those domains, and a failed attempt takes a pod's nomination away: planned pods may
-    /// stay pending then, as they may in a cluster until they are planned again. That is counted and no disagreement.
+    /// With [`Opening::AtOnce`] pods see those domains: planned pods may stay pending then, as they may in a cluster until they
+    /// are planned again. That is counted and no disagreement.
     pub async fn run(&self, scene: &Scene, opening: Opening) -> Result<Report> {
         let nominate = opening != Opening::Unaided;
         let mut random = Random::new(scene.seed);
@@ -216,12 +216,10 @@ impl Arena {
         // Groups whose pods no longer need be bound: the order of binding decided about them.
         let mut decided: BTreeSet<String> = BTreeSet::new();
         let mut outcome = Ok(());
-        let first = if opening == Opening::AtOnce { 2 } else { 0 };
-        if first > 0 {
-            self.make_nodes(nodes_of_turn(scene, &plan, 1), scene.daemon).await?;
-        }
-        for now in first..3 {
-            self.make_nodes(nodes_of_turn(scene, &plan, now), scene.daemon).await?;
+        for now in 0..3 {
+            let nodes = nodes_of_turn(scene, &plan, now);
+            opened.nodes.extend(by_name(&nodes));
+            self.make_nodes(nodes, scene.daemon).await?;
             let said = if nominate {
                 nominations(&opened.nodes, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
             } else {
@@ -232,13 +230,16 @@ impl Arena {
             let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
             opening.sort(&mut theirs, &said, &mut random);
             self.open(&theirs, &said).await?;
-            opened.nominated.extend(said.into_keys());
+            let names = theirs.iter().map(|pod| key(pod).1);
+            opened.nominated.extend(names.filter(|pod| said.contains_key(*pod)).map(str::to_owned));
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
             let expected = homes.keys().filter(|pod| turn(pod) <= now && !decided.contains(group_of(pod)));
             outcome = self.all_bound(expected, patience).await;
             if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
                 let pods = homes.iter().filter(|(pod, _)| turn(pod) <= now);
-                let Some(pending) = opened.decided_by_order(pods, &self.bound().await?) else { break };
+                let Some(pending) = opened.decided_by_order(&pods.collect(), &self.bound().await?) else {
+                    break;
+                };
                 decided.extend(pending);
                 outcome = Ok(());
                 if opening == Opening::InOrder {
@@ -254,7 +255,7 @@ impl Arena {
             .iter()
             .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
             .sum();
-        report.home = homes.iter().filter(|(pod, home)| bound.get(*pod) == Some(home)).count();
+        report.home = opened.at_home(&bound);
         if opening == Opening::AtOnce && outcome.is_err() || !decided.is_empty() && outcome.is_ok() {
             return Ok(report);
         }
@@ -468,21 +469,6 @@ fn said_of(plan: &Plan) -> Vec<String> {
     plan.unschedulable.iter().map(one).collect()
 }
 
-/// The nodes that come before a turn: none, the coming ones, the planned ones.
-fn nodes_of_turn(scene: &Scene, plan: &Plan, turn: i32) -> Vec<Value> {
-    match turn {
-        0 => Vec::new(),
-        1 => {
-            let coming = scene.coming.iter();
-            coming.map(|c| node(&c.claim, c.labels.clone(), &c.taints, &c.allocatable)).collect()
-        }
-        _ => {
-            let planned = plan.instances.iter();
-            planned.map(|m| node(&m.name, m.labels.clone(), &m.taints, &m.allocatable)).collect()
-        }
-    }
-}
-
 /// The launched instances.
 fn instances(plan: &Plan) -> Vec<String> {
     plan.instances.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
@@ -500,7 +486,10 @@ fn nominations(nodes: &Nodes, cluster: &Cluster, plan: &Plan) -> BTreeMap<String
     let new = plan.instances.iter().map(|m| (&m.name, &m.pods));
     let old = plan.existing.iter().map(|e| (&e.node, &e.pods));
     new.chain(old)
-        .filter_map(|(node, pods)| Some((node, cluster.nominable(pods, nodes.get(node)?))))
+        .filter_map(|(node, pods)| {
+            let labels = nodes.get(node)?.metadata.labels.as_ref()?;
+            Some((node, cluster.nominable(pods, labels)))
+        })
         .flat_map(|(node, pods)| pods.into_iter().map(|pod| (pod.name.to_string(), node.clone())))
         .collect()
 }

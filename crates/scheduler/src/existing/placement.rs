@@ -111,7 +111,7 @@ impl<'a> Existing<'a> {
         self.followers = followers(groups);
         let restraint = self.restraint;
         for (class, node) in &restraint.reserved {
-            self.count_in_domains(groups, *class, *node, 1);
+            self.reserve(groups, *class, *node, 1);
         }
         let mut reserved: BTreeSet<ClassIx> = restraint.reserved.iter().map(|(class, _)| *class).collect();
         if self.simulate_default_scheduler {
@@ -140,7 +140,7 @@ impl<'a> Existing<'a> {
                     if its_turn && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
                         if reserved.remove(&class) {
                             for (_, node) in restraint.reserved.iter().filter(|(other, _)| *other == class) {
-                                self.count_in_domains(groups, class, *node, -1);
+                                self.reserve(groups, class, *node, -1);
                             }
                         }
                         self.class(groups, class, coming, u32::MAX);
@@ -348,12 +348,12 @@ impl<'a> Existing<'a> {
             let affinity_targets = groups.list[group].nodes.iter().filter(|(_, (count, _))| *count > 0);
             if affinity_targets
                 .into_iter()
-                .any(|(at, _)| nodes.contains(at) && self.has_room(*at, requests, &[]))
+                .any(|(at, _)| self.has_room(*at, requests, &[]) && nodes.contains(at))
             {
                 continue;
             }
             let own = &demand.classes[number].shape(cluster).requests;
-            if !nodes.contains(&node) || !self.has_room(node, requests, own) {
+            if !self.has_room(node, requests, own) || !nodes.contains(&node) {
                 return false;
             }
         }
@@ -436,7 +436,7 @@ impl<'a> Existing<'a> {
         for g in &topology.host_anti {
             groups.list[*g].nodes.entry(node).or_default().1 += count;
         }
-        self.count_in_domains(groups, number, node, count);
+        self.count_in_domains(groups, &topology.counted, node, count);
         for g in &topology.anti {
             if let Some(value) = node_domain(cluster, node, groups.list[*g].key) {
                 groups.list[*g].domain(value).holds += count;
@@ -449,14 +449,23 @@ impl<'a> Existing<'a> {
         }
     }
 
-    /// Counts pods on `node` in the domains of their groups.
-    fn count_in_domains(&self, groups: &mut Groups, number: ClassIx, node: NodeIx, count: i64) {
-        for g in groups.of[number].counted.clone() {
-            if groups.list[g].filter.is_none_or(|f| eligible(self.cluster, f, node))
-                && let Some(value) = node_domain(self.cluster, node, groups.list[g].key)
+    /// Counts `count` more pods of the class on `node` in the spreads that they may have to leave room in. No pod can be near
+    /// them or keep off them yet.
+    fn reserve(&self, groups: &mut Groups, number: ClassIx, node: NodeIx, count: i64) {
+        let counted = groups.of[number].counted.iter().copied();
+        let spreads: Vec<GroupIx> = counted.filter(|g| groups.list[*g].filter.is_some()).collect();
+        self.count_in_domains(groups, &spreads, node, count);
+    }
+
+    /// Counts pods on `node` in the domains of these groups.
+    fn count_in_domains(&self, groups: &mut Groups, counted: &[GroupIx], node: NodeIx, count: i64) {
+        for g in counted {
+            let group = &mut groups.list[*g];
+            if group.filter.is_none_or(|f| eligible(self.cluster, f, node))
+                && let Some(value) = node_domain(self.cluster, node, group.key)
             {
-                groups.list[g].domain(value).count += count;
-                groups.list[g].total += count;
+                group.domain(value).count += count;
+                group.total += count;
             }
         }
     }

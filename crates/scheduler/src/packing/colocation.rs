@@ -1,15 +1,21 @@
 //! Pods that require a pod affinity target on their host while that target is pending too: one instance is opened for
 //! both.
 
+use std::cmp::Reverse;
+
 use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
 use crate::index_vec::IndexVec;
-use crate::packing::{bins::Packing, compatibility::CompatibilitySets, problem::fits};
+use crate::packing::{
+    bins::Packing,
+    compatibility::CompatibilitySets,
+    problem::{Rules, fits},
+};
 
 /// Longest chain of affinity requirements that is followed; longer ones are left unschedulable.
 const LONGEST_CHAIN: u32 = 4;
 
 /// Opens instances for those of `item_types` that need an affinity target on their host, and places the
-/// target and as many of them there as fit. An item type that is its own only target gets one instance for
+/// target and as many of them there as fit, in the order of kube-scheduler's queue. An item type that is its own only target gets one instance for
 /// all its pods before other pods take the room. An item type with enough targets is left to the search that
 /// follows.
 pub(crate) fn place(
@@ -21,12 +27,14 @@ pub(crate) fn place(
     if packing.problem.near.is_empty() {
         return;
     }
-    for item_type in item_types.iter().copied() {
+    let mut in_turn = item_types.to_vec();
+    in_turn.sort_by_key(|item_type| Reverse(queue_priority(packing, *item_type)));
+    for item_type in in_turn {
         if !needs_affinity_target(packing, item_type, left) {
             alone(packing, compat_sets, item_type, left);
-            continue;
         }
-        loop {
+        // Those that had no room on the host that they started join others of their kind.
+        while needs_affinity_target(packing, item_type, left) {
             beside(packing, compat_sets, item_type, left);
             if left.find(item_type).is_none_or(|n| *n == 0) || !open(packing, compat_sets, item_type, left) {
                 break;
@@ -34,6 +42,29 @@ pub(crate) fn place(
         }
     }
     packing.settle(compat_sets);
+}
+
+/// Item types with pending pods that `item_type` requires on its host, other than itself.
+fn pending_targets<'a>(
+    packing: &'a Packing<'_>,
+    item_type: ItemTypeIx,
+    left: &'a IndexVec<ItemTypeIx, u32>,
+) -> impl Iterator<Item = ItemTypeIx> + 'a {
+    let pending = left.enumerate().filter(move |(other, n)| **n > 0 && *other != item_type);
+    pending.map(|(other, _)| other).filter(move |other| is_affinity_target(packing, *other, item_type))
+}
+
+/// True if kube-scheduler may bind pods of `other` before those of `item_type`.
+fn may_precede(packing: &Packing<'_>, other: ItemTypeIx, item_type: ItemTypeIx) -> bool {
+    queue_priority(packing, other) >= queue_priority(packing, item_type)
+}
+
+fn queue_priority(packing: &Packing<'_>, item_type: ItemTypeIx) -> i32 {
+    packing.problem.item_types.find(item_type).map_or(0, |item_type| item_type.queue_priority)
+}
+
+fn rules_of<'a>(packing: &Packing<'a>, item_type: ItemTypeIx) -> Option<&'a Rules> {
+    packing.problem.item_types.find(item_type)?.rules.as_deref()
 }
 
 /// True if no pod of the item type can start a host, or if a target of another item type may be bound before
@@ -44,45 +75,22 @@ fn needs_affinity_target(
     item_type: ItemTypeIx,
     left: &IndexVec<ItemTypeIx, u32>,
 ) -> bool {
-    let item_types = &packing.problem.item_types;
-    let Some((own, rules)) = item_types.find(item_type).and_then(|own| Some((own, own.rules.as_deref()?)))
-    else {
-        return false;
-    };
-    let waits = |affinity_target: ItemTypeIx| {
-        left.find(affinity_target).is_some_and(|n| *n > 0)
-            && item_types.find(affinity_target).is_some_and(|other| other.priority >= own.priority)
-    };
+    let Some(rules) = rules_of(packing, item_type) else { return false };
     !rules.needs.is_empty()
         && (!rules.starts
             || rules.needs.iter().any(|g| packing.is_present(*g))
-            || left.ids().any(|affinity_target| {
-                affinity_target != item_type
-                    && waits(affinity_target)
-                    && is_affinity_target(packing, affinity_target, item_type)
-            }))
+            || pending_targets(packing, item_type, left).any(|other| may_precede(packing, other, item_type)))
 }
 
 /// True if the item type could start a host, but a target that has no requirement of its own and a higher
 /// rank found no room: that target may land in a lighter pool and be bound first.
 pub(super) fn waits(packing: &Packing<'_>, item_type: ItemTypeIx, left: &IndexVec<ItemTypeIx, u32>) -> bool {
-    let item_types = &packing.problem.item_types;
-    let Some((own, rules)) = item_types.find(item_type).and_then(|own| Some((own, own.rules.as_deref()?)))
-    else {
-        return false;
-    };
-    let leads = |affinity_target: &ItemTypeIx| {
-        let other = item_types.find(*affinity_target);
-        let free = |r: &crate::packing::problem::Rules| r.needs.is_empty();
-        other.is_some_and(|o| o.priority >= own.priority && o.rules.as_deref().is_some_and(free))
-            && is_affinity_target(packing, *affinity_target, item_type)
-    };
+    let Some(rules) = rules_of(packing, item_type) else { return false };
+    let is_free = |other: ItemTypeIx| rules_of(packing, other).is_some_and(|rules| rules.needs.is_empty());
     rules.starts
         && rules.needs.iter().any(|group| !packing.is_present(*group))
-        && left
-            .ids()
-            .filter(|affinity_target| left.find(*affinity_target).is_some_and(|n| *n > 0))
-            .any(|affinity_target| leads(&affinity_target))
+        && pending_targets(packing, item_type, left)
+            .any(|other| is_free(other) && may_precede(packing, other, item_type))
 }
 
 /// Places what fits beside affinity targets that are already placed.
@@ -112,8 +120,12 @@ fn alone(
 ) {
     let problem = packing.problem;
     let wanted = left.find(item_type).copied().unwrap_or(0);
-    let Some(it) = problem.item_types.find(item_type).filter(|_| wanted > 1) else { return };
+    let Some(it) = problem.item_types.find(item_type).filter(|_| wanted > 0) else { return };
     if it.rules.as_deref().is_none_or(|rules| rules.needs.is_empty()) {
+        return;
+    }
+    // A single pod has a host of its own only if others of its kind would start one before it.
+    if wanted == 1 && pending_targets(packing, item_type, left).next().is_none() {
         return;
     }
     let mut places: Vec<(u32, VariantIx, CompatSetIx, OfferIx)> = Vec::new();
@@ -127,9 +139,7 @@ fn alone(
         }
     }
     // Most pods first; among equals, the cheapest.
-    places.sort_by_key(|(count, variant, _, offer)| {
-        (std::cmp::Reverse(*count), problem.cost(*variant, *offer))
-    });
+    places.sort_by_key(|(count, variant, _, offer)| (Reverse(*count), problem.cost(*variant, *offer)));
     for (_, variant, compat_set, offer) in places {
         let Some(bin) = packing.open(variant, compat_set, offer, true) else { continue };
         let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) else {
@@ -233,7 +243,6 @@ fn seat(
 
 /// True if `item_type` requires affinity to `affinity_target`.
 fn is_affinity_target(packing: &Packing<'_>, affinity_target: ItemTypeIx, item_type: ItemTypeIx) -> bool {
-    let rules = |k: ItemTypeIx| packing.problem.item_types.find(k).and_then(|k| k.rules.as_deref());
-    let (Some(theirs), Some(own)) = (rules(affinity_target), rules(item_type)) else { return false };
-    own.needs.iter().any(|group| theirs.counts.contains(group))
+    let rules = rules_of(packing, affinity_target).zip(rules_of(packing, item_type));
+    rules.is_some_and(|(theirs, own)| own.needs.iter().any(|group| theirs.counts.contains(group)))
 }

@@ -58,8 +58,10 @@ pub(crate) struct ItemType {
     /// `None`: no rules.
     pub(crate) rules: Option<Box<Rules>>,
     pub(crate) count: u32,
-    /// Zero where no limit makes it matter.
+    /// The order of packing under a limit, which may leave pods out; zero without one.
     pub(crate) priority: i32,
+    /// The priority in kube-scheduler's queue, where host affinity makes it matter which pod is bound first; otherwise zero.
+    pub(crate) queue_priority: i32,
 }
 
 /// Input of the packing.

@@ -30,6 +30,7 @@ use crate::{
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     priority: i32,
+    queue_priority: i32,
     size: SmallVec<[i64; 4]>,
     options: SmallVec<[(VariantIx, CompatSetIx); 2]>,
     rules: Option<Box<Rules>>,
@@ -57,7 +58,6 @@ impl Context<'_> {
         let Merged { problem, compat_sets, sources } = &mut merged;
         let mut numbers: FxHashMap<Key, ItemTypeIx> = FxHashMap::default();
         let mut known: FxHashMap<_, SmallVec<[(VariantIx, CompatSetIx); 2]>> = FxHashMap::default();
-        // Priority matters where pods may be left out, and where one that could start a host for its kind comes before others.
         let limited = problem.variants.iter().any(|v| !v.limits.is_empty());
         let near = problem.near.clone();
         let is_near = |topology: &Topology| {
@@ -78,12 +78,10 @@ impl Context<'_> {
                 }
                 list
             });
+            let priority = self.demand.classes[class].priority;
             let key = Key {
-                priority: if limited || is_near(&groups.of[item.class]) {
-                    self.demand.classes[class].priority
-                } else {
-                    0
-                },
+                priority: if limited { priority } else { 0 },
+                queue_priority: if is_near(&groups.of[item.class]) { priority } else { 0 },
                 size: self.size(tier, class),
                 options: options.clone(),
                 rules: self.rules(groups, item, class),
@@ -95,6 +93,7 @@ impl Context<'_> {
                     rules: key.rules.clone(),
                     count: 0,
                     priority: key.priority,
+                    queue_priority: key.queue_priority,
                 });
                 sources.push(Vec::new())
             });

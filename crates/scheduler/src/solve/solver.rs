@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cluster, Options, Plan,
+    Cluster, Options, Plan, Price,
     existing::placement::{Existing, Restraint},
     ids::{ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
@@ -28,7 +28,7 @@ use crate::{
         taint,
     },
     topology::{
-        domains::Opened,
+        domains::{Opened, by_priority},
         groups::{Group, Groups, Topology, all_of},
     },
 };
@@ -51,36 +51,44 @@ pub(crate) fn solve_with_cache(
     let demand = Demand::new(cluster, options);
     let mut restraint = Restraint::default();
     let mut joint = false;
-    let found = loop {
+    let mut found = loop {
         let Some(found) = attempt(cluster, options, &demand, (&restraint, joint), cache, cancel) else {
             joint = true;
             continue;
         };
         let before = restraint.unrestricted.len();
         restraint.unrestricted.extend(&found.stranded);
-        if restraint.unrestricted.len() == before {
+        if restraint.unrestricted.len() == before || cancel() {
             break found;
         }
     };
-    if found.violating.is_empty() || options.simulate_default_scheduler {
+    if found.violating.is_empty() || options.simulate_default_scheduler || cancel() {
         return found.plan;
     }
     // The pods whose spreads are violated may still be able to leave room for those that violate them.
     restraint.unrestricted.retain(|class| found.violating.iter().all(|(other, _)| other != class));
-    restraint.reserved = found.violating;
-    let rank = |plan: &Plan| (plan.unschedulable.len(), plan.cost);
+    restraint.reserved = std::mem::take(&mut found.violating);
     match attempt(cluster, options, &demand, (&restraint, joint), cache, cancel) {
-        Some(other) if rank(&other.plan) <= rank(&found.plan) => other.plan,
+        Some(other) if other.rank() <= found.rank() => other.plan,
         _ => found.plan,
     }
 }
 
 struct Attempt {
     plan: Plan,
+    /// Pods without a place, by priority, highest first.
+    left: Vec<u32>,
     /// Classes that were kept off existing nodes in vain.
     stranded: Vec<ClassIx>,
     /// Unrestricted pods that violate the spread of others, with their nodes.
     violating: Vec<(ClassIx, NodeIx)>,
+}
+
+impl Attempt {
+    /// Less is better: kube-scheduler binds pods of a higher priority first, whatever the plan says.
+    fn rank(&self) -> (&[u32], Price) {
+        (&self.left, self.plan.cost)
+    }
 }
 
 /// `None` if the plan overruns the cluster's limit and was not made `joint`ly with it.
@@ -133,7 +141,10 @@ fn attempt(
         waiting.contains_key(class) || !followers.is_empty() && followers.iter().all(none)
     };
     let stranded = held.into_iter().filter(in_vain).map(|(class, _)| class).collect();
-    Some(Attempt { plan: result::plan(&context, &places, solved, hopeless, steps), stranded, violating })
+    let classes = demand.classes.enumerate();
+    let left = by_priority(classes.map(|(n, class)| (class.priority, waiting.get(&n).copied().unwrap_or(0))));
+    let plan = result::plan(&context, &places, solved, hopeless, steps);
+    Some(Attempt { plan, left, stranded, violating })
 }
 
 /// A planned instance: its variant and offering.

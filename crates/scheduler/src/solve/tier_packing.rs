@@ -294,17 +294,10 @@ impl Context<'_> {
                 count: item.count,
                 reason: self.reason(tier, item.class),
             }));
-            let mut merged: Vec<Unplaced> = Vec::new();
-            for more in left {
-                match merged.iter_mut().find(|it| (it.local, it.reason) == (more.local, more.reason)) {
-                    Some(it) => it.count += more.count,
-                    None => merged.push(more),
-                }
-            }
             attempt.solved.steps = steps;
             attempt.solved.seen = seen;
             let Attempt { solved, settled, groups, limits, .. } = attempt;
-            return Packed { solved, settled, groups, limits, left: merged, gave_way };
+            return Packed { solved, settled, groups, limits, left, gave_way };
         }
     }
 

@@ -91,6 +91,8 @@ impl Context<'_> {
                 blame[local] = blame[local].or(reason);
                 if ceiling[local] == i32::MIN {
                     out.left.push((block.classes[local].0, count, blame[local]));
+                } else if let Some((_, rest)) = waiting.iter_mut().find(|(other, _)| *other == local) {
+                    *rest += count;
                 } else {
                     waiting.push((local, count));
                 }

@@ -10,7 +10,7 @@ use crate::{
     model::plan::ReasonKind,
     state::interner::Sym,
     topology::{
-        constraint_tracker::{ConstraintTracker, is_affinity_seed},
+        constraint_tracker::{ConstraintTracker, is_affinity_seed, is_kept_off},
         domains::{Choice, Decided, Item, Order, TopologyView},
         groups::{BlockGroups, Topology},
     },
@@ -385,9 +385,7 @@ fn blocked(
             }
         }
     }
-    let keeps_off = topology.anti.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.0 > 0))
-        || topology.counted.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.1 > 0));
-    keeps_off.then_some(ReasonKind::PodAntiAffinity)
+    is_kept_off(groups, view, domain_set, topology).then_some(ReasonKind::PodAntiAffinity)
 }
 
 /// True if the spreads of a class allow one more of it in the domain set.

@@ -129,7 +129,7 @@ impl Hosts {
 pub(super) struct ConstraintTracker<'a> {
     followers: Followers,
     held: Held<'a>,
-    /// By group of some class's anti-affinity: the classes that it repels and that have no domain set yet.
+    /// By group of some class's anti-affinity: the classes that it repels.
     meant: FxHashMap<GroupIx, Vec<&'a Choice>>,
     /// By group of some class's anti-affinity: the classes that have it.
     repelling: FxHashMap<GroupIx, Vec<&'a Choice>>,
@@ -260,7 +260,7 @@ impl<'a> ConstraintTracker<'a> {
         domain_set: DomainSetIx,
     ) -> (u32, u32) {
         let (mut before, mut all) = (0u32, 0u32);
-        let mut add = |others: Option<&Vec<&Choice>>, number: GroupIx, taken: fn((i64, i64)) -> bool| {
+        let mut add = |others: Option<&Vec<&Choice>>, number: GroupIx| {
             let Some(group) = groups.list.find(number) else { return };
             let Some(value) = view.value(group, domain_set) else { return };
             for other in others.into_iter().flatten() {
@@ -268,8 +268,9 @@ impl<'a> ConstraintTracker<'a> {
                 if other.class == choice.class || left == 0 {
                     continue;
                 }
-                let shut = |c: DomainSetIx| view.at(groups, c, number).is_some_and(taken);
-                let mut open = other.domain_sets.iter().filter(|(c, _)| !shut(*c)).peekable();
+                let Some(rules) = groups.of.find(other.class) else { continue };
+                let is_open = |c: DomainSetIx| !is_kept_off(groups, view, c, rules);
+                let mut open = other.domain_sets.iter().filter(|(c, _)| is_open(*c)).peekable();
                 if open.peek().is_some() && open.all(|(c, _)| view.value(group, *c) == Some(value)) {
                     all = all.saturating_add(left);
                     if other.class < choice.class {
@@ -279,10 +280,10 @@ impl<'a> ConstraintTracker<'a> {
             }
         };
         for number in &topology.anti {
-            add(self.meant.get(number), *number, |(_, holds)| holds > 0);
+            add(self.meant.get(number), *number);
         }
         for number in &choice.counted {
-            add(self.repelling.get(number), *number, |(count, _)| count > 0);
+            add(self.repelling.get(number), *number);
         }
         (before, all)
     }
@@ -327,6 +328,17 @@ impl<'a> ConstraintTracker<'a> {
             }
         }
     }
+}
+
+/// True if some anti-affinity keeps one more pod of a class out of the domain set.
+pub(super) fn is_kept_off(
+    groups: &BlockGroups,
+    view: &TopologyView,
+    domain_set: DomainSetIx,
+    topology: &Topology,
+) -> bool {
+    topology.anti.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.0 > 0))
+        || topology.counted.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.1 > 0))
 }
 
 /// True if pods of `group` may join `choice`, and `choice` doesn't need the group itself.
