@@ -40,7 +40,7 @@ use crate::{
         solver::{Purpose, Solver},
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{Snapshot, has_condition, price},
+    state::{NodeView, Snapshot, has_condition, price},
 };
 
 /// How long pods may not fit onto their replacements before the command is rolled back.
@@ -188,11 +188,17 @@ impl Step<'_, '_> {
                 ctx.request(delete_claim(name, claim));
                 continue;
             }
-            ctx.request(release(name, claim));
             let is_used = |node| is_nominated || snapshot.pods_on(node).any(|(_, pod)| pod.counts_as_work());
-            if let Some((node_name, node)) = node.filter(|(node, _)| !is_used(node)) {
-                emptiness::cordon(ctx, self.history, node_name, node);
+            let is_open = |node: &NodeView| !(node.unschedulable && node.has_taint(keys::DISRUPTED_TAINT));
+            let empty = node.filter(|(name, node)| !is_used(name) && is_open(node));
+            // Once it is released, nothing else would cordon it.
+            if let Some((node_name, node)) = empty
+                && !emptiness::cordon(ctx, self.history, node_name, node)
+            {
+                ctx.requeue_after(Duration::from_secs(1));
+                continue;
             }
+            ctx.request(release(name, claim));
         }
     }
 }

@@ -6,6 +6,7 @@ use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::{Action, ConsolidationSearch},
     config::settings::Settings,
+    definitions::keys,
     disruption::outcomes::Outcome,
     engine::{Engine, KINDS},
     kube_api::{Target, Verb},
@@ -292,6 +293,19 @@ impl World {
             _ => false,
         };
         self.actions.iter().filter(cordons).count()
+    }
+
+    /// Replacements that become ordinary nodes.
+    pub fn released(&self) -> usize {
+        let releases = |action: &&Action| match action {
+            Action::Write { call, .. } if matches!(call.target, Target::Claim(_)) => {
+                let Verb::Patch(patch) = &call.verb else { return false };
+                let annotations = patch["metadata"]["annotations"].as_object();
+                annotations.is_some_and(|all| all.get(keys::REPLACES) == Some(&Value::Null))
+            }
+            _ => false,
+        };
+        self.actions.iter().filter(releases).count()
     }
 
     pub fn created(&self) -> Vec<Value> {

@@ -112,11 +112,15 @@ impl<'a> Opened<'a> {
     }
 
     /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
-    /// nomination, also of one that a limit left out of the plan, and with a random order that of any pod.
+    /// nomination, also of one that a limit left out of the plan, of one that needs pods of a lower priority, and with a random
+    /// order that of any pod.
     fn is_stray(&self, pod: &str, node: &String) -> bool {
         let is_random = self.opening == Opening::Shuffled;
         match self.homes.get(pod) {
-            Some(home) => home != node && (is_random || !self.nominated.contains(pod)),
+            Some(home) => {
+                let is_kept = self.nominated.contains(pod) && !self.by_order.hasty.contains(group_of(pod));
+                home != node && (is_random || !is_kept)
+            }
             None => is_random || self.limited.contains(pod),
         }
     }

@@ -35,6 +35,9 @@ pub struct ByOrder {
     /// Need affinity over a selector of namespaces to another pending group. If one is tried before the pod that it needs is bound, kube-scheduler tries
     /// it again only with its sweep every five minutes (kubernetes/kubernetes#141953).
     pub forgotten: BTreeSet<String>,
+    /// Need affinity to a pending group of a lower priority: they go to the first of its pods that is bound, before their own
+    /// nodes have one, and into the room of the next.
+    pub hasty: BTreeSet<String>,
 }
 
 impl ByOrder {
@@ -44,6 +47,9 @@ impl ByOrder {
         let mut result = Self::default();
         for group in &scene.waiting {
             let terms = terms(group);
+            if terms.is_empty() {
+                continue;
+            }
             let others = scene.waiting.iter().filter(|other| other.name != group.name);
             let needed: Vec<&Group> = others
                 .filter(|other| planned.contains(other.name.as_str()) && needs(&terms, group, other))
@@ -55,7 +61,10 @@ impl ByOrder {
             if !needed.is_empty() && selectors.any(|selector| !is_empty(selector)) {
                 result.forgotten.insert(group.name.clone());
             }
-            if terms.is_empty() || !needs(&terms, group, group) {
+            if needed.iter().any(|other| priority(other) < priority(group)) {
+                result.hasty.insert(group.name.clone());
+            }
+            if !needs(&terms, group, group) {
                 continue;
             }
             for other in needed {
@@ -72,6 +81,10 @@ impl ByOrder {
     pub fn decides(&self, group: &str) -> bool {
         [&self.starting, &self.kept_off, &self.forgotten].iter().any(|groups| groups.contains(group))
     }
+}
+
+fn priority(group: &Group) -> i64 {
+    group.spec["priority"].as_i64().unwrap_or_default()
 }
 
 /// Required pod affinity terms.

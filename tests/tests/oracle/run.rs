@@ -403,16 +403,16 @@ impl Arena {
         let Opened { scene, homes, .. } = opened;
         // Reasons that depend on other pods hold only if those are where they were planned and none is missing.
         let as_planned = report.home == report.planned && opened.limited.is_empty();
+        let mut hopeless = refused(plan, as_planned);
+        let mut by_order = self.take_back(opened, plan, &hopeless).await?;
         let again = solve(&self.now(scene).await?, &Options::default(), &|| false);
         let later = self::homes(&again);
         let later: BTreeSet<&str> = later.keys().map(|pod| group_of(pod)).collect();
-        let mut hopeless = refused(plan, as_planned);
         hopeless.retain(|pod| !later.contains(group_of(pod)));
-        report.refused = hopeless.len();
+        (report.refused, report.by_order) = (hopeless.len(), by_order.len());
         if hopeless.is_empty() {
             return Ok(());
         }
-        let mut by_order = self.take_back(opened, plan, &hopeless).await?;
         let every: Vec<Value> = scene.pools.iter().flat_map(every_node).collect();
         self.make_nodes(every, scene.daemon).await?;
         // Copies are created after the nodes; once a younger feasible pod is bound, each has been tried.

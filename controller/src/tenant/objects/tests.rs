@@ -341,6 +341,16 @@ fn a_namespace_is_not_let_in_before_its_quota_is_enforced() {
 }
 
 #[test]
+fn a_pool_is_taken_from_a_namespace_whatever_the_quota_controller_does() {
+    let mut state = reconciled_state();
+    declare(&mut state, "quota", json!({"perNamespace": {"pods": 5}}));
+    declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
+    state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: "lost"})));
+    pass(&mut state, NOW);
+    assert!(lets_in_fresh(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
+}
+
+#[test]
 fn a_share_is_nothing_until_the_api_server_knows_it() {
     let mut state = reconciled_state();
     declare(&mut state, "quota", json!({"total": {"pods": 10}}));
