@@ -33,7 +33,7 @@ pub(crate) fn place(
         if !needs_affinity_target(packing, item_type, left) {
             alone(packing, compat_sets, item_type, left);
         }
-        // Those that had no room on the host that they started join others of their kind.
+        // Pods without room on the host that they started join others of their kind.
         while needs_affinity_target(packing, item_type, left) {
             beside(packing, compat_sets, item_type, left);
             if left.find(item_type).is_none_or(|n| *n == 0) || !open(packing, compat_sets, item_type, left) {
