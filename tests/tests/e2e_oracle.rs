@@ -8,7 +8,7 @@
 //! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
 //! pools could launch. Groups for which no plan holds in every order of binding are counted as `groups_by_order`
 //! (`oracle/order.rs`), and so are those whose places pods without a nomination took, and, with a random order, those that
-//! were kept out by pods that weren't planned where they are.
+//! were kept out by pods that weren't planned where they are: such a cluster must agree in the planned order.
 //!
 //! `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
 //! `ORACLE_SHRINK=0`) and printed. They are evaluated on `ORACLE_PLANES` control planes at the same time, which mostly wait

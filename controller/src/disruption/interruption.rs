@@ -25,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     action::{Action, Key},
-    definitions::{events, keys},
+    definitions::events,
     disruption::{
         breaker::Cause,
         commands::Commands,
@@ -350,7 +350,7 @@ fn is_blocked(ctx: &ReconcileContext<'_>, claim: &NodeClaim, node: &str, view: &
 }
 
 fn cordon(ctx: &mut ReconcileContext<'_>, node: &str, view: &NodeView) {
-    if !view.has_taint(keys::DISRUPTED_TAINT) || !view.unschedulable {
+    if !view.is_cordoned_by_croft() {
         ctx.request(patch_node(node, Verb::JsonPatch(node_patch::cordon(view, ctx.now.wall))));
     }
 }

@@ -40,7 +40,7 @@ use crate::{
         solver::{Purpose, Solver},
     },
     reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, Snapshot, has_condition, price},
+    state::{Snapshot, has_condition, price},
 };
 
 /// How long pods may not fit onto their replacements before the command is rolled back.
@@ -189,8 +189,7 @@ impl Step<'_, '_> {
                 continue;
             }
             let is_used = |node| is_nominated || snapshot.pods_on(node).any(|(_, pod)| pod.counts_as_work());
-            let is_open = |node: &NodeView| !(node.unschedulable && node.has_taint(keys::DISRUPTED_TAINT));
-            let empty = node.filter(|(name, node)| !is_used(name) && is_open(node));
+            let empty = node.filter(|(name, node)| !is_used(name) && !node.is_cordoned_by_croft());
             // Once it is released, nothing else would cordon it.
             if let Some((node_name, node)) = empty
                 && !emptiness::cordon(ctx, self.history, node_name, node)

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::dispatch::{Executor, api_failure};
 use crate::{
     action::{Key, PodCheck},
-    definitions::keys,
     kube_api::{ApiError, Call, Response, Target, Verb},
     result::{ActionReport, ActionResult, Backoff},
     state::{NodeView, PodView},
@@ -34,7 +33,7 @@ impl Executor {
                 // By now another instance has the address, and so the node's name.
                 return ActionReport { results: no_pods(), ..ActionReport::done(keys) };
             }
-            if !view.unschedulable || !view.has_taint(keys::DISRUPTED_TAINT) {
+            if !view.is_cordoned_by_croft() {
                 return ActionReport {
                     responses: vec![Response::Node(node.clone())],
                     backoff,

@@ -151,8 +151,7 @@ impl Termination {
         claim: &Arc<NodeClaim>,
     ) -> bool {
         if let Some((node_name, node)) = ctx.snapshot.node_of(claim) {
-            let is_cordoned = node.has_taint(keys::DISRUPTED_TAINT) && node.unschedulable;
-            if !is_cordoned && !self.is_foreign(claim, node_name) {
+            if !node.is_cordoned_by_croft() && !self.is_foreign(claim, node_name) {
                 self.cordoned_since.remove(name);
                 ctx.evidence.forget_pods_of(name);
                 let cordon = Verb::JsonPatch(node_patch::cordon(node, ctx.now.wall));
@@ -228,27 +227,21 @@ impl Termination {
             return true;
         }
         // Pods may come again, as from a restored backup: their volumes have the whole time.
+        let known = self.drained_since.remove(name);
         if !left.is_empty() {
-            self.drained_since.remove(name);
             return false;
         }
         if snapshot.attachments_on(node) == 0 {
-            self.drained_since.remove(name);
             return true;
         }
         // The volumes of a pod that ended after all are detached from then on.
-        if self.drained_since.get(name).is_some_and(|(_, counted)| *counted != stuck) {
-            self.drained_since.remove(name);
-        }
-        let since = match self.drained_since.get(name) {
-            Some((since, _)) => *since,
+        let since = match known.filter(|(_, counted)| *counted == stuck) {
+            Some((since, _)) => since,
             // The watch of pods may lag behind that of volumes: pods that it doesn't show yet may use them.
-            None if is_said_empty(ctx, name, claim) => {
-                self.drained_since.insert(name.to_owned(), (ctx.now.mono, stuck));
-                ctx.now.mono
-            }
+            None if is_said_empty(ctx, name, claim) => ctx.now.mono,
             None => return false,
         };
+        self.drained_since.insert(name.to_owned(), (since, stuck));
         ctx.has_lasted(since, DETACH_TIMEOUT)
     }
 

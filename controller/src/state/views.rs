@@ -271,6 +271,12 @@ impl NodeView {
         self.finalizers.iter().any(|f| f == FINALIZER)
     }
 
+    /// True if Croft has cordoned it.
+    #[must_use]
+    pub fn is_cordoned_by_croft(&self) -> bool {
+        self.unschedulable && self.has_taint(keys::DISRUPTED_TAINT)
+    }
+
     /// True if it carries a taint with this key.
     #[must_use]
     pub fn has_taint(&self, key: &str) -> bool {

@@ -21,7 +21,7 @@ use crate::tenant::{
 /// The writes of namespaces that are due. A namespace stays its tenant's until the absence of the Tenant is confirmed:
 /// until then, pods that the webhook no longer pins are refused. Without any Tenant, what Croft wrote is removed. An
 /// `incomplete` namespace lacks an object that its Tenant declares: it doesn't get the annotation with its tenant's pools,
-/// without which admission refuses its pods.
+/// without which admission refuses its pods, or no other pools than it has.
 pub(super) fn namespace_writes(
     state: &State,
     view: &Tenants,
@@ -46,7 +46,8 @@ pub(super) fn namespace_writes(
             };
         let (labels, mut annotations) = (outdated(&labels), outdated(&annotations));
         if incomplete.contains(name) {
-            annotations.remove(POOLS_ANNOTATION);
+            annotations
+                .retain(|key, pools| *key != POOLS_ANNOTATION || only_takes_away(facts, pools.as_deref()));
         }
         let mut labels: Changes = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let mut annotations: Changes =
@@ -66,6 +67,12 @@ pub(super) fn namespace_writes(
         }
     }
     actions
+}
+
+/// True if the namespace has the annotation with its tenant's pools, and `pools` are some of them.
+fn only_takes_away(facts: &NamespaceFacts, pools: Option<&str>) -> bool {
+    let Some((held, pools)) = facts.pools.as_deref().zip(pools) else { return false };
+    pools.split(';').all(|pool| held.split(';').any(|other| other == pool))
 }
 
 fn owner_of<'v>(view: &'v Tenants, namespace: &str) -> Option<&'v str> {

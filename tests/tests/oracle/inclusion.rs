@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, Node, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration, TopologySpreadConstraint,
 };
 
-use super::{order::typed, pods::Group};
+use super::pods::{Group, typed};
 
 /// True if the spread of `group` counts the pods of `node`, and the node's domain.
 pub fn is_included(spread: &TopologySpreadConstraint, group: &Group, node: &Node) -> bool {

@@ -10,8 +10,8 @@ use super::{
     fleet::{Nodes, node},
     generate::Scene,
     opening::Opening,
-    order::{ByOrder, is_even, is_overfull, typed},
-    pods::{Group, group_of, key},
+    order::{ByOrder, is_even, is_overfull},
+    pods::{Group, group_of, key, typed},
 };
 
 /// By group and node: how many pods fewer are bound there than were planned; negative if there are more.

@@ -26,7 +26,9 @@ impl Opening {
     /// Puts the pods of a turn in the order in which they are opened; `said` are those with a nomination.
     pub fn sort(self, pods: &mut [&Value], said: &BTreeMap<String, String>, random: &mut Random) {
         match self {
-            Self::InOrder => pods.sort_by_key(|pod| (Reverse(priority(pod)), !said.contains_key(key(pod).1))),
+            Self::InOrder => {
+                pods.sort_by_key(|pod| (Reverse(priority(&pod["spec"])), !said.contains_key(key(pod).1)))
+            }
             Self::Shuffled | Self::AtOnce => pods.sort_by_cached_key(|_| random.index(usize::MAX)),
             Self::Unaided => {}
         }

@@ -14,14 +14,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::core::{Selector, SelectorExt as _};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::{
     fleet::{HOST, Nodes},
     generate::Scene,
     inclusion::{is_included, label},
-    pods::{Group, NAMESPACES, TEAM, TEAMS, group_of},
+    pods::{Group, NAMESPACES, TEAM, TEAMS, group_of, priority, typed},
 };
 
 /// Groups of a scene whose pods the order decides.
@@ -32,8 +30,8 @@ pub struct ByOrder {
     /// Are of the kind that a starting group needs, and have a spread over the same domains that counts it: together in one
     /// domain only if they come first.
     pub kept_off: BTreeSet<String>,
-    /// Need affinity over a selector of namespaces to another pending group. If one is tried before the pod that it needs is bound, kube-scheduler tries
-    /// it again only with its sweep every five minutes (kubernetes/kubernetes#141953).
+    /// Need affinity over a selector of namespaces to another pending group. If one is tried before the pod that it needs is
+    /// bound, kube-scheduler tries it again only with its sweep every five minutes (kubernetes/kubernetes#141953).
     pub forgotten: BTreeSet<String>,
     /// Need affinity to a pending group of a lower priority: they go to the first of its pods that is bound, before their own
     /// nodes have one, and into the room of the next.
@@ -61,7 +59,7 @@ impl ByOrder {
             if !needed.is_empty() && selectors.any(|selector| !is_empty(selector)) {
                 result.forgotten.insert(group.name.clone());
             }
-            if needed.iter().any(|other| priority(other) < priority(group)) {
+            if needed.iter().any(|other| priority(&other.spec) < priority(&group.spec)) {
                 result.hasty.insert(group.name.clone());
             }
             if !needs(&terms, group, group) {
@@ -81,10 +79,6 @@ impl ByOrder {
     pub fn decides(&self, group: &str) -> bool {
         [&self.starting, &self.kept_off, &self.forgotten].iter().any(|groups| groups.contains(group))
     }
-}
-
-fn priority(group: &Group) -> i64 {
-    group.spec["priority"].as_i64().unwrap_or_default()
 }
 
 /// Required pod affinity terms.
@@ -203,9 +197,4 @@ fn matches(selector: Option<&LabelSelector>, labels: &BTreeMap<String, String>) 
 
 fn labels(group: &Group) -> BTreeMap<String, String> {
     typed(&group.labels)
-}
-
-/// The value of a type, or the type's default for `null`.
-pub fn typed<T: DeserializeOwned + Default>(value: &Value) -> T {
-    serde_json::from_value::<Option<T>>(value.clone()).unwrap().unwrap_or_default()
 }

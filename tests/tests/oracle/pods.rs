@@ -2,6 +2,7 @@
 
 use croft_scheduler::Pool;
 use croft_simkit::Random;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::fleet::{GPU, HOST, ZONE, ZONES};
@@ -392,6 +393,12 @@ pub fn key(object: &Value) -> (&str, &str) {
     (text("namespace"), text("name"))
 }
 
-pub fn priority(pod: &Value) -> i64 {
-    pod["spec"]["priority"].as_i64().unwrap_or(0)
+/// The priority of a pod with this spec.
+pub fn priority(spec: &Value) -> i64 {
+    spec["priority"].as_i64().unwrap_or(0)
+}
+
+/// The value of a type, or the type's default for `null`.
+pub fn typed<T: DeserializeOwned + Default>(value: &Value) -> T {
+    serde_json::from_value::<Option<T>>(value.clone()).unwrap().unwrap_or_default()
 }

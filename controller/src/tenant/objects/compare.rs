@@ -43,11 +43,7 @@ pub(in crate::tenant) fn compare(
         let held = state.objects.held.get(key);
         if let Some(held) = held.filter(|held| is_in_place(held, expected)) {
             if held.quota.as_ref().is_some_and(|quota| !quota.is_enforced()) {
-                // A namespace that was let in loses a pool that its Tenant takes away, whether or not the quota controller runs.
-                let facts = state.namespaces.get(&key.namespace);
-                if facts.is_none_or(|facts| facts.pools.is_none()) {
-                    found.incomplete.insert(key.namespace.clone());
-                }
+                found.incomplete.insert(key.namespace.clone());
                 kept.note(state, key);
             }
             continue;

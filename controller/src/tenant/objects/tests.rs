@@ -345,9 +345,14 @@ fn a_pool_is_taken_from_a_namespace_whatever_the_quota_controller_does() {
     let mut state = reconciled_state();
     declare(&mut state, "quota", json!({"perNamespace": {"pods": 5}}));
     declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
-    state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: "lost"})));
+    let pool = |name: &str| format!("node-pool={name}:NoSchedule:{name}");
+    let both = format!("{};{}", pool("pool-a"), pool("lost"));
+    state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: both})));
     pass(&mut state, NOW);
     assert!(lets_in_fresh(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
+    // Pools of another tenant, whose namespace it was, aren't exchanged for these before that.
+    state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: pool("lost")})));
+    assert!(!lets_in_fresh(&pass(&mut state, NOW)));
 }
 
 #[test]

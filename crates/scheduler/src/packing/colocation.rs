@@ -5,19 +5,15 @@ use std::cmp::Reverse;
 
 use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
 use crate::index_vec::IndexVec;
-use crate::packing::{
-    bins::Packing,
-    compatibility::CompatibilitySets,
-    problem::{Rules, fits},
-};
+use crate::packing::{bins::Packing, compatibility::CompatibilitySets, problem::fits};
 
 /// Longest chain of affinity requirements that is followed; longer ones are left unschedulable.
 const LONGEST_CHAIN: u32 = 4;
 
 /// Opens instances for those of `item_types` that need an affinity target on their host, and places the
-/// target and as many of them there as fit, in the order of kube-scheduler's queue. An item type that is its own only target gets one instance for
-/// all its pods before other pods take the room. An item type with enough targets is left to the search that
-/// follows.
+/// target and as many of them there as fit, in the order of kube-scheduler's queue. An item type that is its
+/// own only target gets one instance for all its pods before other pods take the room. An item type with
+/// enough targets is left to the search that follows.
 pub(crate) fn place(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
@@ -50,8 +46,18 @@ fn pending_targets<'a>(
     item_type: ItemTypeIx,
     left: &'a IndexVec<ItemTypeIx, u32>,
 ) -> impl Iterator<Item = ItemTypeIx> + 'a {
-    let pending = left.enumerate().filter(move |(other, n)| **n > 0 && *other != item_type);
-    pending.map(|(other, _)| other).filter(move |other| is_affinity_target(packing, *other, item_type))
+    left.ids().filter(move |other| is_pending_target(packing, *other, item_type, left))
+}
+
+fn is_pending_target(
+    packing: &Packing<'_>,
+    other: ItemTypeIx,
+    item_type: ItemTypeIx,
+    left: &IndexVec<ItemTypeIx, u32>,
+) -> bool {
+    other != item_type
+        && left.find(other).is_some_and(|n| *n > 0)
+        && is_affinity_target(packing, other, item_type)
 }
 
 /// True if kube-scheduler may bind pods of `other` before those of `item_type`.
@@ -63,10 +69,6 @@ fn queue_priority(packing: &Packing<'_>, item_type: ItemTypeIx) -> i32 {
     packing.problem.item_types.find(item_type).map_or(0, |item_type| item_type.queue_priority)
 }
 
-fn rules_of<'a>(packing: &Packing<'a>, item_type: ItemTypeIx) -> Option<&'a Rules> {
-    packing.problem.item_types.find(item_type)?.rules.as_deref()
-}
-
 /// True if no pod of the item type can start a host, or if a target of another item type may be bound before
 /// it. An item type that is its own target can start a host only while no other target of its priority or a higher one is
 /// pending.
@@ -75,7 +77,7 @@ fn needs_affinity_target(
     item_type: ItemTypeIx,
     left: &IndexVec<ItemTypeIx, u32>,
 ) -> bool {
-    let Some(rules) = rules_of(packing, item_type) else { return false };
+    let Some(rules) = packing.problem.rules(item_type) else { return false };
     !rules.needs.is_empty()
         && (!rules.starts
             || rules.needs.iter().any(|g| packing.is_present(*g))
@@ -85,8 +87,9 @@ fn needs_affinity_target(
 /// True if the item type could start a host, but a target that has no requirement of its own and a higher
 /// rank found no room: that target may land in a lighter pool and be bound first.
 pub(super) fn waits(packing: &Packing<'_>, item_type: ItemTypeIx, left: &IndexVec<ItemTypeIx, u32>) -> bool {
-    let Some(rules) = rules_of(packing, item_type) else { return false };
-    let is_free = |other: ItemTypeIx| rules_of(packing, other).is_some_and(|rules| rules.needs.is_empty());
+    let Some(rules) = packing.problem.rules(item_type) else { return false };
+    let is_free =
+        |other: ItemTypeIx| packing.problem.rules(other).is_some_and(|rules| rules.needs.is_empty());
     rules.starts
         && rules.needs.iter().any(|group| !packing.is_present(*group))
         && pending_targets(packing, item_type, left)
@@ -121,7 +124,7 @@ fn alone(
     let problem = packing.problem;
     let wanted = left.find(item_type).copied().unwrap_or(0);
     let Some(it) = problem.item_types.find(item_type).filter(|_| wanted > 0) else { return };
-    if it.rules.as_deref().is_none_or(|rules| rules.needs.is_empty()) {
+    if problem.rules(item_type).is_none_or(|rules| rules.needs.is_empty()) {
         return;
     }
     // A single pod has a host of its own only if others of its kind would start one before it.
@@ -165,10 +168,7 @@ fn open(
     let problem = packing.problem;
     let Some(own) = problem.item_types.find(item_type) else { return false };
     for affinity_target in problem.largest_first() {
-        if affinity_target == item_type
-            || left.find(affinity_target).is_none_or(|n| *n == 0)
-            || !is_affinity_target(packing, affinity_target, item_type)
-        {
+        if !is_pending_target(packing, affinity_target, item_type, left) {
             continue;
         }
         let Some(other) = problem.item_types.find(affinity_target) else { continue };
@@ -229,9 +229,7 @@ fn seat(
         return false;
     }
     for affinity_target in packing.problem.largest_first() {
-        if affinity_target != item_type
-            && left.find(affinity_target).is_some_and(|n| *n > 0)
-            && is_affinity_target(packing, affinity_target, item_type)
+        if is_pending_target(packing, affinity_target, item_type, left)
             && seat(packing, compat_sets, bin, affinity_target, left, depth + 1)
         {
             return packing.room(compat_sets, bin, item_type).is_some()
@@ -243,6 +241,6 @@ fn seat(
 
 /// True if `item_type` requires affinity to `affinity_target`.
 fn is_affinity_target(packing: &Packing<'_>, affinity_target: ItemTypeIx, item_type: ItemTypeIx) -> bool {
-    let rules = rules_of(packing, affinity_target).zip(rules_of(packing, item_type));
+    let rules = packing.problem.rules(affinity_target).zip(packing.problem.rules(item_type));
     rules.is_some_and(|(theirs, own)| own.needs.iter().any(|group| theirs.counts.contains(group)))
 }

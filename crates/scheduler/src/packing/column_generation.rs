@@ -146,7 +146,7 @@ pub(crate) struct Generated {
 
 /// Copies of an item type that one instance may hold under the item type's own rules.
 fn copies(problem: &PackingProblem, item_type: ItemTypeIx, demand: u32) -> u32 {
-    let Some(rules) = problem.item_types.find(item_type).and_then(|k| k.rules.as_deref()) else {
+    let Some(rules) = problem.rules(item_type) else {
         return demand;
     };
     let mut most = rules.most.min(demand);

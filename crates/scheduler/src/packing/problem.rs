@@ -96,6 +96,10 @@ impl PackingProblem {
         self.variants[variant].table.cost(offer)
     }
 
+    pub(crate) fn rules(&self, item_type: ItemTypeIx) -> Option<&Rules> {
+        self.item_types.find(item_type)?.rules.as_deref()
+    }
+
     /// Item types, largest first: by the first resource (cpu), then the second (memory), and so on. Where limits bind,
     /// priority comes first.
     pub(crate) fn largest_first(&self) -> Vec<ItemTypeIx> {
@@ -103,10 +107,7 @@ impl PackingProblem {
         order.sort_by(|a, b| {
             let priority = |k: ItemTypeIx| self.item_types.find(k).map_or(0, |item_type| item_type.priority);
             // An item type that requires another one on its host comes after it.
-            let needs = |k: ItemTypeIx| {
-                let rules = self.item_types.find(k).and_then(|item_type| item_type.rules.as_deref());
-                rules.is_some_and(|r| !r.needs.is_empty())
-            };
+            let needs = |k: ItemTypeIx| self.rules(k).is_some_and(|rules| !rules.needs.is_empty());
             priority(*b)
                 .cmp(&priority(*a))
                 .then(needs(*a).cmp(&needs(*b)))
