@@ -453,6 +453,16 @@ fn a_zone_without_pods_excludes_no_pod() {
 }
 
 #[test]
+fn a_zone_without_pods_excludes_none_that_the_host_of_its_kind_has_room_for() {
+    // All must be on one host, which holds three, and even over the zones.
+    let web = labels(json!({"app": "web"}));
+    let both = join(&[web, near(HOST, json!({"app": "web"})), spread(ZONE, 1, json!({"app": "web"}))]);
+    let pods = many("w", 6, "5", &both);
+    let plan = plan(&cluster(vec![in_zones(&["zone-a", "zone-b"])], &pods));
+    assert_eq!(homes(&plan, "w").into_values().collect::<Vec<_>>(), [3], "{:?}", why(&plan));
+}
+
+#[test]
 fn a_possible_affinity_seed_is_placed_after_a_target_without_affinity() {
     // Two of the flock have room beside the one that may be bound before them; alone, the third would start nothing.
     let flock = labels(json!({"app": "flock"}));

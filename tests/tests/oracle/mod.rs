@@ -5,7 +5,7 @@ pub mod generate;
 mod inclusion;
 mod opened;
 pub mod opening;
-mod order;
+pub mod order;
 mod pods;
 pub mod run;
 mod shrink;

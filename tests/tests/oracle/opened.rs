@@ -10,7 +10,7 @@ use super::{
     fleet::{Nodes, node},
     generate::Scene,
     opening::Opening,
-    order::{ByOrder, is_even, is_overfull},
+    order::{ByOrder, Reason, is_even, is_overfull},
     pods::{Group, group_of, key, typed},
 };
 
@@ -86,7 +86,7 @@ impl<'a> Opened<'a> {
         &self,
         pods: &BTreeMap<&String, &String>,
         bound: &BTreeMap<String, String>,
-    ) -> Option<BTreeSet<String>> {
+    ) -> Option<BTreeMap<String, Reason>> {
         let groups = missing(self.scene, pods.iter().map(|(pod, home)| (*pod, *home)), bound);
         let has_more = |pod: &str, node: &str| {
             groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
@@ -96,19 +96,25 @@ impl<'a> Opened<'a> {
             .filter(|(pod, node)| self.is_stray(pod, node) && has_more(pod, node))
             .map(|(_, node)| node.as_str())
             .collect();
-        // With a random order, such pods may keep others out of whole domains.
         let is_random = self.opening == Opening::Shuffled;
-        let is_disturbed = is_random && !taken.is_empty();
         let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
         let each = pending.map(|(name, nodes)| {
             let group = self.scene.waiting.iter().find(|group| group.name == *name)?;
-            let by_order = is_disturbed
-                || self.by_order.decides(name)
-                || are_displaced(group, nodes, &taken)
-                || is_random && is_overfull(self.scene, group, pods, &self.nodes);
-            by_order.then(|| (*name).to_owned())
+            let reason = if let Some(reason) = self.by_order.reason(name) {
+                reason
+            } else if are_displaced(group, nodes, &taken) {
+                Reason::Displaced
+            } else if is_random && is_overfull(self.scene, group, pods, &self.nodes) {
+                Reason::Overfull
+            } else if is_random && !taken.is_empty() {
+                // They may keep others out of whole domains.
+                Reason::Disturbed
+            } else {
+                return None;
+            };
+            Some(((*name).to_owned(), reason))
         });
-        each.collect::<Option<BTreeSet<String>>>().filter(|groups| !groups.is_empty())
+        each.collect::<Option<BTreeMap<String, Reason>>>().filter(|groups| !groups.is_empty())
     }
 
     /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a

@@ -22,6 +22,22 @@ use super::{
     pods::{Group, NAMESPACES, TEAM, TEAMS, group_of, priority, typed},
 };
 
+/// Why the order of binding decides about a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    Starting,
+    KeptOff,
+    Forgotten,
+    /// Pods without a nomination took the places of its pods.
+    Displaced,
+    /// In a random order, pods are elsewhere than planned.
+    Disturbed,
+    /// In a random order, its spread counts more pods than its domains hold.
+    Overfull,
+    /// Its pods were called infeasible since others come first, and came before those.
+    Early,
+}
+
 /// Groups of a scene whose pods the order decides.
 #[derive(Debug, Default)]
 pub struct ByOrder {
@@ -75,9 +91,14 @@ impl ByOrder {
         result
     }
 
-    /// True if the order decides about the group, whichever domains the plan has.
-    pub fn decides(&self, group: &str) -> bool {
-        [&self.starting, &self.kept_off, &self.forgotten].iter().any(|groups| groups.contains(group))
+    /// Why the order decides about the group, whichever domains the plan has.
+    pub fn reason(&self, group: &str) -> Option<Reason> {
+        let by_reason = [
+            (&self.starting, Reason::Starting),
+            (&self.kept_off, Reason::KeptOff),
+            (&self.forgotten, Reason::Forgotten),
+        ];
+        by_reason.iter().find(|(groups, _)| groups.contains(group)).map(|(_, reason)| *reason)
     }
 }
 

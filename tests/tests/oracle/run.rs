@@ -12,7 +12,7 @@ use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
@@ -22,6 +22,7 @@ use super::{
     generate::Scene,
     opened::{Opened, by_name, nodes_of_turn},
     opening::Opening,
+    order::Reason,
     pods::{self, COPY, Group, NAMESPACES, group_of, key},
     storage::Storage,
     surroundings,
@@ -39,9 +40,9 @@ pub struct Report {
     /// Pods bound as planned; those of a group are alike.
     pub home: usize,
     /// Pods called infeasible, and tried with a node of every offering.
-    pub refused: usize,
+    pub infeasible: usize,
     /// Groups with pods that stayed pending, or were bound although they were called infeasible, since others came first.
-    pub by_order: usize,
+    pub by_order: BTreeMap<String, Reason>,
     pub problem: Option<String>,
 }
 
@@ -213,8 +214,6 @@ impl Arena {
             _ => 2,
         };
         let mut opened = Opened::new(scene, opening, &plan, &homes);
-        // Groups whose pods no longer need be bound: the order of binding decided about them.
-        let mut decided: BTreeSet<String> = BTreeSet::new();
         let mut outcome = Ok(());
         for now in 0..3 {
             let nodes = nodes_of_turn(scene, &plan, now);
@@ -233,14 +232,15 @@ impl Arena {
             let names = theirs.iter().map(|pod| key(pod).1);
             opened.nominated.extend(names.filter(|pod| said.contains_key(*pod)).map(str::to_owned));
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
-            let expected = homes.keys().filter(|pod| turn(pod) <= now && !decided.contains(group_of(pod)));
+            let expected =
+                homes.keys().filter(|pod| turn(pod) <= now && !report.by_order.contains_key(group_of(pod)));
             outcome = self.all_bound(expected, patience).await;
             if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
                 let pods = homes.iter().filter(|(pod, _)| turn(pod) <= now);
                 let Some(pending) = opened.decided_by_order(&pods.collect(), &self.bound().await?) else {
                     break;
                 };
-                decided.extend(pending);
+                report.by_order.extend(pending);
                 outcome = Ok(());
                 if opening == Opening::InOrder {
                     // Later turns would find their room taken by pods that are still pending.
@@ -248,7 +248,6 @@ impl Arena {
                 }
             }
         }
-        report.by_order = decided.len();
         let bound = self.bound().await?;
         let seen = by_group(bound.keys());
         report.bound = by_group(homes.keys())
@@ -256,16 +255,13 @@ impl Arena {
             .map(|(group, n)| seen.get(group).copied().unwrap_or_default().min(*n))
             .sum();
         report.home = opened.at_home(&bound);
-        if opening == Opening::AtOnce && outcome.is_err() || !decided.is_empty() && outcome.is_ok() {
-            return Ok(report);
-        }
-        if let (Err(error), true) = (outcome, nominate) {
+        if let (Err(error), Opening::InOrder | Opening::Shuffled) = (outcome, opening) {
             let more = self.describe(&plan, &homes, &bound, &opened.nominated).await?;
             report.problem = Some(format!("{error}; {more}"));
             return Ok(report);
         }
         if nominate {
-            self.impossible(&opened, &plan, &mut report).await?;
+            self.evaluate_infeasible(&opened, &plan, &mut report).await?;
         }
         Ok(report)
     }
@@ -355,23 +351,41 @@ impl Arena {
         Ok(pods.items.into_iter().filter_map(one).collect())
     }
 
-    /// Deletes `hopeless` pods that were bound before others, which their reasons depend on. Their copies show whether they
+    /// Waits until each of these pods is bound or was refused. One that kube-scheduler has chosen a node for is neither until
+    /// its volumes are there, and others count it.
+    async fn all_tried(&self, pods: &BTreeSet<String>) -> Result<()> {
+        until("every pod tried", PATIENCE, || async {
+            self.storage.provision().await?;
+            let of_scene = self.pods.list(&ListParams::default()).await?.items.into_iter();
+            let untried = of_scene.filter(|pod| pods.contains(&pod.name_any()) && !is_tried(pod));
+            let untried: Vec<String> = untried.map(|pod| pod.name_any()).collect();
+            Ok::<_, anyhow::Error>(if untried.is_empty() {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{untried:?} not tried"))
+            })
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Deletes `infeasible` pods that were bound before others, which their reasons depend on. Their copies show whether they
     /// could be bound beside those. Returns their groups.
     async fn take_back(
         &self,
         opened: &Opened<'_>,
         plan: &Plan,
-        hopeless: &BTreeSet<String>,
-    ) -> Result<BTreeSet<String>> {
-        let (bound, alone) = (self.bound().await?, refused(plan, false));
-        let early = hopeless.difference(&alone).filter(|name| opened.is_surplus(name, &bound));
+        infeasible: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Reason>> {
+        let (bound, alone) = (self.bound().await?, self::infeasible(plan, false));
+        let early = infeasible.difference(&alone).filter(|name| opened.is_surplus(name, &bound));
         let early: BTreeSet<String> = early.cloned().collect();
         let now = DeleteParams::default().grace_period(0);
         for pod in opened.pods_of(&early) {
             let (namespace, name) = key(&pod);
             self.pods_in(namespace).delete(name, &now).await?;
         }
-        Ok(early.iter().map(|name| group_of(name).to_owned()).collect())
+        Ok(early.iter().map(|name| (group_of(name).to_owned(), Reason::Early)).collect())
     }
 
     async fn add_bound(&self, cluster: &mut Cluster) -> Result<()> {
@@ -399,41 +413,43 @@ impl Arena {
     /// Pods that kube-scheduler binds although Croft called them infeasible, with a node of every offering. Groups that Croft
     /// plans more of once the others are bound aren't evaluated: bound pods may make room for them, in a spread by their
     /// counts.
-    async fn impossible(&self, opened: &Opened<'_>, plan: &Plan, report: &mut Report) -> Result<()> {
+    async fn evaluate_infeasible(&self, opened: &Opened<'_>, plan: &Plan, report: &mut Report) -> Result<()> {
         let Opened { scene, homes, .. } = opened;
         // Reasons that depend on other pods hold only if those are where they were planned and none is missing.
         let as_planned = report.home == report.planned && opened.limited.is_empty();
-        let mut hopeless = refused(plan, as_planned);
-        let mut by_order = self.take_back(opened, plan, &hopeless).await?;
+        let mut infeasible = infeasible(plan, as_planned);
+        if infeasible.is_empty() {
+            return Ok(());
+        }
+        self.all_tried(&infeasible).await?;
+        report.by_order.extend(self.take_back(opened, plan, &infeasible).await?);
         let again = solve(&self.now(scene).await?, &Options::default(), &|| false);
         let later = self::homes(&again);
         let later: BTreeSet<&str> = later.keys().map(|pod| group_of(pod)).collect();
-        hopeless.retain(|pod| !later.contains(group_of(pod)));
-        (report.refused, report.by_order) = (hopeless.len(), by_order.len());
-        if hopeless.is_empty() {
+        infeasible.retain(|pod| !later.contains(group_of(pod)));
+        report.infeasible = infeasible.len();
+        if infeasible.is_empty() {
             return Ok(());
         }
         let every: Vec<Value> = scene.pools.iter().flat_map(every_node).collect();
         self.make_nodes(every, scene.daemon).await?;
         // Copies are created after the nodes; once a younger feasible pod is bound, each has been tried.
-        for mut copy in opened.pods_of(&hopeless) {
+        for mut copy in opened.pods_of(&infeasible) {
             copy["metadata"]["name"] = json!(format!("{COPY}{}", key(&copy).1));
             self.make_pod(&copy).await?;
         }
         self.bind_sentinel().await?;
         let bound = self.bound().await?;
-        let (first, wrong): (Vec<String>, Vec<String>) = hopeless
+        let wrong: Vec<String> = infeasible
             .iter()
-            .flat_map(|h| [h.clone(), format!("{COPY}{h}")])
+            .flat_map(|name| [name.clone(), format!("{COPY}{name}")])
             .filter(|name| opened.is_surplus(name, &bound))
-            .partition(|name| opened.by_order.starting.contains(group_of(name)));
-        by_order.extend(first.iter().map(|name| group_of(name).to_owned()));
-        report.by_order = by_order.len();
-        let wrong: Vec<String> = wrong.iter().map(|name| format!("{name} on {}", bound[name])).collect();
+            .map(|name| format!("{name} on {}", bound[&name]))
+            .collect();
         if !wrong.is_empty() {
             let said = said_of(plan);
             report.problem = Some(format!(
-                "called impossible and bound: {wrong:?}; said {said:?}; planned {homes:?} on {:?}",
+                "called infeasible and bound: {wrong:?}; said {said:?}; planned {homes:?} on {:?}",
                 instances(plan)
             ));
         }
@@ -441,11 +457,18 @@ impl Arena {
     }
 }
 
+/// True if the pod is bound, or kube-scheduler found no node for it.
+fn is_tried(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+        || conditions.any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
+}
+
 /// The pods that were called infeasible, for reasons that are evaluated.
-fn refused(plan: &Plan, as_planned: bool) -> BTreeSet<String> {
-    let is_refused =
+fn infeasible(plan: &Plan, as_planned: bool) -> BTreeSet<String> {
+    let is_infeasible =
         |u: &&croft_scheduler::Unschedulable| u.reasons.iter().all(|r| is_evaluated(r.reason, as_planned));
-    plan.unschedulable.iter().filter(is_refused).map(|u| u.pod.name.to_string()).collect()
+    plan.unschedulable.iter().filter(is_infeasible).map(|u| u.pod.name.to_string()).collect()
 }
 
 /// True for reasons that hold on every node, and with `as_planned` for those that depend only on other pods.

@@ -92,6 +92,16 @@ pub(super) struct Packed {
     pub(super) left: Vec<Unplaced>,
     /// Pods that counted in a domain found no room beside others.
     gave_way: bool,
+    /// They were to be where fewer domains allow more of them.
+    gave_way_lean: bool,
+}
+
+/// Whether domains count for a spread that could be opened and are not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Unopened {
+    Count,
+    /// They don't where that places more pods.
+    MayNotCount,
 }
 
 /// How classes give way that are counted in domains, where not all of their pods find room.
@@ -130,8 +140,6 @@ pub(super) struct Found {
     pub(super) wide: BTreeSet<LocalClassIx>,
     /// Where limits, or missing affinity targets, leave room for so many pods of a class and no more.
     pub(super) full: Full,
-    /// There is no room for what fewer domains would allow.
-    not_lean: bool,
 }
 
 impl Found {
@@ -202,22 +210,37 @@ impl Context<'_> {
     /// A pod that a limit leaves out was counted in its domain before. Then the whole tier is decided again, with no more of
     /// its class there than found room, so that it goes elsewhere or the rest stays even. Where that leaves out pods, fewer
     /// pods of such classes are tried as well: what found no room beside the others may find it in another domain once there
-    /// are fewer of them.
+    /// are fewer of them. How many find room where fewer domains count says nothing of a plan in which all count, so that
+    /// one starts anew.
     pub(super) fn pack_tier(
         &self,
         tier: &Tier<'_>,
         now: &[Wanted],
         limits: &IndexVec<LimitIx, Limit>,
     ) -> Packed {
-        let mut packed = self.pack(tier, now, limits, GivesWay::InDomains);
+        let left_out = |packed: &Packed| self.left_by_priority(tier, now, &packed.left);
+        let with_steps = |mut packed: Packed, of: u64| {
+            packed.solved.steps += of;
+            packed
+        };
+        let mut unopened = Unopened::MayNotCount;
+        let mut packed = self.pack(tier, now, limits, unopened, GivesWay::InDomains);
+        if packed.gave_way_lean && !packed.left.is_empty() {
+            let all_count = self.pack(tier, now, limits, Unopened::Count, GivesWay::InDomains);
+            packed = if left_out(&all_count) <= left_out(&packed) {
+                unopened = Unopened::Count;
+                with_steps(all_count, packed.solved.steps)
+            } else {
+                with_steps(packed, all_count.solved.steps)
+            };
+        }
         if packed.gave_way && !packed.left.is_empty() {
-            let fewer = self.pack(tier, now, limits, GivesWay::Anywhere);
-            let steps = packed.solved.steps + fewer.solved.steps;
-            if self.left_by_priority(tier, now, &fewer.left) < self.left_by_priority(tier, now, &packed.left)
-            {
-                packed = fewer;
-            }
-            packed.solved.steps = steps;
+            let fewer = self.pack(tier, now, limits, unopened, GivesWay::Anywhere);
+            packed = if left_out(&fewer) < left_out(&packed) {
+                with_steps(fewer, packed.solved.steps)
+            } else {
+                with_steps(packed, fewer.solved.steps)
+            };
         }
         packed
     }
@@ -236,6 +259,7 @@ impl Context<'_> {
         tier: &Tier<'_>,
         now: &[Wanted],
         limits: &IndexVec<LimitIx, Limit>,
+        unopened: Unopened,
         gives_way: GivesWay,
     ) -> Packed {
         const ROUNDS: u32 = 12;
@@ -243,10 +267,10 @@ impl Context<'_> {
         let mut left: Vec<Unplaced> = Vec::new();
         let (mut steps, mut seen) = (0, Seen::new());
         let mut round = 0;
-        let mut gave_way = false;
+        let (mut gave_way, mut gave_way_lean) = (false, false);
         let mut found = Found::default();
         loop {
-            let mut attempt = self.attempt(tier, &wanted, limits, &found);
+            let mut attempt = self.attempt(tier, &wanted, limits, unopened, &found);
             steps += attempt.solved.steps;
             for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
                 note_domains(&mut seen, spread, domains);
@@ -259,11 +283,8 @@ impl Context<'_> {
             }
             round += 1;
             if !attempt.full.is_empty() && round < ROUNDS {
-                if attempt.full.keys().any(|(local, _)| attempt.lean.contains(local)) {
-                    found.not_lean = true;
-                    continue;
-                }
                 gave_way = true;
+                gave_way_lean |= attempt.full.keys().any(|(local, _)| attempt.lean.contains(local));
                 match gives_way {
                     GivesWay::InDomains if round <= ROUNDS / 2 => found.full.append(&mut attempt.full),
                     // From half of the attempts on, whole classes yield, so that the loop ends.
@@ -297,7 +318,7 @@ impl Context<'_> {
             attempt.solved.steps = steps;
             attempt.solved.seen = seen;
             let Attempt { solved, settled, groups, limits, .. } = attempt;
-            return Packed { solved, settled, groups, limits, left, gave_way };
+            return Packed { solved, settled, groups, limits, left, gave_way, gave_way_lean };
         }
     }
 
@@ -322,12 +343,13 @@ impl Context<'_> {
         tier: &Tier<'_>,
         now: &[Wanted],
         limits: &IndexVec<LimitIx, Limit>,
+        unopened: Unopened,
         found: &Found,
     ) -> Attempt {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
         let mut choices = self.choices(tier, now, &groups, found);
-        let decided = match self.assign(tier, &mut choices, &mut groups, found, &mut out) {
+        let decided = match self.assign(tier, &mut choices, &mut groups, unopened, found, &mut out) {
             Ok(decided) => decided,
             Err(wrong) => {
                 let (limits, left) = (limits.clone(), choices.left);
@@ -422,6 +444,7 @@ impl Context<'_> {
         tier: &Tier<'_>,
         choices: &mut TierChoices,
         groups: &mut BlockGroups,
+        unopened: Unopened,
         found: &Found,
         out: &mut Solved,
     ) -> Result<Decided, Found> {
@@ -450,7 +473,7 @@ impl Context<'_> {
         // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
         // could be opened.
         for lean in [false, true] {
-            if decided.left.is_empty() || lean && found.not_lean {
+            if decided.left.is_empty() || lean && unopened == Unopened::Count {
                 break;
             }
             let view = TopologyView { lean, ..view.clone() };
