@@ -118,8 +118,8 @@ impl<'a> Opened<'a> {
     }
 
     /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
-    /// nomination, also of one that a limit left out of the plan, of one that needs pods of a lower priority, and with a random
-    /// order that of any pod.
+    /// nomination, also of one that a limit left out of the plan, of one that needs pods that may be bound after it, and with a
+    /// random order that of any pod.
     fn is_stray(&self, pod: &str, node: &String) -> bool {
         let is_random = self.opening == Opening::Shuffled;
         match self.homes.get(pod) {

@@ -49,8 +49,8 @@ pub struct ByOrder {
     /// Need affinity over a selector of namespaces to another pending group. If one is tried before the pod that it needs is
     /// bound, kube-scheduler tries it again only with its sweep every five minutes (kubernetes/kubernetes#141953).
     pub forgotten: BTreeSet<String>,
-    /// Need affinity to a pending group of a lower priority: they go to the first of its pods that is bound, before their own
-    /// nodes have one, and into the room of the next.
+    /// Need affinity to a pending group that may be bound after them, of the same priority or a lower one: they go to the first
+    /// of its pods that is bound, before their own nodes have one, and into the room of the next.
     pub hasty: BTreeSet<String>,
 }
 
@@ -75,7 +75,7 @@ impl ByOrder {
             if !needed.is_empty() && selectors.any(|selector| !is_empty(selector)) {
                 result.forgotten.insert(group.name.clone());
             }
-            if needed.iter().any(|other| priority(&other.spec) < priority(&group.spec)) {
+            if needed.iter().any(|other| priority(&other.spec) <= priority(&group.spec)) {
                 result.hasty.insert(group.name.clone());
             }
             if !needs(&terms, group, group) {
