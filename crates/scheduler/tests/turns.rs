@@ -463,6 +463,23 @@ fn a_zone_without_pods_excludes_none_that_the_host_of_its_kind_has_room_for() {
 }
 
 #[test]
+fn pods_that_a_spread_keeps_out_come_as_soon_as_lower_priorities_open_the_last_zone() {
+    // Four for two zones, of a higher priority; five for all three: three in each zone.
+    let web = join(&[labels(json!({"app": "web"})), spread(ZONE, 1, json!({"app": "web"}))]);
+    let mut high = join(&[
+        web.clone(),
+        json!({"spec": {"priority": 10, "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [
+                {"key": ZONE, "operator": "In", "values": ["zone-a", "zone-b"]}]}]}}}}}),
+    ]);
+    high["spec"]["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
+    let mut pods = many("high", 4, "1", &high);
+    pods.extend(many("low", 5, "7", &web));
+    let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
+    assert_eq!((placed(&plan, "high"), placed(&plan, "low")), (4, 5), "{:?}", why(&plan));
+}
+
+#[test]
 fn a_possible_affinity_seed_is_placed_after_a_target_without_affinity() {
     // Two of the flock have room beside the one that may be bound before them; alone, the third would start nothing.
     let flock = labels(json!({"app": "flock"}));

@@ -10,7 +10,7 @@ use super::{
     fleet::{Nodes, node},
     generate::Scene,
     opening::Opening,
-    order::{ByOrder, Reason, is_even, is_overfull},
+    order::{ByOrder, Reason, is_ahead, is_even, is_overfull},
     pods::{Group, group_of, key, typed},
 };
 
@@ -118,17 +118,17 @@ impl<'a> Opened<'a> {
     }
 
     /// True for a pod elsewhere than planned that nothing kept there: kube-scheduler chooses the node of a pod without a
-    /// nomination, also of one that a limit left out of the plan, of one that needs pods that may be bound after it, and with a
-    /// random order that of any pod.
+    /// nomination, also of one that a limit left out of the plan, of one that needs pods that may be bound after it or that its
+    /// spread keeps out until others are bound, and with a random order that of any pod.
     fn is_stray(&self, pod: &str, node: &String) -> bool {
         let is_random = self.opening == Opening::Shuffled;
-        match self.homes.get(pod) {
-            Some(home) => {
-                let is_kept = self.nominated.contains(pod) && !self.by_order.hasty.contains(group_of(pod));
-                home != node && (is_random || !is_kept)
-            }
-            None => is_random || self.limited.contains(pod),
-        }
+        let Some(home) = self.homes.get(pod) else { return is_random || self.limited.contains(pod) };
+        let name = group_of(pod);
+        let group = self.scene.waiting.iter().find(|group| group.name == name);
+        let is_kept = self.nominated.contains(pod)
+            && !self.by_order.hasty.contains(name)
+            && !group.is_some_and(|group| is_ahead(self.scene, group, home, &self.nodes));
+        home != node && (is_random || !is_kept)
     }
 }
 

@@ -34,7 +34,7 @@ pub enum Reason {
     Disturbed,
     /// In a random order, its spread counts more pods than its domains hold.
     Overfull,
-    /// Its pods were called infeasible since others come first, and came before those.
+    /// Its pods were called infeasible because of others, and were bound before those, or after they made room.
     Early,
 }
 
@@ -114,8 +114,8 @@ fn needs(terms: &[PodAffinityTerm], group: &Group, other: &Group) -> bool {
     terms.iter().all(|term| {
         in_reach(term, group, other)
             && matches(term.label_selector.as_ref(), &labels(other))
-            && same(term.match_label_keys.as_deref(), group, other, true)
-            && same(term.mismatch_label_keys.as_deref(), group, other, false)
+            && same(term.match_label_keys.as_deref(), &labels(group), &labels(other), true)
+            && same(term.mismatch_label_keys.as_deref(), &labels(group), &labels(other), false)
     })
 }
 
@@ -137,9 +137,13 @@ fn spreads(group: &Group) -> Vec<TopologySpreadConstraint> {
 
 /// True if a spread of `group` counts the pods of `other`.
 fn counts(spread: &TopologySpreadConstraint, group: &Group, other: &Group) -> bool {
-    group.namespace == other.namespace
-        && matches(spread.label_selector.as_ref(), &labels(other))
-        && same(spread.match_label_keys.as_deref(), group, other, true)
+    group.namespace == other.namespace && selects(spread, group, &labels(other))
+}
+
+/// True if a spread of `group` selects pods with these labels.
+fn selects(spread: &TopologySpreadConstraint, group: &Group, others: &BTreeMap<String, String>) -> bool {
+    matches(spread.label_selector.as_ref(), others)
+        && same(spread.match_label_keys.as_deref(), &labels(group), others, true)
 }
 
 /// True if `group` has a required spread that counts the pods of `other`, over `key` or, since a host is in one domain of every
@@ -154,27 +158,61 @@ pub fn is_even(group: &Group) -> bool {
     spreads(group).iter().any(|spread| counts(spread, group, group))
 }
 
-/// True if a spread of the group counts more pods than the domains that they go to can hold whatever the order, and not by
-/// those of the group alone: a domain that none of them goes to keeps its count, and no other may have `maxSkew` more.
+/// The domain of a node that a spread of `group` counts.
+fn domain<'a>(
+    spread: &TopologySpreadConstraint,
+    group: &Group,
+    nodes: &'a Nodes,
+    node: &str,
+) -> Option<&'a str> {
+    let node = nodes.get(node).filter(|node| is_included(spread, group, node))?;
+    label(node, &spread.topology_key)
+}
+
+/// By domain of a spread: the pods that it counts and that were running before any was opened.
+fn running<'a>(
+    scene: &Scene,
+    group: &Group,
+    spread: &TopologySpreadConstraint,
+    nodes: &'a Nodes,
+) -> BTreeMap<&'a str, i32> {
+    let domains = nodes.keys().filter_map(|node| domain(spread, group, nodes, node));
+    let mut counts: BTreeMap<&str, i32> = domains.map(|value| (value, 0)).collect();
+    for pod in &scene.running {
+        let (metadata, node) = (&pod["metadata"], pod["spec"]["nodeName"].as_str().unwrap_or_default());
+        if metadata["namespace"] == group.namespace
+            && metadata["deletionTimestamp"].is_null()
+            && selects(spread, group, &typed(&metadata["labels"]))
+            && let Some(count) = domain(spread, group, nodes, node).and_then(|value| counts.get_mut(value))
+        {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// The least of a spread's counts, which is 0 if there are too few domains.
+fn least(spread: &TopologySpreadConstraint, counts: impl ExactSizeIterator<Item = i32>) -> i32 {
+    let is_few = spread.min_domains.is_some_and(|least| counts.len() < usize::try_from(least).unwrap());
+    if is_few { 0 } else { counts.min().unwrap_or(0) }
+}
+
+/// True if a spread keeps pods of the group out of the domain of `home` until others are bound elsewhere: a nomination doesn't
+/// hold before that.
+pub fn is_ahead(scene: &Scene, group: &Group, home: &str, nodes: &Nodes) -> bool {
+    spreads(group).iter().filter(|spread| counts(spread, group, group)).any(|spread| {
+        let before = running(scene, group, spread, nodes);
+        let here = domain(spread, group, nodes, home).and_then(|value| before.get(value));
+        here.is_some_and(|count| count + 1 - least(spread, before.values().copied()) > spread.max_skew)
+    })
+}
+
+/// True if a domain of the group holds more pods than its spread allows once all are bound, and not by those of the group
+/// alone: they must come before the others that it counts.
 /// `homes` are the planned nodes of the pods that were opened.
 pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<&String, &String>, nodes: &Nodes) -> bool {
-    spreads(group).iter().filter(|spread| spread.match_label_keys.is_none()).any(|spread| {
-        let domain = |node: &str| {
-            let node = nodes.get(node).filter(|node| is_included(spread, group, node))?;
-            label(node, &spread.topology_key)
-        };
-        let mut before: BTreeMap<&str, i32> =
-            nodes.keys().filter_map(|node| domain(node)).map(|value| (value, 0)).collect();
-        for pod in &scene.running {
-            let (metadata, node) = (&pod["metadata"], pod["spec"]["nodeName"].as_str().unwrap_or_default());
-            if metadata["namespace"] == group.namespace
-                && metadata["deletionTimestamp"].is_null()
-                && matches(spread.label_selector.as_ref(), &typed(&metadata["labels"]))
-                && let Some(count) = domain(node).and_then(|value| before.get_mut(value))
-            {
-                *count += 1;
-            }
-        }
+    spreads(group).iter().any(|spread| {
+        let before = running(scene, group, spread, nodes);
         let counted: BTreeSet<&str> = scene
             .waiting
             .iter()
@@ -184,30 +222,30 @@ pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<&String, &Stri
         // By domain: pods that count, and those of the group among them.
         let mut planned: BTreeMap<&str, (i32, i32)> = BTreeMap::new();
         for (pod, home) in homes.iter().filter(|(pod, _)| counted.contains(group_of(pod))) {
-            if let Some(value) = domain(home) {
+            if let Some(value) = domain(spread, group, nodes, home) {
                 let (all, own) = planned.entry(value).or_default();
                 *all += 1;
                 *own += i32::from(group_of(pod) == group.name);
             }
         }
-        let is_few = spread.min_domains.is_some_and(|least| before.len() < usize::try_from(least).unwrap());
-        let kept = before.iter().filter(|(value, _)| !planned.contains_key(*value)).map(|(_, count)| *count);
-        let least = if is_few { Some(0) } else { kept.min() };
-        least.is_some_and(|least| {
-            let room =
-                planned.keys().map(|value| least + spread.max_skew - before.get(value).copied().unwrap_or(0));
-            let room: i32 = room.sum();
-            let (all, own) = planned.values().fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-            all > room && own <= room
+        let all = |value: &str| planned.get(value).map_or(0, |(all, _)| *all);
+        let least = least(spread, before.iter().map(|(value, count)| count + all(value)));
+        planned.iter().any(|(value, (all, own))| {
+            let room = least + spread.max_skew - before.get(value).copied().unwrap_or(0);
+            *own > 0 && *own <= room && *all > room
         })
     })
 }
 
-/// True if the labels `keys`, where `group` has them, are equal (or not) in `other`.
-fn same(keys: Option<&[String]>, group: &Group, other: &Group, equal: bool) -> bool {
-    let (own, theirs) = (labels(group), labels(other));
+/// True if the labels `keys`, where `own` has them, are equal (or not) in `others`.
+fn same(
+    keys: Option<&[String]>,
+    own: &BTreeMap<String, String>,
+    others: &BTreeMap<String, String>,
+    equal: bool,
+) -> bool {
     let mut keys = keys.unwrap_or_default().iter().filter(|key| own.contains_key(*key));
-    keys.all(|key| (own.get(key) == theirs.get(key)) == equal)
+    keys.all(|key| (own.get(key) == others.get(key)) == equal)
 }
 
 /// A missing selector matches nothing, an empty one everything.

@@ -369,23 +369,25 @@ impl Arena {
         Ok(())
     }
 
-    /// Deletes `infeasible` pods that were bound before others, which their reasons depend on. Their copies show whether they
-    /// could be bound beside those. Returns their groups.
+    /// Deletes the `infeasible` pods of groups that had some bound: before others that their reasons depend on, or after
+    /// others that made room for them in a spread. Their copies show whether they could be bound beside those. Returns the
+    /// groups.
     async fn take_back(
         &self,
         opened: &Opened<'_>,
-        plan: &Plan,
         infeasible: &BTreeSet<String>,
     ) -> Result<BTreeMap<String, Reason>> {
-        let (bound, alone) = (self.bound().await?, self::infeasible(plan, false));
-        let early = infeasible.difference(&alone).filter(|name| opened.is_surplus(name, &bound));
-        let early: BTreeSet<String> = early.cloned().collect();
+        let bound = self.bound().await?;
+        let early = infeasible.iter().filter(|name| opened.is_surplus(name, &bound));
+        let early: BTreeMap<String, Reason> =
+            early.map(|name| (group_of(name).to_owned(), Reason::Early)).collect();
         let now = DeleteParams::default().grace_period(0);
-        for pod in opened.pods_of(&early) {
-            let (namespace, name) = key(&pod);
+        // Those that are pending would take their places.
+        for pod in opened.pods_of(infeasible).iter().filter(|pod| early.contains_key(group_of(key(pod).1))) {
+            let (namespace, name) = key(pod);
             self.pods_in(namespace).delete(name, &now).await?;
         }
-        Ok(early.iter().map(|name| (group_of(name).to_owned(), Reason::Early)).collect())
+        Ok(early)
     }
 
     async fn add_bound(&self, cluster: &mut Cluster) -> Result<()> {
@@ -422,7 +424,7 @@ impl Arena {
             return Ok(());
         }
         self.all_tried(&infeasible).await?;
-        report.by_order.extend(self.take_back(opened, plan, &infeasible).await?);
+        report.by_order.extend(self.take_back(opened, &infeasible).await?);
         let again = solve(&self.now(scene).await?, &Options::default(), &|| false);
         let later = self::homes(&again);
         let later: BTreeSet<&str> = later.keys().map(|pod| group_of(pod)).collect();

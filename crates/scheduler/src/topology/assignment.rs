@@ -217,9 +217,8 @@ fn leasts(
     topology.spreads.iter().map(|rule| view.least(groups, choice, rule)).collect()
 }
 
-/// Gives up to `count` pods of the class their domain sets. A pod of `waiting` with required affinity is
-/// retried as soon as a matching pod is placed, as in kube-scheduler. Returns how many of the class found
-/// none.
+/// Gives up to `count` pods of the class their domain sets. A pod of `waiting` with required affinity or a spread is
+/// retried as soon as a pod that counts for it is placed, as in kube-scheduler. Returns how many of the class found none.
 fn take_turns<'a>(
     groups: &mut BlockGroups,
     view: &TopologyView,
@@ -232,7 +231,7 @@ fn take_turns<'a>(
     let mut left = count;
     while left > 0 {
         let joins = |(other, n): &&mut (&Choice, u32)| {
-            *n > 0 && other.class < choice.class && needs_one_of(groups, other.class, choice, &topology)
+            *n > 0 && other.class < choice.class && waits_for(groups, other.class, choice, &topology)
         };
         let joining: SmallVec<[_; 4]> = waiting.iter_mut().filter(joins).collect();
         let step = if joining.is_empty() { left } else { 1 };
@@ -250,10 +249,11 @@ fn take_turns<'a>(
     left
 }
 
-/// True if pods of `class` must be near a pod of `choice`.
-fn needs_one_of(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
+/// True if a pod of `choice` may make room for `class`: its pods must be near one, or even with them.
+fn waits_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
     groups.of.find(class).is_some_and(|other| {
-        other.near.iter().any(|g| choice.counted.contains(g))
+        let even_with = other.spreads.iter().map(|rule| &rule.group);
+        other.near.iter().chain(even_with).any(|g| choice.counted.contains(g))
             || other.host_near.is_some_and(|g| topology.host_counted.contains(&g))
     })
 }
