@@ -1,17 +1,18 @@
 //! Orders in which pods are opened.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use croft_simkit::Random;
 use serde_json::Value;
 
-use super::pods::{key, priority};
+use super::pods::{group_of, key, priority};
 
 /// How pending pods are opened to kube-scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// Nominated, in the order of the demand, those of one priority with a nomination first: kube-scheduler holds all of
-    /// them in its queue when a node comes, and a nomination keeps pods of the same priority out, whichever is tried first.
+    /// Nominated, in the order of the demand, those of one priority with a nomination first, and the planned ones of their
+    /// groups: kube-scheduler holds all of them in its queue when a node comes, and a nomination keeps pods of the same priority
+    /// out, whichever is tried first.
     InOrder,
     /// Nominated, in a random order within each of three turns: pods for existing, coming and planned nodes.
     Shuffled,
@@ -23,11 +24,21 @@ pub enum Opening {
 }
 
 impl Opening {
-    /// Puts the pods of a turn in the order in which they are opened; `said` are those with a nomination.
-    pub fn sort(self, pods: &mut [&Value], said: &BTreeMap<String, String>, random: &mut Random) {
+    /// Puts the pods of a turn in the order in which they are opened; `said` are those with a nomination, `planned` those with a
+    /// place.
+    pub fn sort(
+        self,
+        pods: &mut [&Value],
+        said: &BTreeSet<&str>,
+        planned: &BTreeSet<&str>,
+        random: &mut Random,
+    ) {
+        let groups: BTreeSet<&str> = said.iter().map(|pod| group_of(pod)).collect();
+        let is_first =
+            |pod: &str| said.contains(pod) || planned.contains(pod) && groups.contains(group_of(pod));
         match self {
             Self::InOrder => {
-                pods.sort_by_key(|pod| (Reverse(priority(&pod["spec"])), !said.contains_key(key(pod).1)))
+                pods.sort_by_key(|pod| (Reverse(priority(&pod["spec"])), !is_first(key(pod).1)));
             }
             Self::Shuffled | Self::AtOnce => pods.sort_by_cached_key(|_| random.index(usize::MAX)),
             Self::Unaided => {}

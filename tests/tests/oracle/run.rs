@@ -227,7 +227,8 @@ impl Arena {
             let is_theirs =
                 |pod: &&Value| pod["spec"]["schedulingGates"].is_null() && turn(key(pod).1) == now;
             let mut theirs: Vec<&Value> = waiting.iter().filter(is_theirs).collect();
-            opening.sort(&mut theirs, &said, &mut random);
+            let told = said.keys().map(String::as_str).collect();
+            opening.sort(&mut theirs, &told, &homes.keys().map(String::as_str).collect(), &mut random);
             self.open(&theirs, &said).await?;
             let names = theirs.iter().map(|pod| key(pod).1);
             opened.nominated.extend(names.filter(|pod| said.contains_key(*pod)).map(str::to_owned));
