@@ -10,7 +10,7 @@ use super::{
     fleet::{Nodes, node},
     generate::Scene,
     opening::Opening,
-    order::{ByOrder, Reason, is_ahead, is_even, is_overfull},
+    order::{ByOrder, Reason, is_ahead, is_even_with, is_overfull},
     pods::{Group, group_of, key, typed},
 };
 
@@ -91,11 +91,14 @@ impl<'a> Opened<'a> {
         let has_more = |pod: &str, node: &str| {
             groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
         };
-        let taken: BTreeSet<&str> = bound
+        let strays: Vec<(&str, &str)> = bound
             .iter()
             .filter(|(pod, node)| self.is_stray(pod, node) && has_more(pod, node))
-            .map(|(_, node)| node.as_str())
+            .map(|(pod, node)| (group_of(pod), node.as_str()))
             .collect();
+        let taken: BTreeSet<&str> = strays.iter().map(|(_, node)| *node).collect();
+        let stray = |group: &&Group| strays.iter().any(|(name, _)| *name == group.name);
+        let stray: Vec<&Group> = self.scene.waiting.iter().filter(stray).collect();
         let is_random = self.opening == Opening::Shuffled;
         let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
         let each = pending.map(|(name, nodes)| {
@@ -106,7 +109,8 @@ impl<'a> Opened<'a> {
                 Reason::Displaced
             } else if is_random && is_overfull(self.scene, group, pods, &self.nodes) {
                 Reason::Overfull
-            } else if is_random && !taken.is_empty() {
+            } else if is_random && !strays.is_empty() || stray.iter().any(|other| is_even_with(group, other))
+            {
                 // They may keep others out of whole domains.
                 Reason::Disturbed
             } else {
@@ -127,7 +131,7 @@ impl<'a> Opened<'a> {
         let group = self.scene.waiting.iter().find(|group| group.name == name);
         let is_kept = self.nominated.contains(pod)
             && !self.by_order.hasty.contains(name)
-            && !group.is_some_and(|group| is_ahead(self.scene, group, home, &self.nodes));
+            && !group.is_some_and(|group| is_ahead(self.scene, group, home, self.homes, &self.nodes));
         home != node && (is_random || !is_kept)
     }
 }
@@ -137,7 +141,7 @@ impl<'a> Opened<'a> {
 fn are_displaced(group: &Group, nodes: &BTreeMap<&str, i64>, taken: &BTreeSet<&str>) -> bool {
     let lost = nodes.iter().filter(|(node, n)| **n > 0 && taken.contains(*node)).map(|(_, n)| n);
     let lost: i64 = lost.sum();
-    nodes.values().sum::<i64>() <= lost || lost > 0 && is_even(group)
+    nodes.values().sum::<i64>() <= lost || lost > 0 && is_even_with(group, group)
 }
 
 /// The nodes that come before a turn: none, the coming ones, the planned ones.

@@ -30,7 +30,7 @@ pub enum Reason {
     Forgotten,
     /// Pods without a nomination took the places of its pods.
     Displaced,
-    /// In a random order, pods are elsewhere than planned.
+    /// Pods are elsewhere than planned that nothing kept there, and its spread counts them, or the order is random.
     Disturbed,
     /// In a random order, its spread counts more pods than its domains hold.
     Overfull,
@@ -153,9 +153,9 @@ fn spreads_over(group: &Group, key: &str, other: &Group) -> bool {
     spreads(group).iter().any(|spread| is_over(spread) && counts(spread, group, other))
 }
 
-/// True if pods of the group must be even with each other: those that lose their places keep others out.
-pub fn is_even(group: &Group) -> bool {
-    spreads(group).iter().any(|spread| counts(spread, group, group))
+/// True if pods of the group must be even with those of `other`, which keep them out if they aren't where they were planned.
+pub fn is_even_with(group: &Group, other: &Group) -> bool {
+    spreads(group).iter().any(|spread| counts(spread, group, other))
 }
 
 /// The domain of a node that a spread of `group` counts.
@@ -197,13 +197,26 @@ fn least(spread: &TopologySpreadConstraint, counts: impl ExactSizeIterator<Item 
     if is_few { 0 } else { counts.min().unwrap_or(0) }
 }
 
-/// True if a spread keeps pods of the group out of the domain of `home` until others are bound elsewhere: a nomination doesn't
-/// hold before that.
-pub fn is_ahead(scene: &Scene, group: &Group, home: &str, nodes: &Nodes) -> bool {
+/// True if a spread may keep pods of the group out of the domain of `home` until others are bound elsewhere, because of pods
+/// that run there or are planned there: a nomination doesn't hold before that.
+pub fn is_ahead(
+    scene: &Scene,
+    group: &Group,
+    home: &str,
+    homes: &BTreeMap<String, String>,
+    nodes: &Nodes,
+) -> bool {
     spreads(group).iter().filter(|spread| counts(spread, group, group)).any(|spread| {
         let before = running(scene, group, spread, nodes);
-        let here = domain(spread, group, nodes, home).and_then(|value| before.get(value));
-        here.is_some_and(|count| count + 1 - least(spread, before.values().copied()) > spread.max_skew)
+        let Some(here) = domain(spread, group, nodes, home) else { return false };
+        let others: Vec<&Group> = scene.waiting.iter().filter(|other| other.name != group.name).collect();
+        let is_beside = |(pod, node): &(&String, &String)| {
+            domain(spread, group, nodes, node) == Some(here)
+                && others.iter().any(|other| other.name == group_of(pod) && counts(spread, group, other))
+        };
+        let beside = i32::try_from(homes.iter().filter(is_beside).count()).unwrap();
+        let least = least(spread, before.values().copied());
+        before.get(here).is_some_and(|count| count + beside + 1 - least > spread.max_skew)
     })
 }
 
