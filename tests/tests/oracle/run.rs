@@ -383,7 +383,7 @@ impl Arena {
         let early: BTreeMap<String, Reason> =
             early.map(|name| (group_of(name).to_owned(), Reason::Early)).collect();
         let now = DeleteParams::default().grace_period(0);
-        // Those that are pending would take their places.
+        // Pending ones would take the places of the bound.
         for pod in opened.pods_of(infeasible).iter().filter(|pod| early.contains_key(group_of(key(pod).1))) {
             let (namespace, name) = key(pod);
             self.pods_in(namespace).delete(name, &now).await?;
