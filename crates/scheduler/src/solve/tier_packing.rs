@@ -97,10 +97,11 @@ pub(super) struct Packed {
 }
 
 /// Whether domains count for a spread that could be opened and are not.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Unopened {
     Count,
     /// They don't where that places more pods.
+    #[default]
     MayNotCount,
 }
 
@@ -131,7 +132,7 @@ pub(super) struct Unplaced {
     pub(super) reason: Option<ReasonKind>,
 }
 
-/// Findings of the attempts at a tier.
+/// Findings of the attempts at a tier, and what they are made under.
 #[derive(Default)]
 pub(super) struct Found {
     /// Classes whose offerings must be partitioned by the filter before counting.
@@ -140,6 +141,8 @@ pub(super) struct Found {
     pub(super) wide: BTreeSet<LocalClassIx>,
     /// Where limits, or missing affinity targets, leave room for so many pods of a class and no more.
     pub(super) full: Full,
+    /// The same in all attempts.
+    unopened: Unopened,
 }
 
 impl Found {
@@ -268,9 +271,9 @@ impl Context<'_> {
         let (mut steps, mut seen) = (0, Seen::new());
         let mut round = 0;
         let (mut gave_way, mut gave_way_lean) = (false, false);
-        let mut found = Found::default();
+        let mut found = Found { unopened, ..Found::default() };
         loop {
-            let mut attempt = self.attempt(tier, &wanted, limits, unopened, &found);
+            let mut attempt = self.attempt(tier, &wanted, limits, &found);
             steps += attempt.solved.steps;
             for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
                 note_domains(&mut seen, spread, domains);
@@ -343,13 +346,12 @@ impl Context<'_> {
         tier: &Tier<'_>,
         now: &[Wanted],
         limits: &IndexVec<LimitIx, Limit>,
-        unopened: Unopened,
         found: &Found,
     ) -> Attempt {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
         let mut choices = self.choices(tier, now, &groups, found);
-        let decided = match self.assign(tier, &mut choices, &mut groups, unopened, found, &mut out) {
+        let decided = match self.assign(tier, &mut choices, &mut groups, found, &mut out) {
             Ok(decided) => decided,
             Err(wrong) => {
                 let (limits, left) = (limits.clone(), choices.left);
@@ -444,7 +446,6 @@ impl Context<'_> {
         tier: &Tier<'_>,
         choices: &mut TierChoices,
         groups: &mut BlockGroups,
-        unopened: Unopened,
         found: &Found,
         out: &mut Solved,
     ) -> Result<Decided, Found> {
@@ -473,7 +474,7 @@ impl Context<'_> {
         // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
         // could be opened.
         for lean in [false, true] {
-            if decided.left.is_empty() || lean && unopened == Unopened::Count {
+            if decided.left.is_empty() || lean && found.unopened == Unopened::Count {
                 break;
             }
             let view = TopologyView { lean, ..view.clone() };
