@@ -460,10 +460,11 @@ impl Arena {
     }
 }
 
-/// True if the pod is bound, or kube-scheduler found no node for it.
+/// True if the pod is bound, if kube-scheduler found no node for it, or if it is gated since its turn didn't come.
 fn is_tried(pod: &Pod) -> bool {
+    let spec = pod.spec.as_ref();
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+    spec.is_some_and(|spec| spec.node_name.is_some() || spec.scheduling_gates.is_some())
         || conditions.any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
 }
 
