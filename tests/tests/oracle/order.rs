@@ -25,6 +25,7 @@ use super::{
 /// Why the order of binding decides about a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
+    /// The first three are as in [`ByOrder`].
     Starting,
     KeptOff,
     Forgotten,
@@ -197,6 +198,27 @@ fn least(spread: &TopologySpreadConstraint, counts: impl ExactSizeIterator<Item 
     if is_few { 0 } else { counts.min().unwrap_or(0) }
 }
 
+/// By domain of a spread: how many pods that it counts are planned there, and how many of them are of `group`.
+fn planned<'a, 'h>(
+    scene: &Scene,
+    group: &Group,
+    spread: &TopologySpreadConstraint,
+    homes: impl Iterator<Item = (&'h String, &'h String)>,
+    nodes: &'a Nodes,
+) -> BTreeMap<&'a str, (i32, i32)> {
+    let counted = scene.waiting.iter().filter(|other| counts(spread, group, other));
+    let counted: BTreeSet<&str> = counted.map(|other| other.name.as_str()).collect();
+    let mut result: BTreeMap<&str, (i32, i32)> = BTreeMap::new();
+    for (pod, home) in homes.filter(|(pod, _)| counted.contains(group_of(pod))) {
+        if let Some(value) = domain(spread, group, nodes, home) {
+            let (all, own) = result.entry(value).or_default();
+            *all += 1;
+            *own += i32::from(group_of(pod) == group.name);
+        }
+    }
+    result
+}
+
 /// True if a spread may keep pods of the group out of the domain of `home` until others are bound elsewhere, because of pods
 /// that run there or are planned there: a nomination doesn't hold before that.
 pub fn is_ahead(
@@ -209,12 +231,8 @@ pub fn is_ahead(
     spreads(group).iter().filter(|spread| counts(spread, group, group)).any(|spread| {
         let before = running(scene, group, spread, nodes);
         let Some(here) = domain(spread, group, nodes, home) else { return false };
-        let others: Vec<&Group> = scene.waiting.iter().filter(|other| other.name != group.name).collect();
-        let is_beside = |(pod, node): &(&String, &String)| {
-            domain(spread, group, nodes, node) == Some(here)
-                && others.iter().any(|other| other.name == group_of(pod) && counts(spread, group, other))
-        };
-        let beside = i32::try_from(homes.iter().filter(is_beside).count()).unwrap();
+        let planned = planned(scene, group, spread, homes.iter(), nodes);
+        let beside = planned.get(here).map_or(0, |(all, own)| all - own);
         let least = least(spread, before.values().copied());
         before.get(here).is_some_and(|count| count + beside + 1 - least > spread.max_skew)
     })
@@ -226,21 +244,8 @@ pub fn is_ahead(
 pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<&String, &String>, nodes: &Nodes) -> bool {
     spreads(group).iter().any(|spread| {
         let before = running(scene, group, spread, nodes);
-        let counted: BTreeSet<&str> = scene
-            .waiting
-            .iter()
-            .filter(|other| counts(spread, group, other))
-            .map(|other| other.name.as_str())
-            .collect();
-        // By domain: pods that count, and those of the group among them.
-        let mut planned: BTreeMap<&str, (i32, i32)> = BTreeMap::new();
-        for (pod, home) in homes.iter().filter(|(pod, _)| counted.contains(group_of(pod))) {
-            if let Some(value) = domain(spread, group, nodes, home) {
-                let (all, own) = planned.entry(value).or_default();
-                *all += 1;
-                *own += i32::from(group_of(pod) == group.name);
-            }
-        }
+        let homes = homes.iter().map(|(pod, home)| (*pod, *home));
+        let planned = planned(scene, group, spread, homes, nodes);
         let all = |value: &str| planned.get(value).map_or(0, |(all, _)| *all);
         let least = least(spread, before.iter().map(|(value, count)| count + all(value)));
         planned.iter().any(|(value, (all, own))| {

@@ -299,26 +299,36 @@ impl Arena {
         Ok(())
     }
 
+    /// Waits until `left` finds nothing, and creates the volumes for which kube-scheduler chooses nodes meanwhile.
+    async fn wait_for_none(
+        &self,
+        what: &str,
+        patience: Duration,
+        left: impl AsyncFn() -> Result<Vec<String>>,
+    ) -> Result<()> {
+        let look = || async {
+            self.storage.provision().await?;
+            let left = left().await?;
+            Ok::<_, anyhow::Error>(if left.is_empty() {
+                Seen::Yes(())
+            } else {
+                Seen::NotYet(format!("{left:?} pending"))
+            })
+        };
+        Ok(until(what, patience, look).await?)
+    }
+
     /// Waits until as many pods of each group are bound as `pods` has.
     async fn all_bound(&self, pods: impl Iterator<Item = &String>, patience: Duration) -> Result<()> {
         let planned = by_group(pods);
-        until("every planned pod bound", patience, || async {
-            self.storage.provision().await?;
+        let missing = async || {
             let bound = self.bound().await?;
             let bound = by_group(bound.keys());
-            let missing: Vec<&str> = planned
-                .iter()
-                .filter(|(group, n)| bound.get(*group).copied().unwrap_or_default() < **n)
-                .map(|(group, _)| *group)
-                .collect();
-            Ok::<_, anyhow::Error>(if missing.is_empty() {
-                Seen::Yes(())
-            } else {
-                Seen::NotYet(format!("{missing:?} pending"))
-            })
-        })
-        .await?;
-        Ok(())
+            let is_missing =
+                |(group, n): &(&&str, &usize)| bound.get(*group).copied().unwrap_or_default() < **n;
+            Ok(planned.iter().filter(is_missing).map(|(group, _)| (*group).to_owned()).collect())
+        };
+        self.wait_for_none("every planned pod bound", patience, missing).await
     }
 
     /// Pods by name, and their nodes.
@@ -355,19 +365,12 @@ impl Arena {
     /// Waits until each of these pods is bound or was refused. One that kube-scheduler has chosen a node for is neither until
     /// its volumes are there, and others count it.
     async fn all_tried(&self, pods: &BTreeSet<String>) -> Result<()> {
-        until("every pod tried", PATIENCE, || async {
-            self.storage.provision().await?;
-            let of_scene = self.pods.list(&ListParams::default()).await?.items.into_iter();
-            let untried = of_scene.filter(|pod| pods.contains(&pod.name_any()) && !is_tried(pod));
-            let untried: Vec<String> = untried.map(|pod| pod.name_any()).collect();
-            Ok::<_, anyhow::Error>(if untried.is_empty() {
-                Seen::Yes(())
-            } else {
-                Seen::NotYet(format!("{untried:?} not tried"))
-            })
-        })
-        .await?;
-        Ok(())
+        let untried = async || {
+            let all = self.pods.list(&ListParams::default()).await?.items.into_iter();
+            let untried = all.filter(|pod| pods.contains(&pod.name_any()) && !is_tried(pod));
+            Ok(untried.map(|pod| pod.name_any()).collect())
+        };
+        self.wait_for_none("every pod tried", PATIENCE, untried).await
     }
 
     /// Deletes the `infeasible` pods of groups that had some bound: before others that their reasons depend on, or after

@@ -94,6 +94,7 @@ pub(super) struct Packed {
     gave_way: bool,
     /// They were to be where fewer domains allow more of them.
     gave_way_lean: bool,
+    unopened: Unopened,
 }
 
 /// Whether domains count for a spread that could be opened and are not.
@@ -213,8 +214,8 @@ impl Context<'_> {
     /// A pod that a limit leaves out was counted in its domain before. Then the whole tier is decided again, with no more of
     /// its class there than found room, so that it goes elsewhere or the rest stays even. Where that leaves out pods, fewer
     /// pods of such classes are tried as well: what found no room beside the others may find it in another domain once there
-    /// are fewer of them. How many find room where fewer domains count says nothing of a plan in which all count, so that
-    /// one starts anew.
+    /// are fewer of them. How many find room where fewer domains count says nothing of a plan in which all count: that one
+    /// is packed as well.
     pub(super) fn pack_tier(
         &self,
         tier: &Tier<'_>,
@@ -222,28 +223,19 @@ impl Context<'_> {
         limits: &IndexVec<LimitIx, Limit>,
     ) -> Packed {
         let left_out = |packed: &Packed| self.left_by_priority(tier, now, &packed.left);
-        let with_steps = |mut packed: Packed, of: u64| {
-            packed.solved.steps += of;
-            packed
+        let better = |one: Packed, other: Packed| {
+            let steps = one.solved.steps + other.solved.steps;
+            let mut better = if left_out(&other) < left_out(&one) { other } else { one };
+            better.solved.steps = steps;
+            better
         };
-        let mut unopened = Unopened::MayNotCount;
-        let mut packed = self.pack(tier, now, limits, unopened, GivesWay::InDomains);
+        let mut packed = self.pack(tier, now, limits, Unopened::MayNotCount, GivesWay::InDomains);
         if packed.gave_way_lean && !packed.left.is_empty() {
-            let all_count = self.pack(tier, now, limits, Unopened::Count, GivesWay::InDomains);
-            packed = if left_out(&all_count) <= left_out(&packed) {
-                unopened = Unopened::Count;
-                with_steps(all_count, packed.solved.steps)
-            } else {
-                with_steps(packed, all_count.solved.steps)
-            };
+            packed = better(self.pack(tier, now, limits, Unopened::Count, GivesWay::InDomains), packed);
         }
         if packed.gave_way && !packed.left.is_empty() {
-            let fewer = self.pack(tier, now, limits, unopened, GivesWay::Anywhere);
-            packed = if left_out(&fewer) < left_out(&packed) {
-                with_steps(fewer, packed.solved.steps)
-            } else {
-                with_steps(packed, fewer.solved.steps)
-            };
+            let fewer = self.pack(tier, now, limits, packed.unopened, GivesWay::Anywhere);
+            packed = better(packed, fewer);
         }
         packed
     }
@@ -321,7 +313,7 @@ impl Context<'_> {
             attempt.solved.steps = steps;
             attempt.solved.seen = seen;
             let Attempt { solved, settled, groups, limits, .. } = attempt;
-            return Packed { solved, settled, groups, limits, left, gave_way, gave_way_lean };
+            return Packed { solved, settled, groups, limits, left, gave_way, gave_way_lean, unopened };
         }
     }
 
