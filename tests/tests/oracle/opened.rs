@@ -33,6 +33,12 @@ fn missing<'a>(
     groups
 }
 
+/// The groups that have fewer pods bound than were planned.
+fn pending<'m, 'a>(groups: &'m Missing<'a>) -> impl Iterator<Item = (&'a str, &'m BTreeMap<&'a str, i64>)> {
+    let all = groups.iter().map(|(name, nodes)| (*name, nodes));
+    all.filter(|(_, nodes)| nodes.values().sum::<i64>() > 0)
+}
+
 /// The pods that were opened so far, and what keeps them in their places.
 pub struct Opened<'a> {
     pub scene: &'a Scene,
@@ -81,6 +87,16 @@ impl<'a> Opened<'a> {
         self.homes.len() - usize::try_from(elsewhere).unwrap()
     }
 
+    /// The groups of `pods`, with their planned nodes, that have pending pods.
+    pub fn pending(
+        &self,
+        pods: &BTreeMap<&String, &String>,
+        bound: &BTreeMap<String, String>,
+    ) -> BTreeSet<String> {
+        let groups = missing(self.scene, pods.iter().map(|(pod, home)| (*pod, *home)), bound);
+        pending(&groups).map(|(name, _)| name.to_owned()).collect()
+    }
+
     /// The groups of `pods`, with their planned nodes, that have pending pods, if the order of binding decided about each of them.
     pub fn decided_by_order(
         &self,
@@ -100,9 +116,8 @@ impl<'a> Opened<'a> {
         let stray = |group: &&Group| strays.iter().any(|(name, _)| *name == group.name);
         let stray: Vec<&Group> = self.scene.waiting.iter().filter(stray).collect();
         let is_random = self.opening == Opening::Shuffled;
-        let pending = groups.iter().filter(|(_, nodes)| nodes.values().sum::<i64>() > 0);
-        let each = pending.map(|(name, nodes)| {
-            let group = self.scene.waiting.iter().find(|group| group.name == *name)?;
+        let each = pending(&groups).map(|(name, nodes)| {
+            let group = self.scene.waiting.iter().find(|group| group.name == name)?;
             let reason = if let Some(reason) = self.by_order.reason(name) {
                 reason
             } else if are_displaced(group, nodes, &taken) {
@@ -116,7 +131,7 @@ impl<'a> Opened<'a> {
             } else {
                 return None;
             };
-            Some(((*name).to_owned(), reason))
+            Some((name.to_owned(), reason))
         });
         each.collect::<Option<BTreeMap<String, Reason>>>().filter(|groups| !groups.is_empty())
     }

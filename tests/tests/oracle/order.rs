@@ -37,6 +37,9 @@ pub enum Reason {
     Overfull,
     /// Its pods were called infeasible because of others, and were bound before those, or after they made room.
     Early,
+    /// Its place was kept for another pod when kube-scheduler tried it: that pod's nomination to the node ended with its
+    /// binding to another, and kube-scheduler tries nothing again for that but with its sweep every five minutes.
+    NotRetried,
 }
 
 /// Groups of a scene whose pods the order decides.

@@ -233,19 +233,27 @@ impl Arena {
             let names = theirs.iter().map(|pod| key(pod).1);
             opened.nominated.extend(names.filter(|pod| said.contains_key(*pod)).map(str::to_owned));
             let patience = if nominate { PATIENCE } else { Duration::from_secs(12) };
-            let expected =
+            let of_turn =
                 homes.keys().filter(|pod| turn(pod) <= now && !report.by_order.contains_key(group_of(pod)));
-            outcome = self.all_bound(expected, patience).await;
+            let expected: Vec<&String> = of_turn.collect();
+            outcome = self.all_bound(&expected, patience).await;
             if outcome.is_err() && matches!(opening, Opening::InOrder | Opening::Shuffled) {
-                let pods = homes.iter().filter(|(pod, _)| turn(pod) <= now);
-                let Some(pending) = opened.decided_by_order(&pods.collect(), &self.bound().await?) else {
-                    break;
-                };
-                report.by_order.extend(pending);
-                outcome = Ok(());
-                if opening == Opening::InOrder {
-                    // Later turns would find their room taken by pods that are still pending.
-                    break;
+                let pods = homes.iter().filter(|(pod, _)| turn(pod) <= now).collect();
+                let bound = self.bound().await?;
+                if let Some(pending) = opened.decided_by_order(&pods, &bound) {
+                    report.by_order.extend(pending);
+                    outcome = Ok(());
+                    if opening == Opening::InOrder {
+                        // Later turns would find their room taken by pods that are still pending.
+                        break;
+                    }
+                } else {
+                    outcome = self.bound_if_retried(&expected).await;
+                    if outcome.is_err() {
+                        break;
+                    }
+                    let pending = opened.pending(&pods, &bound);
+                    report.by_order.extend(pending.into_iter().map(|group| (group, Reason::NotRetried)));
                 }
             }
         }
@@ -319,8 +327,8 @@ impl Arena {
     }
 
     /// Waits until as many pods of each group are bound as `pods` has.
-    async fn all_bound(&self, pods: impl Iterator<Item = &String>, patience: Duration) -> Result<()> {
-        let planned = by_group(pods);
+    async fn all_bound(&self, pods: &[&String], patience: Duration) -> Result<()> {
+        let planned = by_group(pods.iter().copied());
         let missing = async || {
             let bound = self.bound().await?;
             let bound = by_group(bound.keys());
@@ -329,6 +337,12 @@ impl Arena {
             Ok(planned.iter().filter(is_missing).map(|(group, _)| (*group).to_owned()).collect())
         };
         self.wait_for_none("every planned pod bound", patience, missing).await
+    }
+
+    /// Makes kube-scheduler try all pods again, as it does when a pod ends, and waits as [`all_bound`](Self::all_bound) does.
+    async fn bound_if_retried(&self, pods: &[&String]) -> Result<()> {
+        self.bind_sentinel().await?;
+        self.all_bound(pods, PATIENCE).await
     }
 
     /// Pods by name, and their nodes.
