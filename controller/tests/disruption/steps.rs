@@ -427,25 +427,36 @@ fn what_replaces_a_node_is_enough_for_kube_scheduler_which_knows_of_no_plan() {
     assert!(world.told("DisruptionFailed").is_empty());
 }
 
+/// Reasons of Consolidatable that are written in the next seconds.
+fn reasons_written_within(world: &mut World, seconds: u64) -> Vec<String> {
+    let mut written = Vec::new();
+    for _ in 0..seconds {
+        if let Some(search) = world.step(1) {
+            world.answer(&search);
+        }
+        written.extend(world.verdicts().into_values().map(|(_, reason)| reason));
+    }
+    written
+}
+
+#[test]
+fn a_pod_disruption_budget_is_named_only_once_it_has_blocked_for_two_minutes() {
+    let mut world = World::new(json!({}));
+    world.node("n", "m.2", json!({}));
+    world.pod("pod", "n", 1000, json!({}));
+    world.budget(0);
+    assert_eq!(reasons_written_within(&mut world, 110), [""; 0]);
+    assert_eq!(reasons_written_within(&mut world, 20), ["PDBBlocked"]);
+}
+
 #[test]
 fn another_reason_soon_after_the_first_is_said_once_it_lasts() {
     let mut world = World::new(json!({}));
     world.node("n", "m.2", json!({}));
     let kept = json!({"metadata": {"annotations": {"croft.dev/do-not-disrupt": "true"}}});
     world.pod("pod", "n", 1000, kept);
-    // Reasons that are written in the next seconds.
-    let said_within = |world: &mut World, seconds: u64| {
-        let mut said = Vec::new();
-        for _ in 0..seconds {
-            if let Some(search) = world.step(1) {
-                world.answer(&search);
-            }
-            said.extend(world.verdicts().into_values().map(|(_, reason)| reason));
-        }
-        said
-    };
-    assert_eq!(said_within(&mut world, 30), ["PodDoNotDisrupt"]);
+    assert_eq!(reasons_written_within(&mut world, 30), ["PodDoNotDisrupt"]);
     world.pod("pod", "n", 1000, json!({"metadata": {"ownerReferences": []}}));
-    assert_eq!(said_within(&mut world, 590), [""; 0]);
-    assert_eq!(said_within(&mut world, 60), ["BarePod"]);
+    assert_eq!(reasons_written_within(&mut world, 590), [""; 0]);
+    assert_eq!(reasons_written_within(&mut world, 60), ["BarePod"]);
 }

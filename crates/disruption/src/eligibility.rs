@@ -34,13 +34,16 @@ impl ConsolidationStatus {
         Self { consolidatable: false, reason, message: message.into() }
     }
 
-    /// True if the status changes soon without any action.
+    /// True if the status changes soon without any action: pods of a budget become ready, and the next search tries another
+    /// node alone.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         let transient = [
             "ConsolidateAfterPending",
             "ReplacementFor",
             "PodsNominated",
+            "PDBBlocked",
+            "NotTried",
             "CommandInFlight",
             "Busy",
             "Budget",
