@@ -87,14 +87,22 @@ impl<'a> Opened<'a> {
         self.homes.len() - usize::try_from(elsewhere).unwrap()
     }
 
-    /// The groups of `pods`, with their planned nodes, that have pending pods.
-    pub fn pending(
+    /// The groups of `pods`, with their planned nodes, that have pending pods, if each of them misses some on a node that
+    /// was kept for a nominated pod, which is bound to another.
+    pub fn kept_out(
         &self,
         pods: &BTreeMap<&String, &String>,
         bound: &BTreeMap<String, String>,
-    ) -> BTreeSet<String> {
+    ) -> Option<BTreeSet<String>> {
         let groups = missing(self.scene, pods.iter().map(|(pod, home)| (*pod, *home)), bound);
-        pending(&groups).map(|(name, _)| name.to_owned()).collect()
+        let given_up = |pod: &String| {
+            let (home, node) = (self.homes.get(pod)?, bound.get(pod)?);
+            (home != node).then_some(home.as_str())
+        };
+        let given_up: BTreeSet<&str> = self.nominated.iter().filter_map(given_up).collect();
+        let is_kept_out =
+            |nodes: &BTreeMap<&str, i64>| nodes.iter().any(|(node, n)| *n > 0 && given_up.contains(node));
+        pending(&groups).map(|(name, nodes)| is_kept_out(nodes).then(|| name.to_owned())).collect()
     }
 
     /// The groups of `pods`, with their planned nodes, that have pending pods, if the order of binding decided about each of them.

@@ -247,13 +247,13 @@ impl Arena {
                         // Later turns would find their room taken by pods that are still pending.
                         break;
                     }
-                } else {
+                } else if let Some(pending) = opened.kept_out(&pods, &bound) {
                     outcome = self.bound_if_retried(&expected).await;
-                    if outcome.is_err() {
-                        break;
-                    }
-                    let pending = opened.pending(&pods, &bound);
-                    report.by_order.extend(pending.into_iter().map(|group| (group, Reason::NotRetried)));
+                    let pending = pending.into_iter().filter(|_| outcome.is_ok());
+                    report.by_order.extend(pending.map(|group| (group, Reason::NotRetried)));
+                }
+                if outcome.is_err() {
+                    break;
                 }
             }
         }
