@@ -592,3 +592,22 @@ fn a_pod_apart_from_others_is_not_moved_to_the_coming_node_of_one_of_them() {
     let plan = solve(&cluster, &Options::default(), &|| false);
     assert_eq!((plan.instances.len(), plan.existing.len()), (1, 0), "{:?}", plan.existing);
 }
+
+/// A search is bounded by its steps: a plan that doesn't count them could take for ever.
+#[test]
+fn each_try_to_put_pods_onto_a_node_is_a_step() {
+    let evenly = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"topologySpreadConstraints": [
+        {"maxSkew": 1, "topologyKey": build::HOST, "whenUnsatisfiable": "DoNotSchedule",
+         "labelSelector": {"matchLabels": {"app": "web"}}}]}});
+    let cases = [(false, json!({}), 1), (false, evenly.clone(), 6), (true, json!({}), 6), (true, evenly, 6)];
+    for (simulate_default_scheduler, more, least) in cases {
+        let pods: Vec<_> = (0..6).map(|n| pod(&format!("p{n}"), "500m", "1Gi", more.clone())).collect();
+        let mut cluster = cluster(vec![pool("p", kinds())], &pods);
+        for name in ["a", "b", "c"] {
+            cluster.upsert_node(&node(name, "8", "32Gi", json!({"node-pool": "p"}))).unwrap();
+        }
+        let plan = solve(&cluster, &Options { simulate_default_scheduler, ..Options::default() }, &|| false);
+        assert_eq!(plan.existing.iter().map(|place| place.pods.len()).sum::<usize>(), 6, "{plan:?}");
+        assert!(plan.steps >= least, "{} steps, simulated: {simulate_default_scheduler}, {more}", plan.steps);
+    }
+}

@@ -673,3 +673,18 @@ fn the_last_domain_of_a_pod_that_others_keep_off_the_rest_stays_open() {
     let plan = plan(&cluster(vec![in_zones(&["zone-a", "zone-b"])], &[first, second, last]));
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
 }
+
+#[test]
+fn of_two_that_keep_each_other_out_the_earlier_comes() {
+    let alone = join(&[labels(json!({"app": "a"})), apart(ZONE, json!({"app": "b"}))]);
+    let other = labels(json!({"app": "b"}));
+    let at =
+        |second: u32| json!({"metadata": {"creationTimestamp": format!("2026-01-01T00:00:{second:02}Z")}});
+    for (earlier, later) in [(("a", &alone), ("b", &other)), (("b", &other), ("a", &alone))] {
+        let pods = [(earlier, 1), (later, 2)]
+            .map(|((name, more), second)| pod(name, "1", "1Gi", join(&[more.clone(), at(second)])));
+        let plan = plan(&cluster(vec![in_zones(&["zone-a"])], &pods));
+        let found = (placed(&plan, earlier.0), placed(&plan, later.0));
+        assert_eq!(found, (1, 0), "{} came before {}", earlier.0, later.0);
+    }
+}

@@ -333,8 +333,8 @@ impl<'a> Existing<'a> {
         list.into()
     }
 
-    /// True if a class that others need may go onto `node`: each follower has an affinity target with room
-    /// beside it already, or would have room there.
+    /// True if a class that others need may go onto `node`: each follower still has room there, or beside another of its
+    /// affinity targets.
     fn leads(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let (cluster, demand) = (self.cluster, self.demand);
         for other in &self.followers[number] {
@@ -345,15 +345,13 @@ impl<'a> Existing<'a> {
             }
             let nodes = self.suitable(class);
             let requests = &class.shape(cluster).requests;
-            let affinity_targets = groups.list[group].nodes.iter().filter(|(_, (count, _))| *count > 0);
-            if affinity_targets
-                .into_iter()
-                .any(|(at, _)| self.has_room(*at, requests, &[]) && nodes.contains(at))
-            {
-                continue;
-            }
             let own = &demand.classes[number].shape(cluster).requests;
-            if !self.has_room(node, requests, own) || !nodes.contains(&node) {
+            let takes = |at: NodeIx| {
+                let beside = if at == node { &own[..] } else { &[] };
+                self.has_room(at, requests, beside) && nodes.contains(&at)
+            };
+            let affinity_targets = groups.list[group].nodes.iter().filter(|(_, (count, _))| *count > 0);
+            if !takes(node) && !affinity_targets.into_iter().any(|(at, _)| takes(*at)) {
                 return false;
             }
         }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{
     TYPE,
-    build::{ZONE, cluster, plan, pod, pool},
+    build::{ZONE, cluster, kinds, node, plan, pod, pool},
     one, only_type, with_labels,
 };
 
@@ -32,6 +32,30 @@ fn gt_and_lt_compare_integers() {
             {"nodeSelectorTerms": [{"matchExpressions": [{"key": "size", "operator": operator, "values": [value]}]}]}}}}});
         let c = cluster(vec![pool("p", with_labels("size"))], &[pod("a", "500m", "1Gi", term)]);
         assert_eq!(only_type(&plan(&c)), kind);
+    }
+}
+
+#[test]
+fn existing_node_is_found_by_each_operator() {
+    let cases = [
+        ("disk", "In", json!(["ssd", "nvme"])),
+        ("disk", "NotIn", json!(["hdd"])),
+        ("absent", "NotIn", json!(["ssd"])),
+        ("disk", "Exists", json!([])),
+        ("absent", "DoesNotExist", json!([])),
+        ("size", "Gt", json!(["3"])),
+        ("size", "Lt", json!(["5"])),
+    ];
+    for (key, operator, values) in cases {
+        let term = json!({"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}]}}}}});
+        let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "500m", "1Gi", term)]);
+        c.upsert_node(&node("good", "4", "16Gi", json!({"disk": "ssd", "size": "4"}))).unwrap();
+        c.upsert_node(&node("bad", "4", "16Gi", json!({"disk": "hdd", "size": "bad", "absent": "ssd"})))
+            .unwrap();
+        let plan = plan(&c);
+        let homes: Vec<&str> = plan.existing.iter().map(|place| place.node.as_str()).collect();
+        assert_eq!(homes, if operator == "Exists" { ["bad"] } else { ["good"] }, "{key} {operator} {values}");
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use croft_scheduler::{Options, solve};
+use croft_scheduler::{ComingNode, Options, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::{
     app,
-    build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool, why},
+    build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool, resources, why},
     near, only_type, zones,
 };
 
@@ -99,6 +99,21 @@ fn existing_node_takes_an_affinity_seed_only_with_room_for_its_followers() {
 }
 
 #[test]
+fn replicas_leave_room_beside_them_for_a_pod_that_needs_one_of_them() {
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    c.upsert_node(&node("a-large", "3", "12Gi", json!({}))).unwrap();
+    c.upsert_node(&node("b-small", "1", "4Gi", json!({}))).unwrap();
+    for name in ["l1", "l2", "l3"] {
+        c.upsert_pod(&pod(name, "1", "1Gi", app("lead"))).unwrap();
+    }
+    c.upsert_pod(&pod("f", "1", "1Gi", near(HOST, "lead"))).unwrap();
+    let plan = plan(&c);
+    assert_eq!((plan.unschedulable.len(), plan.instances.len()), (0, 0), "{plan:?}");
+    let beside = plan.existing.iter().find(|place| place.pods.iter().any(|pod| &*pod.name == "f")).unwrap();
+    assert_eq!((beside.node.as_str(), beside.pods.len()), ("a-large", 3));
+}
+
+#[test]
 fn preferred_pod_affinity_is_followed_at_no_cost() {
     let wish = |kind: &str, key: &str, other: &str, own: &str| {
         json!({"metadata": {"labels": {"app": own}}, "spec": {"affinity": {kind: {
@@ -126,6 +141,28 @@ fn preferred_pod_affinity_is_followed_at_no_cost() {
         }
         let counts: Vec<usize> = plan(&c).existing.iter().map(|e| e.pods.len()).collect();
         assert_eq!(counts, homes, "{kind}");
+    }
+    // On coming nodes, which have no label of their host yet: beside the database there, or apart from it.
+    for (kind, home) in [("podAffinity", "n2"), ("podAntiAffinity", "n1")] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        for (claim, disk) in [("n1", "hdd"), ("n2", "ssd")] {
+            c.upsert_coming(ComingNode {
+                claim: claim.to_owned(),
+                pool: "p".to_owned(),
+                labels: BTreeMap::from(
+                    [("disk", disk), ("node-pool", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())),
+                ),
+                allocatable: resources(&[("cpu", "4"), ("memory", "16Gi"), ("pods", "110")]),
+                ..ComingNode::default()
+            });
+        }
+        let mut database = app("db");
+        database["spec"] = json!({"nodeSelector": {"disk": "ssd"}, "priority": 100});
+        c.upsert_pod(&pod("db", "1", "1Gi", database)).unwrap();
+        c.upsert_pod(&pod("web", "1", "1Gi", wish(kind, HOST, "db", "web"))).unwrap();
+        let plan = plan(&c);
+        let of_web = plan.existing.iter().find(|place| place.pods.iter().any(|pod| &*pod.name == "web"));
+        assert_eq!(of_web.unwrap().node, home, "{kind}");
     }
     // On new instances pods of equal size are exchanged: each gets one pod of both workloads.
     let only = || vec![kind("m.2", "2", "8Gi", 0.1)];

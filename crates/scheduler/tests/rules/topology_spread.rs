@@ -224,6 +224,28 @@ fn coming_nodes_count_for_a_spread() {
     assert_eq!(zones(&plan), BTreeMap::from([("zone-b", 1)]), "{:?}", plan.unschedulable);
 }
 
+#[test]
+fn the_zone_of_a_coming_node_is_a_domain_though_it_has_no_room() {
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    add_host(&mut c, "old", 0, 1, json!({}));
+    for (claim, zone, cpu) in [("p-1", "zone-a", "4"), ("p-2", "zone-b", "100m")] {
+        c.upsert_coming(ComingNode {
+            claim: claim.to_owned(),
+            pool: "p".to_owned(),
+            zone: zone.to_owned(),
+            labels: object(json!({"node-pool": "p", ZONE: zone})),
+            allocatable: build::resources(&[("cpu", cpu), ("memory", "8Gi"), ("pods", "110")]),
+            ..ComingNode::default()
+        });
+    }
+    c.upsert_pod(&pod("p", "1", "1Gi", spread(json!({"topologyKey": ZONE})))).unwrap();
+    // Zone-a has one, and zone-b has none by the time that the pod is bound: a second in zone-a would be a skew of two.
+    let plan = plan(&c);
+    assert!(plan.existing.is_empty(), "{plan:?}");
+    assert_eq!(plan.instances.len(), 1);
+    assert_ne!(plan.instances[0].zone, "zone-a");
+}
+
 /// A spread over hostnames with `maxSkew` 1.
 fn over_hosts(more: Value) -> Value {
     let mut it = spread(json!({"topologyKey": HOST}));
