@@ -203,6 +203,9 @@ pub struct Metrics {
     record_last_archived: Gauge,
     ledger_cost: Bounded<LedgerLabels, Counter<f64, AtomicU64>>,
     ledger_closed: Gauge,
+    /// Changes of the figures per pool, and end of the last closed hour, that the series of tenants and pools show. Passes are
+    /// many, and most change neither.
+    shown: Arc<Mutex<Option<(u64, i64)>>>,
 }
 
 impl Metrics {
@@ -254,6 +257,7 @@ impl Metrics {
             record_last_archived: Gauge::default(),
             ledger_cost: Bounded::new(Counter::default),
             ledger_closed: Gauge::default(),
+            shown: Arc::default(),
         };
         definitions::API_CALLS.register(registry, metrics.calls.clone());
         definitions::CLOUD_CALLS.register(registry, metrics.cloud_calls.clone());
@@ -360,8 +364,14 @@ impl Metrics {
         raise(&self.record_entries, record.written);
         raise(&self.record_lost_entries, record.lost);
         self.record_last_write.set(record.last_write);
-        self.observe_ledger(snapshot, engine.closed_costs());
-        self.observe_pools(snapshot, engine.figures());
+        let shown = Some((engine.figures().changes(), engine.closed_costs().until));
+        let mut last = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != shown {
+            self.observe_ledger(snapshot, engine.closed_costs());
+            self.observe_pools(snapshot, engine.figures());
+            *last = shown;
+        }
+        drop(last);
         self.observe_tenants(engine.isolation().counts());
     }
 
@@ -406,6 +416,7 @@ impl Metrics {
         self.pool_headroom.retain(|_| false);
         self.pool_pending_pods.retain(|_| false);
         self.pool_oldest_pending_pod.retain(|_| false);
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.observe_tenants(&TenantCounts::default());
     }
 
@@ -422,11 +433,10 @@ impl Metrics {
     }
 
     fn observe_pools(&self, snapshot: &Snapshot, figures: &PoolFigures) {
-        let held: BTreeMap<_, _> = figures.holdings(snapshot).collect();
-        let headroom = held.keys().filter_map(|labels| {
-            let PoolLabels { tenant, pool } = labels.clone();
-            let status = snapshot.headroom_of(&pool)?;
-            Some([("wanted", status.wanted), ("placed", status.placed)].map(|(state, pods)| {
+        let held: BTreeMap<_, _> = figures.holdings().map(|(labels, held)| (labels.clone(), held)).collect();
+        let headroom = held.iter().filter_map(|(PoolLabels { tenant, pool }, held)| {
+            let (wanted, placed) = held.headroom?;
+            Some([("wanted", wanted), ("placed", placed)].map(|(state, pods)| {
                 (HeadroomLabels { tenant: tenant.clone(), pool: pool.clone(), state }, pods)
             }))
         });

@@ -1,8 +1,8 @@
 //! Figures per tenant and pool for the metrics: pending pods, nodes, price, headroom, evictions, launches.
 //!
-//! The engine refreshes them after each pass. A figure costs what changed: nodes and prices are counted again for a pool whose
-//! version has grown, pending pods after a change of the plan. Labels name existing objects only, so that the number of series
-//! is bounded by Tenants and TenantPools.
+//! The engine refreshes them after each pass. A figure costs what changed: nodes, prices and labels are found again for a pool
+//! whose version has grown, pending pods after a change of the plan, and the metrics are written when [`PoolFigures::changes`]
+//! has grown. Labels name existing objects only, so that the number of series is bounded by Tenants and TenantPools.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,37 +68,65 @@ pub struct PoolHoldings {
     pub nodes: usize,
     /// Price of the NodeClaims' instances.
     pub cost: Price,
+    /// Headroom pods that are wanted and that have a place, if the pool has headroom.
+    pub headroom: Option<(usize, usize)>,
+}
+
+/// Holdings of one pool, as they were counted.
+#[derive(Debug)]
+struct Counted {
+    /// The pool's version then. It grows with every change of a Tenant, so the labels are of the same version.
+    version: u64,
+    labels: PoolLabels,
+    held: PoolHoldings,
 }
 
 /// The figures.
 #[derive(Debug, Default)]
 pub struct PoolFigures {
-    holdings: BTreeMap<String, (u64, PoolHoldings)>,
+    holdings: BTreeMap<String, Counted>,
     /// Plan version and scheduling run that the pending pods were counted at.
     counted_at: Option<(u64, u64)>,
     pending: BTreeMap<(PoolLabels, &'static str), usize>,
     oldest: BTreeMap<PoolLabels, Timestamp>,
     evictions: BTreeMap<PoolLabels, u64>,
     launches: BTreeMap<(PoolLabels, &'static str), u64>,
+    changes: u64,
 }
 
 impl PoolFigures {
     /// Counts what has changed, and forgets what doesn't exist any more.
     pub fn refresh(&mut self, snapshot: &Snapshot, planning: &Planning, view: &Tenants) {
+        let series =
+            |figures: &Self| [figures.holdings.len(), figures.evictions.len(), figures.launches.len()];
+        let before = series(self);
         self.holdings.retain(|pool, _| snapshot.pools().contains_key(pool));
-        for pool in snapshot.pools().keys() {
-            let version = snapshot.pool_version(pool);
-            if self.holdings.get(pool).is_none_or(|(counted, _)| *counted != version) {
-                self.holdings.insert(pool.clone(), (version, holdings(snapshot, pool)));
-            }
-        }
         self.evictions.retain(|labels, _| labels.exists(snapshot));
         self.launches.retain(|(labels, _), _| labels.exists(snapshot));
+        self.changes += u64::from(series(self) != before);
+        for pool in snapshot.pools().keys() {
+            let version = snapshot.pool_version(pool);
+            let headroom = snapshot.headroom_of(pool).map(|status| (status.wanted, status.placed));
+            let counted = self.holdings.get(pool);
+            if counted.is_none_or(|counted| (counted.version, counted.held.headroom) != (version, headroom)) {
+                let labels = PoolLabels::of_pool(snapshot, pool);
+                let held = PoolHoldings { headroom, ..holdings(snapshot, pool) };
+                self.holdings.insert(pool.clone(), Counted { version, labels, held });
+                self.changes += 1;
+            }
+        }
         let at = Some((snapshot.plan_version(), planning.counts().runs));
         if self.counted_at != at {
             self.counted_at = at;
             self.count_pending(snapshot, planning, view);
+            self.changes += 1;
         }
+    }
+
+    /// Grows with every change of a figure.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes
     }
 
     fn count_pending(&mut self, snapshot: &Snapshot, planning: &Planning, view: &Tenants) {
@@ -132,20 +160,19 @@ impl PoolFigures {
         let pool = snapshot.pool_of_node(node).unwrap_or_default();
         let labels = PoolLabels::of_pod(snapshot, view, &pod.namespace, pool);
         *self.evictions.entry(labels).or_default() += 1;
+        self.changes += 1;
     }
 
     /// Counts a launch that ended.
     pub fn count_launch(&mut self, snapshot: &Snapshot, claim: &str, outcome: &'static str) {
         let pool = snapshot.claims().get(claim).map(|claim| claim.spec.pool.as_str()).unwrap_or_default();
         *self.launches.entry((PoolLabels::of_pool(snapshot, pool), outcome)).or_default() += 1;
+        self.changes += 1;
     }
 
     /// The labels of each pool's own figures, and its holdings.
-    pub fn holdings<'a>(
-        &'a self,
-        snapshot: &'a Snapshot,
-    ) -> impl Iterator<Item = (PoolLabels, PoolHoldings)> + 'a {
-        self.holdings.iter().map(|(pool, (_, held))| (PoolLabels::of_pool(snapshot, pool), *held))
+    pub fn holdings(&self) -> impl Iterator<Item = (&PoolLabels, PoolHoldings)> {
+        self.holdings.values().map(|counted| (&counted.labels, counted.held))
     }
 
     /// Pending pods by labels and reason.

@@ -129,11 +129,20 @@ impl Bench {
         self.metrics.1.observe_bound(&step.bound);
     }
 
+    /// Records that another process leads, and returns the metrics from then on.
+    pub fn metrics_of_standby(&self) -> String {
+        self.metrics.1.stop_leading();
+        self.encode()
+    }
+
     fn metrics(&self) -> String {
-        let (registry, metrics) = &self.metrics;
-        metrics.observe_pass(&self.engine, 0.0);
+        self.metrics.1.observe_pass(&self.engine, 0.0);
+        self.encode()
+    }
+
+    fn encode(&self) -> String {
         let mut text = String::new();
-        encode(&mut text, registry).unwrap();
+        encode(&mut text, &self.metrics.0).unwrap();
         text
     }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use croft_api::pool::LaunchBackoff;
+use croft_api::{condition::Statement, pool::LaunchBackoff};
 use croft_cloud::{InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Response, Target, Verb},
+    nodeclaim::conditions::{find_condition, set_with_ready},
     result::{ActionReport, ActionResult, Backoff},
     state::{Change, future_node},
 };
@@ -424,6 +425,84 @@ fn a_node_that_is_initialized_tells_what_its_type_has_once() {
 }
 
 #[test]
+fn ready_names_the_first_step_that_is_missing() {
+    let mut status = croft_api::NodeClaimStatus::default();
+    let mut reasons = Vec::new();
+    for (step, holds) in [
+        ("Launched", false),
+        ("Launched", true),
+        ("Registered", true),
+        ("Initialized", true),
+        ("Launched", false),
+    ] {
+        let message = format!("{step} {holds}");
+        let statement = Statement { kind: step, status: Some(holds), reason: "Reason", message };
+        set_with_ready(&mut status, statement, Some(1), at(1).wall);
+        let ready = find_condition(&status, "Ready").unwrap();
+        reasons.push((ready.status.clone(), ready.reason.clone(), ready.message.clone()));
+    }
+    let expected = [
+        ("False", "NotLaunched", "Launched false"),
+        ("False", "NotRegistered", ""),
+        ("False", "NotInitialized", ""),
+        ("True", "Ready", "the node takes pods"),
+        ("False", "NotLaunched", "Launched false"),
+    ];
+    assert_eq!(reasons, expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned())));
+}
+
+/// The conditions that are written for a registered claim: by type, whether they hold, reason and message.
+fn conditions_of_registered(
+    seconds: u64,
+    ready: bool,
+    taints: serde_json::Value,
+    more: serde_json::Value,
+) -> Vec<[String; 4]> {
+    let mut bench = Bench::new();
+    let mut status = launched(&["Registered"]);
+    croft_controller::merge_patch::apply(&mut status, &more);
+    bench.see(1, claim(10, status, false));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), taints, ready));
+    let actions = bench.decide(seconds);
+    let Some(Action::Write { call, .. }) = actions.first() else { return Vec::new() };
+    let (Target::Claim(_), Verb::PatchStatus(patch)) = (&call.target, &call.verb) else {
+        panic!("{actions:?}")
+    };
+    let text = |condition: &serde_json::Value| {
+        ["type", "status", "reason", "message"].map(|field| condition[field].as_str().unwrap().to_owned())
+    };
+    patch["status"]["conditions"].as_array().unwrap().iter().skip(2).map(text).collect()
+}
+
+#[test]
+fn a_node_is_initialized_once_it_is_ready_untainted_and_has_its_devices() {
+    let [initialized, ready] = &conditions_of_registered(2, true, json!([]), json!({}))[..] else { panic!() };
+    let statement = "node node-1 is Ready and has the resources of its instance type";
+    assert_eq!(*initialized, ["Initialized", "True", "Initialized", statement]);
+    assert_eq!(*ready, ["Ready", "True", "Ready", "the node takes pods"]);
+    let starting = json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}]);
+    let gpu = json!({"allocatable": {"nvidia.com/gpu": "1", "cpu": "2"}});
+    for (is_ready, taints, more, blocker) in [
+        (false, json!([]), json!({}), "the node is not Ready yet"),
+        (
+            true,
+            starting,
+            json!({}),
+            "the node still has taint node.cloudprovider.kubernetes.io/uninitialized:NoSchedule",
+        ),
+        (true, json!([]), gpu, "the node hasn't reported nvidia.com/gpu yet"),
+    ] {
+        let written = conditions_of_registered(2, is_ready, taints.clone(), more.clone());
+        assert!(written.is_empty(), "a node that starts isn't worth a write: {written:?}");
+        let [initialized, ready] = &conditions_of_registered(60, is_ready, taints, more)[..] else {
+            panic!()
+        };
+        assert_eq!(*initialized, ["Initialized", "False", "Waiting", blocker]);
+        assert_eq!(*ready, ["Ready", "False", "NotInitialized", blocker]);
+    }
+}
+
+#[test]
 fn at_the_hard_end_the_instance_goes_with_whatever_is_left() {
     let disrupted = json!([{"key": "croft.dev/disrupted", "effect": "NoSchedule"}]);
     let mut bench = Bench::with_pool(&json!({"template": {"spec": {"terminationGracePeriod": "60s"}}}));
@@ -433,13 +512,14 @@ fn at_the_hard_end_the_instance_goes_with_whatever_is_left() {
     let evict = bench.decide(1);
     assert!(matches!(verb(&evict), (Target::Pod(..), Verb::Evict { .. })));
     bench.done(1, &evict[0], vec![]);
-    // Its 30 seconds begin so late that they end with the deadline.
-    let delete = bench.decide(40);
+    // Its 30 seconds begin when they end with the deadline.
+    let delete = bench.decide(31);
     assert!(
-        matches!(verb(&delete), (Target::Pod(..), Verb::Delete { grace_seconds: Some(21), .. })),
+        matches!(verb(&delete), (Target::Pod(..), Verb::Delete { grace_seconds: Some(30), .. })),
         "{delete:?}"
     );
-    bench.done(40, &delete[0], vec![]);
+    bench.done(31, &delete[0], vec![]);
+    assert_eq!(bench.engine.step(at(60)).requeue_at, Some(at(61).mono), "the deadline");
     let actions = bench.decide(61);
     let ended = actions.iter().any(|a| matches!(a, Action::Terminate { .. }));
     assert!(ended, "nothing holds it longer: {actions:?}");

@@ -135,6 +135,17 @@ fn nodes_price_and_headroom_of_a_pool_go_with_the_pool() {
 }
 
 #[test]
+fn a_process_shows_the_figures_of_pools_only_while_it_leads() {
+    let mut bench = bench();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    bench.decide(2);
+    let nodes = r#"croft_controller_pool_nodes{tenant="a",pool="pool-a"}"#;
+    assert_eq!(bench.metric(nodes), 1.0);
+    assert!(!bench.metrics_of_standby().contains(nodes));
+    assert_eq!(bench.metric(nodes), 1.0, "once it leads again, though nothing has changed");
+}
+
+#[test]
 fn launches_and_evictions_count_under_the_claims_pool() {
     let mut bench = bench();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));

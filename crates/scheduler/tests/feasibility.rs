@@ -156,6 +156,37 @@ fn agent(requests: &serde_json::Value) -> k8s_openapi::api::apps::v1::DaemonSet 
 }
 
 #[test]
+fn node_keeps_room_for_the_daemonset_pod_that_it_lacks() {
+    // A pod of 900m on a node of one processor, where the agent takes 200m: it fits unless the agent is to come.
+    let tainted = json!([{"key": "own", "effect": "NoSchedule"}]);
+    let there = json!({"metadata": {"namespace": "kube-system", "ownerReferences": [
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "u", "controller": true}]},
+        "spec": {"nodeName": "n"}});
+    for (taints, selector, running, fits) in [
+        (json!([]), json!({}), None, false),
+        (json!([]), json!({"disk": "ssd"}), None, false),
+        (json!([]), json!({"disk": "hdd"}), None, true),
+        (tainted, json!({}), None, true),
+        (json!([]), json!({}), Some(pod("agent-1", "50m", "1Mi", there)), true),
+    ] {
+        let of_anyone = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
+        let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "900m", "1Gi", of_anyone)]);
+        let mut only = node("n", "1", "4Gi", json!({"disk": "ssd"}));
+        only.spec = Some(serde_json::from_value(json!({"taints": taints})).unwrap());
+        c.upsert_node(&only).unwrap();
+        let mut agent = agent(&json!({"cpu": "200m"}));
+        agent.spec.as_mut().unwrap().template.spec.as_mut().unwrap().node_selector =
+            serde_json::from_value(selector.clone()).unwrap();
+        c.upsert_daemonset(&agent).unwrap();
+        if let Some(running) = &running {
+            c.upsert_pod(running).unwrap();
+        }
+        let plan = plan(&c);
+        assert_eq!(plan.existing.len() == 1, fits, "{taints} {selector} {}", running.is_some());
+    }
+}
+
+#[test]
 fn instance_too_small_for_its_daemonsets_is_not_launched_for_pods_without_requests() {
     let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "0", "0", json!({}))]);
     c.upsert_daemonset(&agent(&json!({"memory": "6Gi"}))).unwrap();

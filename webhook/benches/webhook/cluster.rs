@@ -321,7 +321,9 @@ impl Cluster {
         let mut documents = policies::documents("croft-system");
         documents.extend(policies::mutation::documents("croft-system"));
         let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
-        self.plane.kubectl_with(["delete", "-f", "-"], &documents.join("\n---\n")).await?;
+        self.plane
+            .kubectl_with(["delete", "--ignore-not-found", "-f", "-"], &documents.join("\n---\n"))
+            .await?;
         Ok(())
     }
 

@@ -169,6 +169,7 @@ async fn capacity(
 async fn added(cluster: &mut Cluster, errors: &mut usize) -> anyhow::Result<String> {
     let pods = pods()?;
     println!("\npod creation through the API server, median of {pods} each, taking turns");
+    cluster.without_policies().await?;
     let two = latency::mutation(cluster, pods).await?;
     println!("{two}");
     cluster.policies(Mutation::Webhook).await?;

@@ -46,7 +46,7 @@ fn selected(object: &str) -> String {
 /// CEL: the pod tolerates, without a time limit, every taint of the pool `p` of the annotation.
 fn tolerates(pool: &str) -> String {
     format!(
-        "{pool}.split(':')[1].split(',').all(effect, variables.tolerations.exists(t, \
+        "{pool}.split(':')[1].split(',').all(effect, object.spec.?tolerations.orValue([]).exists(t, \
          t.?effect.orValue('') in ['', effect] && (effect != 'NoExecute' || !has(t.tolerationSeconds)) && \
          (t.?operator.orValue('Equal') == 'Exists' ? t.?key.orValue('') in ['', {pool}.split('=')[0]] : \
          t.?operator.orValue('Equal') in ['', 'Equal'] && \
@@ -135,6 +135,40 @@ fn requested() -> Vec<Variable> {
     variables
 }
 
+/// CEL: the pod of a tenant selects a pool of its tenant, tolerates its taints, and may run there.
+fn placed() -> (&'static str, String) {
+    (
+        "placed",
+        format!(
+            "variables.pools == '' || (variables.pools.split(';').exists(p, p.split(':')[0] in variables.selected && {}) && \
+             !variables.excludesPool)",
+            tolerates("p")
+        ),
+    )
+}
+
+/// CEL: why the pod of a tenant isn't placed; empty if it is. The API server evaluates the messages of a policy for every
+/// object, also for those that the policy lets through, and each variable once more for them: only a refused pod may cost it.
+fn misplaced() -> String {
+    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod of a \
+                    tenant: look for another mutating webhook or policy that rewrites spec.nodeSelector'";
+    let intolerant = "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
+                      tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'";
+    let excluded = format!(
+        "'every term of the required node affinity excludes {POOL_NAME_LABEL} of pool \"' + variables.mineName + '\", the pod\\'s \
+         own, so the pod could never run; Croft writes that into pods of namespaces without a tenant: create the pod again \
+         without it'"
+    );
+    let of_what_was_asked = first_sentence(
+        wrong_requests(FOREIGN_IS_REFUSED),
+        &format!("size(variables.mine) == 0 ? {unpinned} : {intolerant}"),
+    );
+    format!(
+        "variables.placed ? '' : variables.mine.exists(p, {}) ? {excluded} : {of_what_was_asked}",
+        tolerates("p")
+    )
+}
+
 /// The final pod of a tenant is pinned to one of its pools and tolerates the pool's taints. The final pod of a labelled
 /// non-tenant namespace doesn't tolerate the taints of pools by a toleration without a key or of the built-in one.
 ///
@@ -148,7 +182,6 @@ pub(super) fn placement() -> Policy {
         ("pools", annotation("pools")),
         ("shared", annotation("shared")),
         ("selected", selected("object")),
-        ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
         ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
         (
             "mineName",
@@ -159,6 +192,7 @@ pub(super) fn placement() -> Policy {
             ),
         ),
         excludes_pool(),
+        placed(),
         reaches(),
         reaches_unregistered(),
         kept_out(),
@@ -170,39 +204,7 @@ pub(super) fn placement() -> Policy {
         conditions: Vec::new(),
         variables,
         validations: vec![
-            (
-                format!(
-                    "variables.pools == '' || size(variables.mine) > 0 || variables.mirror || {break_glass}"
-                ),
-                first_sentence(
-                    wrong_requests(FOREIGN_IS_REFUSED),
-                    "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod \
-                     of a tenant: look for another mutating webhook or policy that rewrites spec.nodeSelector'",
-                ),
-            ),
-            (
-                format!(
-                    "variables.pools == '' || size(variables.mine) == 0 || variables.mine.exists(p, {}) || \
-                     variables.mirror || {break_glass}",
-                    tolerates("p")
-                ),
-                first_sentence(
-                    wrong_requests(FOREIGN_IS_REFUSED),
-                    "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
-                     tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'",
-                ),
-            ),
-            (
-                format!(
-                    "variables.pools == '' || size(variables.mine) == 0 || !variables.excludesPool || variables.mirror || \
-                     {break_glass}"
-                ),
-                format!(
-                    "'every term of the required node affinity excludes {POOL_NAME_LABEL} of pool \"' + variables.mineName + \
-                     '\", the pod\\'s own, so the pod could never run; Croft writes that into pods of namespaces without a \
-                     tenant: create the pod again without it'"
-                ),
-            ),
+            (format!("variables.placed || variables.mirror || {break_glass}"), misplaced()),
             (
                 format!(
                     "!variables.nonTenant || !variables.reaches || variables.shared != '' || variables.mirror || \

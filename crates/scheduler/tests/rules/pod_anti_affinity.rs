@@ -50,6 +50,24 @@ fn anti_affinity_of_running_pods_excludes_matching_pods() {
 }
 
 #[test]
+fn anti_affinity_of_a_pod_that_is_planned_onto_a_node_excludes_matching_pods() {
+    for key in [HOST, ZONE] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        c.upsert_node(&node("n", "4", "16Gi", json!({ZONE: "zone-a"}))).unwrap();
+        let guard = json!({"spec": {"priority": 100, "affinity": {"podAntiAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}]}}}});
+        c.upsert_pod(&pod("guard", "1", "1Gi", guard)).unwrap();
+        c.upsert_pod(&pod("a", "1", "1Gi", app("x"))).unwrap();
+        let plan = plan(&c);
+        let names: Vec<&str> =
+            plan.existing.iter().flat_map(|place| &place.pods).map(|pod| &*pod.name).collect();
+        assert_eq!(names, ["guard"], "{key}");
+        assert_eq!(plan.instances.len(), 1, "{key}");
+    }
+}
+
+#[test]
 fn pod_with_anti_affinity_leaves_a_zone_to_matching_pods() {
     let lonely = |zone: Option<&str>| {
         let mut more = json!({"spec": {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
