@@ -688,3 +688,18 @@ fn of_two_that_keep_each_other_out_the_earlier_comes() {
         assert_eq!(found, (1, 0), "{} came before {}", earlier.0, later.0);
     }
 }
+
+#[test]
+fn a_pod_that_starts_its_own_kind_comes_before_lower_priorities_of_others() {
+    let own = join(&[labels(json!({"app": "own"})), near(HOST, json!({"app": "own"}))]);
+    let own = join(&[own, json!({"spec": {"priority": 100}})]);
+    let mut c = cluster(
+        vec![pool("p", kinds())],
+        &[pod("other", "1", "1Gi", json!({})), pod("own", "1", "1Gi", own)],
+    );
+    c.upsert_node(&node("n", "1", "4Gi", json!({}))).unwrap();
+    let plan = plan(&c);
+    let on_node: Vec<&str> =
+        plan.existing.iter().flat_map(|place| &place.pods).map(|pod| &*pod.name).collect();
+    assert_eq!((on_node, plan.instances.len()), (vec!["own"], 1));
+}

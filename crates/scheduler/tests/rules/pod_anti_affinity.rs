@@ -63,7 +63,8 @@ fn anti_affinity_of_a_pod_that_is_planned_onto_a_node_excludes_matching_pods() {
         let names: Vec<&str> =
             plan.existing.iter().flat_map(|place| &place.pods).map(|pod| &*pod.name).collect();
         assert_eq!(names, ["guard"], "{key}");
-        assert_eq!(plan.instances.len(), 1, "{key}");
+        let zones: Vec<&str> = plan.instances.iter().map(|instance| &*instance.zone).collect();
+        assert_eq!(zones, [if key == ZONE { "zone-b" } else { "zone-a" }], "{key}");
     }
 }
 
