@@ -97,13 +97,7 @@ pub struct PoolFigures {
 impl PoolFigures {
     /// Counts what has changed, and forgets what doesn't exist any more.
     pub fn refresh(&mut self, snapshot: &Snapshot, planning: &Planning, view: &Tenants) {
-        let series =
-            |figures: &Self| [figures.holdings.len(), figures.evictions.len(), figures.launches.len()];
-        let before = series(self);
         self.holdings.retain(|pool, _| snapshot.pools().contains_key(pool));
-        self.evictions.retain(|labels, _| labels.exists(snapshot));
-        self.launches.retain(|(labels, _), _| labels.exists(snapshot));
-        self.changes += u64::from(series(self) != before);
         for pool in snapshot.pools().keys() {
             let version = snapshot.pool_version(pool);
             let headroom = snapshot.headroom_of(pool).map(|status| (status.wanted, status.placed));
@@ -115,6 +109,9 @@ impl PoolFigures {
                 self.changes += 1;
             }
         }
+        self.evictions.retain(|labels, _| labels.exists(snapshot));
+        self.launches.retain(|(labels, _), _| labels.exists(snapshot));
+        // The plan version also grows with each pool or Tenant that goes, and its series with it.
         let at = Some((snapshot.plan_version(), planning.counts().runs));
         if self.counted_at != at {
             self.counted_at = at;

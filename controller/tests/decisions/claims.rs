@@ -452,12 +452,7 @@ fn ready_names_the_first_step_that_is_missing() {
 }
 
 /// The conditions that are written for a registered claim: by type, whether they hold, reason and message.
-fn conditions_of_registered(
-    seconds: u64,
-    ready: bool,
-    taints: serde_json::Value,
-    more: serde_json::Value,
-) -> Vec<[String; 4]> {
+fn conditions_of_registered(seconds: u64, ready: bool, taints: Value, more: Value) -> Vec<[String; 4]> {
     let mut bench = Bench::new();
     let mut status = launched(&["Registered"]);
     croft_controller::merge_patch::apply(&mut status, &more);
@@ -468,7 +463,7 @@ fn conditions_of_registered(
     let (Target::Claim(_), Verb::PatchStatus(patch)) = (&call.target, &call.verb) else {
         panic!("{actions:?}")
     };
-    let text = |condition: &serde_json::Value| {
+    let text = |condition: &Value| {
         ["type", "status", "reason", "message"].map(|field| condition[field].as_str().unwrap().to_owned())
     };
     patch["status"]["conditions"].as_array().unwrap().iter().skip(2).map(text).collect()

@@ -251,10 +251,7 @@ impl Cluster {
 
     /// Installs the generated policies, and writes what they read for `mode`. Waits until webhook and policies have it.
     pub(crate) async fn policies(&self, mode: Mutation) -> anyhow::Result<()> {
-        let mut documents = policies::documents("croft-system");
-        documents.extend(policies::mutation::documents("croft-system"));
-        let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
-        self.plane.apply(&documents.join("\n---\n")).await?;
+        self.plane.apply(&generated()).await?;
         let snapshot = self.snapshot();
         let rules = snapshot.declarations();
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
@@ -318,12 +315,7 @@ impl Cluster {
     /// Deletes the policies. The webhook is asked about every pod before.
     pub(crate) async fn without_policies(&self) -> anyhow::Result<()> {
         self.set_mode(Mutation::Webhook).await?;
-        let mut documents = policies::documents("croft-system");
-        documents.extend(policies::mutation::documents("croft-system"));
-        let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
-        self.plane
-            .kubectl_with(["delete", "--ignore-not-found", "-f", "-"], &documents.join("\n---\n"))
-            .await?;
+        self.plane.kubectl_with(["delete", "--ignore-not-found", "-f", "-"], &generated()).await?;
         Ok(())
     }
 
@@ -383,6 +375,14 @@ async fn put(client: &Client, object: Value) -> anyhow::Result<()> {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         Err(error) => Err(anyhow::Error::from(error).context(format!("failed to create {kind} {name}"))),
     }
+}
+
+/// The generated policies of both modes, as documents of one file.
+fn generated() -> String {
+    let mut documents = policies::documents("croft-system");
+    documents.extend(policies::mutation::documents("croft-system"));
+    let documents: Vec<String> = documents.iter().map(Value::to_string).collect();
+    documents.join("\n---\n")
 }
 
 /// The namespaces of tenant a.

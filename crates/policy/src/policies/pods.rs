@@ -9,9 +9,9 @@ use crate::{
     },
 };
 
-/// A variable rather than a match condition: the API server converts the whole pod to CEL once for the match conditions
-/// of a policy and once more for its validations, which takes longer than evaluating them. Policies that apply to every
-/// created pod have no match conditions.
+/// A variable rather than a match condition: the API server converts the whole pod to CEL for the rules, the messages and the
+/// audit annotations of a policy, and once more for its match conditions, which takes longer than evaluating them. Policies
+/// that apply to every created pod have no match conditions.
 pub(super) const MIRROR: (&str, &str) = (
     "mirror",
     "'kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({}) && \

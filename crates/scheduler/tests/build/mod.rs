@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Offering, Options, Plan, Pool, Price, Requirement, Resources, solve,
+    CapacityType, Cluster, ComingNode, InstanceType, Offering, Options, Plan, Pool, Price, Requirement,
+    Resources, solve,
 };
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use serde_json::{Value, json};
@@ -106,6 +107,20 @@ pub fn node(name: &str, cpu: &str, memory: &str, labels: Value) -> Node {
     });
     merge(&mut value, &json!({"metadata": {"labels": labels}}));
     serde_json::from_value(value).unwrap()
+}
+
+/// A node of pool `p` that comes for `claim`, without a label of its host yet.
+pub fn coming(claim: &str, cpu: &str, memory: &str, labels: Value) -> ComingNode {
+    let mut all = json!({"node-pool": "p"});
+    merge(&mut all, &labels);
+    ComingNode {
+        claim: claim.to_owned(),
+        pool: "p".to_owned(),
+        zone: all.get(ZONE).and_then(Value::as_str).unwrap_or_default().to_owned(),
+        labels: serde_json::from_value(all).unwrap(),
+        allocatable: resources(&[("cpu", cpu), ("memory", memory), ("pods", "110")]),
+        ..ComingNode::default()
+    }
 }
 
 pub fn cluster(pools: Vec<Pool>, pods: &[Pod]) -> Cluster {

@@ -1,7 +1,5 @@
 //! Which pods are demand, and in which order.
 
-use std::collections::BTreeMap;
-
 use croft_scheduler::ComingNode;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
@@ -48,15 +46,10 @@ fn only_pending_pods_of_the_default_scheduler_are_demand() {
 fn coming_node_takes_pods_before_another_launch() {
     let mut c = cluster(vec![pool("p", kinds())], &many(3, "1", &json!({})));
     c.upsert_coming(ComingNode {
-        claim: "p-1".to_owned(),
-        pool: "p".to_owned(),
         instance_type: "m.2".to_owned(),
-        zone: "zone-a".to_owned(),
-        labels: BTreeMap::from([("node-pool".to_owned(), "p".to_owned())]),
         // A startup taint, which is removed while the node starts.
         taints: vec![build::taint("node.kubernetes.io/not-ready", "")],
-        allocatable: build::resources(&[("cpu", "2"), ("memory", "8Gi"), ("pods", "110")]),
-        ..ComingNode::default()
+        ..build::coming("p-1", "2", "8Gi", json!({build::ZONE: "zone-a"}))
     });
     let plan = plan(&c);
     assert_eq!((plan.existing[0].node.as_str(), plan.existing[0].coming), ("p-1", true));

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use croft_scheduler::{ComingNode, Options, solve};
+use croft_scheduler::{Options, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::{
     app,
-    build::{HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool, resources, why},
+    build::{HOST, ZONE, cluster, coming, kind, kinds, node, plan, pod, pool, why},
     near, only_type, zones,
 };
 
@@ -146,15 +146,7 @@ fn preferred_pod_affinity_is_followed_at_no_cost() {
     for (kind, home) in [("podAffinity", "n2"), ("podAntiAffinity", "n1")] {
         let mut c = cluster(vec![pool("p", kinds())], &[]);
         for (claim, disk) in [("n1", "hdd"), ("n2", "ssd")] {
-            c.upsert_coming(ComingNode {
-                claim: claim.to_owned(),
-                pool: "p".to_owned(),
-                labels: BTreeMap::from(
-                    [("disk", disk), ("node-pool", "p")].map(|(k, v)| (k.to_owned(), v.to_owned())),
-                ),
-                allocatable: resources(&[("cpu", "4"), ("memory", "16Gi"), ("pods", "110")]),
-                ..ComingNode::default()
-            });
+            c.upsert_coming(coming(claim, "4", "16Gi", json!({"disk": disk})));
         }
         let mut database = app("db");
         database["spec"] = json!({"nodeSelector": {"disk": "ssd"}, "priority": 100});

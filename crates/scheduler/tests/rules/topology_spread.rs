@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     app,
     build::{self, HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool},
-    many, near, object, spread, with_labels, zones,
+    many, near, spread, with_labels, zones,
 };
 
 #[test]
@@ -208,15 +208,8 @@ fn coming_nodes_count_for_a_spread() {
     let mut c = cluster(vec![pool("p", kinds())], &pods);
     c.upsert_node(&node("old", "4", "8Gi", labels("zone-c"))).unwrap();
     for name in ["p-1", "p-2"] {
-        c.upsert_coming(ComingNode {
-            claim: name.to_owned(),
-            pool: "p".to_owned(),
-            instance_type: "m.2".to_owned(),
-            zone: "zone-a".to_owned(),
-            labels: object(labels("zone-a")),
-            allocatable: build::resources(&[("cpu", "2"), ("memory", "8Gi"), ("pods", "110")]),
-            ..ComingNode::default()
-        });
+        let instance_type = "m.2".to_owned();
+        c.upsert_coming(ComingNode { instance_type, ..build::coming(name, "2", "8Gi", labels("zone-a")) });
     }
     // One runs in zone-c, where an anti-affinity excludes others: a fourth pod would give zone-a a skew of three.
     let plan = plan(&c);
@@ -229,14 +222,7 @@ fn the_zone_of_a_coming_node_is_a_domain_though_it_has_no_room() {
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     add_host(&mut c, "old", 0, 1, json!({}));
     for (claim, zone, cpu) in [("p-1", "zone-a", "4"), ("p-2", "zone-b", "100m")] {
-        c.upsert_coming(ComingNode {
-            claim: claim.to_owned(),
-            pool: "p".to_owned(),
-            zone: zone.to_owned(),
-            labels: object(json!({"node-pool": "p", ZONE: zone})),
-            allocatable: build::resources(&[("cpu", cpu), ("memory", "8Gi"), ("pods", "110")]),
-            ..ComingNode::default()
-        });
+        c.upsert_coming(build::coming(claim, cpu, "8Gi", json!({ZONE: zone})));
     }
     c.upsert_pod(&pod("p", "1", "1Gi", spread(json!({"topologyKey": ZONE})))).unwrap();
     // Zone-a has one, and zone-b has none by the time that the pod is bound: a second in zone-a would be a skew of two.
@@ -393,15 +379,8 @@ fn coming_host_takes_max_skew_pods_of_a_host_spread() {
     for name in ["a", "b"] {
         add_host(&mut c, name, 0, 3, json!({}));
     }
-    c.upsert_coming(ComingNode {
-        claim: "p-1".to_owned(),
-        pool: "p".to_owned(),
-        instance_type: "m.8".to_owned(),
-        zone: "zone-a".to_owned(),
-        labels: object(json!({"node-pool": "p", ZONE: "zone-a"})),
-        allocatable: build::resources(&[("cpu", "8"), ("memory", "32Gi"), ("pods", "110")]),
-        ..ComingNode::default()
-    });
+    let coming = build::coming("p-1", "8", "32Gi", json!({ZONE: "zone-a"}));
+    c.upsert_coming(ComingNode { instance_type: "m.8".to_owned(), ..coming });
     let plan = plan(&c);
     assert_eq!((onto(&plan), plan.instances.len()), ([("p-1", 1)].into(), 2));
 }
