@@ -482,7 +482,8 @@ impl Context<'_> {
                 .collect();
             // Pods that are decided later may open a domain that didn't count. Their nodes are there before any pod is bound,
             // so that no order helps.
-            let opens = lean && in_turn.broken.iter().any(|(class, ..)| fewer.contains(class));
+            let opened = |g: &GroupIx| others.list[*g].domains.iter().any(|d| !d.exists && d.count > 0);
+            let opens = lean && in_turn.broken.iter().any(|(class, g, _)| fewer.contains(class) || opened(g));
             if !opens && in_turn.left_by_priority(list) < decided.left_by_priority(list) {
                 if lean {
                     in_turn.lean = fewer;

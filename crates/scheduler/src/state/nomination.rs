@@ -1,8 +1,8 @@
 //! Which pods of a plan must be nominated to their node, and which nominations are compatible.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     ids::NodeIx,
@@ -49,11 +49,12 @@ impl Cluster {
         // one. A pod whose required affinity no bound pod satisfies comes after all others, whatever its
         // priority.
         pods.sort_by_key(|pod| (!pod.met, pod.rec.rank()));
+        let here: FxHashSet<&PodKey> = pods.iter().map(|pod| pod.key).collect();
         let mut chosen: Vec<Planned<'_, 'p>> = Vec::new();
-        let mut known: FxHashMap<(SelId, Sym, u32), i64> = FxHashMap::default();
+        let mut known = Known::default();
         for pod in pods {
             chosen.push(pod);
-            if !self.evenly(&chosen, labels, &mut known) {
+            if !self.evenly(&chosen, (labels, &here), &mut known) {
                 chosen.pop();
             }
         }
@@ -132,13 +133,13 @@ impl Cluster {
         labels.iter().find(|(k, _)| is_key(k)).and_then(|(_, value)| symbols.find(value))
     }
 
-    /// True if no spread of these pods keeps one of them out because of the others, with all other pods where
-    /// they are bound. What keeps it out in any case doesn't depend on nominations.
+    /// True if no spread of these pods keeps one of them out because of the others. What keeps it out in any case doesn't depend
+    /// on nominations.
     fn evenly(
         &self,
         pods: &[Planned<'_, '_>],
-        labels: &BTreeMap<String, String>,
-        known: &mut FxHashMap<(SelId, Sym, u32), i64>,
+        (labels, here): (&BTreeMap<String, String>, &FxHashSet<&PodKey>),
+        known: &mut Known,
     ) -> bool {
         let tables = &self.tables;
         pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
@@ -155,16 +156,20 @@ impl Cluster {
                     return true;
                 }
                 let key = (spread.selector, spread.key, spread.filter);
-                let ahead = *known.entry(key).or_insert_with(|| self.ahead(spread, labels));
+                let standing =
+                    known.standings.entry(key).or_insert_with(|| self.standing(spread, (labels, here)));
+                let Some(standing) = standing else { return true };
                 // A follower can't be bound first and make room again, and by its turn others may have come
                 // to other nodes of the domain.
                 let host = self.keys.canonical(spread.key) == self.keys.hostname;
-                if *met && !host && ahead != i64::MIN && others().any(|other| !other.met) {
+                if *met && !host && others().any(|other| !other.met) {
                     return false;
                 }
+                let ahead =
+                    known.ahead.entry((key, rec.rank())).or_insert_with(|| standing.ahead(rec.rank()));
                 let count = count.saturating_add(usize::from(meant(rec.ident)));
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                count.saturating_add(ahead) <= i64::from(spread.max_skew)
+                count.saturating_add(*ahead) <= i64::from(spread.max_skew)
             })
         })
     }
@@ -186,38 +191,45 @@ impl Cluster {
             && reqs.into_iter().any(|req| matches!(&*req.terms, [term] if term.labels.iter().any(only)))
     }
 
-    /// By how many pods the domain that `labels` say is ahead of the least of the others, or behind it; what is planned and
-    /// not bound doesn't count.
-    fn ahead(&self, spread: &Spread, labels: &BTreeMap<String, String>) -> i64 {
+    /// How a spread counts the domain that `labels` say, and the others; `None` if it counts no others.
+    fn standing(
+        &self,
+        spread: &Spread,
+        (labels, here): (&BTreeMap<String, String>, &FxHashSet<&PodKey>),
+    ) -> Option<Standing> {
         let key = self.keys.canonical(spread.key);
-        let Some(here) = self.domain_of(labels, key) else { return 0 };
+        let mut standing = Standing::default();
+        // A fresh host has no pods.
+        let Some(domain) = self.domain_of(labels, key) else { return Some(standing) };
         let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
+        standing.here = Some(domain);
         if key == self.keys.hostname {
-            // A fresh host has none.
-            return self
-                .find_node(self.tables.symbols.text(here))
-                .map_or(0, |node| self.bound_on(node, spread.selector, &mut meant));
+            let node = self.find_node(self.tables.symbols.text(domain));
+            let bound = node.map_or(0, |node| self.bound_on(node, spread.selector, &mut meant));
+            standing.bound.insert(domain, bound);
+            return Some(standing);
         }
-        if self.is_confined(spread, here) {
-            return i64::MIN;
+        if self.is_confined(spread, domain) {
+            return None;
         }
-        let mut counts: FxHashMap<Sym, i64> = FxHashMap::from_iter([(here, 0)]);
+        standing.min_domains = i64::from(spread.min_domains);
+        standing.bound.insert(domain, 0);
         for (number, slot) in self.nodes.enumerate() {
-            if slot.info.is_none() || !eligible(self, spread.filter, number) {
+            let Some(info) = slot.info.as_ref().filter(|_| eligible(self, spread.filter, number)) else {
                 continue;
-            }
+            };
             // One on its way opens its domain, and has none yet.
             let Some(value) = node_domain(self, number, key) else { continue };
-            *counts.entry(value).or_default() += self.bound_on(number, spread.selector, &mut meant);
+            *standing.bound.entry(value).or_default() += self.bound_on(number, spread.selector, &mut meant);
+            let planned = slot.pods.iter().filter_map(|pod| self.pods.find(*pod)?.as_ref());
+            let elsewhere = planned.filter(|rec| rec.nominated && !here.contains(&*rec.key));
+            let mut is_meant =
+                |ident: u32| *meant.entry(ident).or_insert_with(|| self.means(spread.selector, ident));
+            let counted = elsewhere.filter(|rec| is_meant(rec.ident));
+            standing.planned.extend(counted.map(|rec| (rec.rank(), value, !info.coming)));
         }
-        let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
-        let own = counts.remove(&here).unwrap_or(0);
-        let least = if domains < i64::from(spread.min_domains) {
-            0
-        } else {
-            counts.into_values().min().unwrap_or(own)
-        };
-        own.saturating_sub(least)
+        standing.planned.sort_unstable();
+        Some(standing)
     }
 
     /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
@@ -229,6 +241,47 @@ impl Cluster {
             .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));
         i64::try_from(count.count()).unwrap_or(i64::MAX)
     }
+}
+
+/// A place in kube-scheduler's queue.
+type Rank = (Reverse<i32>, i64, u64);
+
+/// How a spread counts a domain and others.
+#[derive(Default)]
+struct Standing {
+    here: Option<Sym>,
+    min_domains: i64,
+    /// Bound pods by domain.
+    bound: FxHashMap<Sym, i64>,
+    /// Pods that are planned onto other nodes and not bound, in the order of the queue, with their domains, and whether their
+    /// nodes are registered.
+    planned: Vec<(Rank, Sym, bool)>,
+}
+
+impl Standing {
+    /// By how many pods the domain is ahead of the least of the others, or behind it, once it is the turn of the pod of this
+    /// rank. Pods that come before it are bound as planned by then, but maybe not those whose nodes aren't registered.
+    fn ahead(&self, rank: Rank) -> i64 {
+        let with = |all: bool| {
+            let mut counts = self.bound.clone();
+            let before = self.planned.iter().take_while(|(other, ..)| *other < rank);
+            for (_, domain, _) in before.filter(|(.., registered)| all || *registered) {
+                *counts.entry(*domain).or_default() += 1;
+            }
+            let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
+            let own = self.here.and_then(|here| counts.remove(&here)).unwrap_or(0);
+            let least = counts.into_values().min().unwrap_or(own);
+            own.saturating_sub(if domains < self.min_domains { 0 } else { least })
+        };
+        with(true).max(with(false))
+    }
+}
+
+/// What the spreads of a node's pods need to know, each once.
+#[derive(Default)]
+struct Known {
+    standings: FxHashMap<(SelId, Sym, u32), Option<Standing>>,
+    ahead: FxHashMap<((SelId, Sym, u32), Rank), i64>,
 }
 
 impl Shape {

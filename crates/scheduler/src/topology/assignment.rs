@@ -170,7 +170,7 @@ pub(crate) fn decide(
                     }
                     if !topology.chooses() {
                         out.items.push(Item { class: choice.class, domain_set: None, count });
-                        tracker.anywhere(choice.class, &topology);
+                        tracker.anywhere(view, choice, &topology);
                         progress = true;
                         continue;
                     }

@@ -100,8 +100,8 @@ type Held<'a> = FxHashMap<(GroupIx, Sym), (&'a Choice, SpreadRule)>;
 /// Where pods with required affinity to a group on their host could have a new host.
 #[derive(Debug, Default)]
 struct Hosts {
-    /// The domain sets where a pod of the group goes to a new instance; `None`: any.
-    domain_sets: BTreeSet<Option<DomainSetIx>>,
+    /// The domain sets where a pod of the group goes, or may go, to a new instance.
+    domain_sets: BTreeSet<DomainSetIx>,
     /// Classes of the group without that requirement of their own, and their priorities.
     affinity_targets: Vec<(LocalClassIx, i32)>,
 }
@@ -185,14 +185,16 @@ impl<'a> ConstraintTracker<'a> {
         }
     }
 
-    /// Records that a class goes to no domain set in particular.
-    pub(super) fn anywhere(&mut self, class: LocalClassIx, topology: &Topology) {
-        self.left.insert(class, 0);
-        self.host(topology, None);
+    /// Records that a class may go to any of its domain sets.
+    pub(super) fn anywhere(&mut self, view: &TopologyView, choice: &Choice, topology: &Topology) {
+        self.left.insert(choice.class, 0);
+        for (domain_set, _) in &choice.domain_sets {
+            self.host(topology, view.whole(*domain_set));
+        }
     }
 
     /// Records where pods of a class go.
-    fn host(&mut self, topology: &Topology, domain_set: Option<DomainSetIx>) {
+    fn host(&mut self, topology: &Topology, domain_set: DomainSetIx) {
         if self.hosts.is_empty() {
             return;
         }
@@ -218,7 +220,7 @@ impl<'a> ConstraintTracker<'a> {
         };
         let none = domain_sets.is_empty() && groups.list.find(g).is_some_and(|group| group.total == 0);
         let first = topology.starts && none && (self.seeds_given_up || !affinity_targets.iter().any(waits));
-        first || domain_sets.contains(&None) || domain_sets.contains(&Some(domain_set))
+        first || domain_sets.contains(&domain_set)
     }
 
     /// True if a class that could start its domain must follow others that are pending.
@@ -318,7 +320,7 @@ impl<'a> ConstraintTracker<'a> {
         domain_set: DomainSetIx,
     ) {
         self.followers.placed(choice.class, view.whole(domain_set));
-        self.host(topology, Some(view.whole(domain_set)));
+        self.host(topology, view.whole(domain_set));
         for rule in &topology.spreads {
             let value = groups.list.find(rule.group).and_then(|group| view.value(group, domain_set));
             let Some(value) = value else { continue };

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const HOST: &str = "kubernetes.io/hostname";
+pub const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
 pub fn resources(pairs: &[(&str, &str)]) -> Resources {
     let mut r = Resources::new();
