@@ -9,7 +9,7 @@
 
 mod build;
 
-use build::{cluster, kinds, node, pod, pool};
+use build::{ZONE, cluster, kinds, node, pod, pool};
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -97,4 +97,33 @@ fn those_who_are_even_with_what_runs_may_be_told_together() {
     assert_eq!(told([1, 0]), 1, "both would be three against none");
     assert_eq!(told([4, 4]), 2);
     assert_eq!(told([3, 4]), 2);
+}
+
+#[test]
+fn pods_planned_onto_other_nodes_of_the_domain_count_once_it_is_their_turn() {
+    let labels = |zone: &str| json!({ ZONE: zone });
+    let of_app = json!({"metadata": {"labels": {"app": "a"}}});
+    let even = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}}}]}});
+    let pods = [("even-1", &even), ("even-2", &even), ("other-1", &of_app), ("other-2", &of_app)];
+    let mut cluster =
+        cluster(vec![pool("a", kinds())], &pods.map(|(name, more)| pod(name, "1", "1Gi", more.clone())));
+    for zone in ["zone-b", "zone-c"] {
+        cluster.upsert_node(&node(zone, "8", "32Gi", labels(zone))).unwrap();
+        let mut there = of_app.clone();
+        there["spec"] = json!({"nodeName": zone});
+        cluster.upsert_pod(&pod(&format!("in-{zone}"), "1", "1Gi", there)).unwrap();
+    }
+    let planned =
+        |number: u32| ["even", "other"].map(|name| PodKey::new("default", &format!("{name}-{number}")));
+    let zone_a = [(ZONE.to_owned(), "zone-a".to_owned())].into();
+    for (number, name) in [(1, "n1"), (2, "n2")] {
+        cluster.upsert_node(&node(name, "8", "32Gi", labels("zone-a"))).unwrap();
+        planned(number).iter().for_each(|key| cluster.nominate(key, name, false));
+    }
+    // 1 of zone-a, 1 of each other zone: the first pod may be second there, beside the other one.
+    assert_eq!(cluster.nominable(&planned(1), &zone_a).len(), 2);
+    // even-1 is bound before even-2, which would be the second of zone-a, and the other one the third.
+    assert_eq!(cluster.nominable(&planned(2), &zone_a), [&planned(2)[0]]);
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use croft_scheduler::{Cluster, Options, Plan, ReasonKind, solve};
+use croft_scheduler::{Cluster, Options, Plan, PodKey, ReasonKind, solve};
 use croft_simkit::Random;
 use croft_testkit::wait::{Seen, until};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -220,7 +220,7 @@ impl Arena {
             opened.nodes.extend(by_name(&nodes));
             self.make_nodes(nodes, scene.daemon).await?;
             let said = if nominate {
-                nominations(&opened.nodes, &self.seen(scene, &plan, cluster.clone(), now).await?, &plan)
+                nominations(&opened.nodes, self.seen(scene, &plan, cluster.clone(), now).await?, &plan)?
             } else {
                 BTreeMap::new()
             };
@@ -525,17 +525,29 @@ fn homes(plan: &Plan) -> BTreeMap<String, String> {
     new.chain(old).collect()
 }
 
-/// The nominated pods by node.
-fn nominations(nodes: &Nodes, cluster: &Cluster, plan: &Plan) -> BTreeMap<String, String> {
-    let new = plan.instances.iter().map(|m| (&m.name, &m.pods));
-    let old = plan.existing.iter().map(|e| (&e.node, &e.pods));
-    new.chain(old)
-        .filter_map(|(node, pods)| {
-            let labels = nodes.get(node)?.metadata.labels.as_ref()?;
-            Some((node, cluster.nominable(pods, labels)))
-        })
-        .flat_map(|(node, pods)| pods.into_iter().map(|pod| (pod.name.to_string(), node.clone())))
-        .collect()
+/// The nominated pods with their nodes: of each node as it registers, while the others are on their way.
+fn nominations(nodes: &Nodes, mut cluster: Cluster, plan: &Plan) -> Result<BTreeMap<String, String>> {
+    let new = plan.instances.iter().map(|m| (&m.name, &m.pods, true));
+    let old = plan.existing.iter().map(|e| (&e.node, &e.pods, e.coming));
+    let all: Vec<(&String, &Vec<PodKey>, bool)> = old.chain(new).collect();
+    let nominate = |cluster: &mut Cluster, node: &str, pods: &[PodKey], coming| {
+        pods.iter().for_each(|pod| cluster.nominate(pod, node, coming));
+    };
+    for (node, pods, coming) in &all {
+        nominate(&mut cluster, node, pods, *coming);
+    }
+    let mut result = BTreeMap::new();
+    for (name, pods, _) in all {
+        let Some(node) = nodes.get(name) else { continue };
+        cluster.remove_coming(name);
+        cluster.upsert_node(node)?;
+        nominate(&mut cluster, name, pods, false);
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        result.extend(
+            cluster.nominable(pods, &labels).into_iter().map(|pod| (pod.name.to_string(), name.clone())),
+        );
+    }
+    Ok(result)
 }
 
 /// Number of pods of each group.
