@@ -135,6 +135,7 @@ impl<'a> Existing<'a> {
             loop {
                 let before: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
                 for class in self.demand.classes.ids() {
+                    // Free resources only shrink: earlier placements help only classes with affinity or spreads.
                     let its_turn =
                         if again { groups.of[class].needs_others() } else { !last.contains(&class) };
                     if its_turn && self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
@@ -147,10 +148,8 @@ impl<'a> Existing<'a> {
                     }
                 }
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
-                // Free resources only shrink: earlier placements help only classes with affinity or spreads.
-                let waiting = |c: ClassIx| self.left[c] > 0 && groups.of[c].needs_others();
                 let postponed = !again && !last.is_empty();
-                if after == before && !postponed || !self.left.ids().any(waiting) {
+                if after == before && !postponed {
                     break;
                 }
                 again = true;

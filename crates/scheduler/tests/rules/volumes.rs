@@ -1,6 +1,6 @@
 //! Volumes: zones and attach limits.
 
-use croft_scheduler::Cluster;
+use croft_scheduler::{Cluster, Options, ReasonKind, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -190,5 +190,21 @@ fn csi_limit_bounds_volumes_per_node() {
         let plan = plan(&c);
         assert_eq!(plan.existing.iter().map(|e| e.pods.len()).sum::<usize>(), on_node, "limit {limit}");
         assert_eq!(plan.unschedulable.len(), 0);
+    }
+}
+
+#[test]
+fn a_pod_without_its_claim_goes_to_no_node_also_where_kube_scheduler_is_simulated() {
+    for simulate_default_scheduler in [false, true] {
+        let mut c = cluster(
+            vec![pool("p", kinds())],
+            &[pod("a", "1", "1Gi", uses(&["nowhere"])), pod("b", "1", "1Gi", json!({}))],
+        );
+        c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+        let options = Options { simulate_default_scheduler, ..Options::default() };
+        let plan = solve(&c, &options, &|| false);
+        let placed: Vec<&str> = plan.existing.iter().flat_map(|e| &e.pods).map(|pod| &*pod.name).collect();
+        assert_eq!(placed, ["b"]);
+        assert_eq!(plan.unschedulable[0].reasons[0].reason, ReasonKind::VolumeNotFound);
     }
 }
