@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 fn review_of(case: &Value, object: &Value) -> Vec<u8> {
     let kind = object["kind"].as_str().unwrap();
-    let group = if kind == "DaemonSet" { "apps" } else { "" };
+    let group = object["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group);
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {

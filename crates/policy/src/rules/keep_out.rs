@@ -229,3 +229,31 @@ fn exclusion(tenants: &Tenants, namespace: &str, key: &str) -> Option<KeyExclusi
     others.sort_unstable();
     (!others.is_empty()).then(|| KeyExclusion { key: key.to_owned(), values: others })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparing_tolerations_reach_values_below_the_greatest_and_above_the_least() {
+        let mut reach = KeyReach::default();
+        let (soft, hard) = (Effects::of_toleration("NoSchedule"), Effects::of_toleration("NoExecute"));
+        for (effects, operator, value) in [
+            (soft, Operator::Lt, "3"),
+            (soft, Operator::Lt, "5"),
+            (soft, Operator::Gt, "12"),
+            (soft, Operator::Gt, "9"),
+            (hard, Operator::Lt, "4"),
+            (soft, Operator::Lt, "many"),
+        ] {
+            reach.compare(effects, operator, value);
+        }
+        let both = soft.or(hard);
+        let none = Effects::NONE;
+        for (value, effects) in
+            [("3", both), ("4", soft), ("5", none), ("9", none), ("10", soft), ("many", none)]
+        {
+            assert_eq!(reach.of(value), effects, "{value}");
+        }
+    }
+}

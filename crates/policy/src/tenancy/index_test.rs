@@ -296,3 +296,17 @@ fn nodes_are_returned_with_all_their_labels_and_taints() {
     index.upsert_node(&node);
     assert_eq!(index.nodes().collect::<Vec<_>>(), [node]);
 }
+
+#[test]
+fn a_tenant_equals_only_itself() {
+    let mut index = Index::new();
+    index.upsert_tenant(tenant("one", Some(1), &["a", "b"], None));
+    index.upsert_tenant(tenant("two", Some(2), &["c"], None));
+    for name in ["a", "b", "c"] {
+        index.upsert_namespace(&namespace(name, &[]));
+    }
+    let tenants = index.snapshot();
+    let of = |namespace| tenants.tenancy(namespace).tenant().unwrap();
+    assert_eq!(of("a"), of("b"));
+    assert_ne!(of("a"), of("c"));
+}
