@@ -201,7 +201,7 @@ fn least(spread: &TopologySpreadConstraint, counts: impl ExactSizeIterator<Item 
     if is_few { 0 } else { counts.min().unwrap_or(0) }
 }
 
-/// By domain of a spread: how many pods that it counts are planned there, and how many of them are of `group`.
+/// By domain of a spread: how many pods that it counts are planned there, and how many of `group`, counted or not.
 fn planned<'a, 'h>(
     scene: &Scene,
     group: &Group,
@@ -212,11 +212,12 @@ fn planned<'a, 'h>(
     let counted = scene.waiting.iter().filter(|other| counts(spread, group, other));
     let counted: BTreeSet<&str> = counted.map(|other| other.name.as_str()).collect();
     let mut result: BTreeMap<&str, (i32, i32)> = BTreeMap::new();
-    for (pod, home) in homes.filter(|(pod, _)| counted.contains(group_of(pod))) {
-        if let Some(value) = domain(spread, group, nodes, home) {
+    for (pod, home) in homes {
+        let (is_counted, is_own) = (counted.contains(group_of(pod)), group_of(pod) == group.name);
+        if let Some(value) = domain(spread, group, nodes, home).filter(|_| is_counted || is_own) {
             let (all, own) = result.entry(value).or_default();
-            *all += 1;
-            *own += i32::from(group_of(pod) == group.name);
+            *all += i32::from(is_counted);
+            *own += i32::from(is_own);
         }
     }
     result
@@ -242,7 +243,7 @@ pub fn is_ahead(
 }
 
 /// True if a domain of the group holds more pods than its spread allows once all are bound, and not by those of the group
-/// alone: they must come before the others that it counts.
+/// alone: they must come before the others that it counts, themselves counted or not.
 /// `homes` are the planned nodes of the pods that were opened.
 pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<&String, &String>, nodes: &Nodes) -> bool {
     spreads(group).iter().any(|spread| {
@@ -251,9 +252,10 @@ pub fn is_overfull(scene: &Scene, group: &Group, homes: &BTreeMap<&String, &Stri
         let planned = planned(scene, group, spread, homes, nodes);
         let all = |value: &str| planned.get(value).map_or(0, |(all, _)| *all);
         let least = least(spread, before.iter().map(|(value, count)| count + all(value)));
+        let counts_itself = counts(spread, group, group);
         planned.iter().any(|(value, (all, own))| {
             let room = least + spread.max_skew - before.get(value).copied().unwrap_or(0);
-            *own > 0 && *own <= room && *all > room
+            *own > 0 && *all > room && if counts_itself { *own <= room } else { room >= 0 }
         })
     })
 }

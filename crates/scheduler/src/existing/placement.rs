@@ -373,13 +373,23 @@ impl<'a> Existing<'a> {
         })
     }
 
+    /// False if the node has no room for `requests` in any case. Most nodes are full: they cost no more than this, and no copy.
+    fn may_take(&self, node: NodeIx, requests: &[(u32, i64)]) -> bool {
+        if self.places.contains_key(&node) {
+            return true;
+        }
+        let Some(slot) = self.cluster.nodes.find(node) else { return false };
+        let Some(info) = &slot.info else { return false };
+        let free = |id: u32| amount(&info.allocatable, id).saturating_sub(slot.used(id));
+        requests.iter().all(|(id, size)| free(*id) >= *size)
+    }
+
     /// Places as many of the class onto `node` as fit and its rules allow now; returns how many.
     pub(super) fn put(&mut self, groups: &mut Groups, number: ClassIx, node: NodeIx, limit: u32) -> u32 {
         let (cluster, demand) = (self.cluster, self.demand);
         let class = &demand.classes[number];
         let shape = class.shape(cluster);
-        // Most nodes are full: they are skipped without a copy, before anything else is counted.
-        if !self.places.contains_key(&node) && !may_hold(cluster, node, &shape.requests) {
+        if !self.may_take(node, &shape.requests) {
             return 0;
         }
         let unrestricted = self.restraint.unrestricted.contains(&number);
@@ -518,14 +528,6 @@ fn startable_beside_others(groups: &Groups, demand: &Demand) -> BTreeSet<ClassIx
     };
     let starting = groups.of.enumerate().filter(|(_, topology)| topology.starts).map(|(class, _)| class);
     starting.filter(|class| demand.classes.ids().any(|other| is_target(*class, other))).collect()
-}
-
-/// False if the node has no room for `requests` in any case: most nodes are full, and cost no more than this
-/// check.
-fn may_hold(cluster: &Cluster, node: NodeIx, requests: &[(u32, i64)]) -> bool {
-    let Some(slot) = cluster.nodes.find(node) else { return false };
-    let Some(info) = &slot.info else { return false };
-    requests.iter().all(|(id, size)| amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) >= *size)
 }
 
 /// How many pods of the class the rest of a node holds, by its own resources, ports, volumes and labels.
