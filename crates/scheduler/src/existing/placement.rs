@@ -402,9 +402,7 @@ impl<'a> Existing<'a> {
         let place = match self.places.entry(node) {
             Entry::Occupied(place) => place.into_mut(),
             Entry::Vacant(entry) => {
-                let Some(room) = self.cache.room(cluster, node).filter(|r| r.holds(&shape.requests)) else {
-                    return 0;
-                };
+                let Some(room) = self.cache.room(cluster, node) else { return 0 };
                 entry.insert(Place::new(node, room))
             }
         };

@@ -70,10 +70,6 @@ impl Room {
         }
         Self { free, ports, claims: slot.claims.clone() }
     }
-
-    pub(super) fn holds(&self, requests: &[(u32, i64)]) -> bool {
-        requests.iter().all(|(id, size)| self.free.get(*id as usize).copied().unwrap_or(0) >= *size)
-    }
 }
 
 impl Place {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{
     app,
-    build::{HOST, ZONE, cluster, coming, kind, kinds, node, plan, pod, pool, why},
+    build::{self, HOST, ZONE, cluster, coming, kind, kinds, node, plan, pod, pool, why},
     near, only_type, zones,
 };
 
@@ -203,4 +203,30 @@ fn pods_that_share_a_zone_stay_in_it_when_their_nodes_are_removed() {
         let new = zones(&plan).get("zone-a").copied().unwrap_or_default();
         assert_eq!((onto_free, new), (0, count), "{count} pods");
     }
+}
+
+#[test]
+fn a_pod_that_nothing_counts_joins_others_whose_spread_a_follower_exceeds() {
+    let role = |more: serde_json::Value| {
+        let mut more = more;
+        build::merge(&mut more, &json!({"metadata": {"labels": {"role": "x"}}}));
+        more
+    };
+    let mut target = role(app("target"));
+    target["spec"] = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": HOST,
+        "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"role": "x"}}}]});
+    let pods = [
+        pod("a-target", "1", "1Gi", target),
+        // It is bound after the only pod that it needs, whose spread isn't asked again.
+        pod("b-follower", "1", "1Gi", role(near(HOST, "target"))),
+        pod("c-plain", "1", "1Gi", json!({})),
+    ];
+    let mut c = cluster(Vec::new(), &pods);
+    c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+    // Counts for the spread and takes no pod.
+    let mut other = node("other", "4", "16Gi", json!({}));
+    other.spec.get_or_insert_default().taints = Some(vec![build::taint("mine", "x")]);
+    c.upsert_node(&other).unwrap();
+    let placed: Vec<usize> = plan(&c).existing.iter().map(|e| e.pods.len()).collect();
+    assert_eq!(placed, [3]);
 }
