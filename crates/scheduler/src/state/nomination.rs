@@ -277,7 +277,7 @@ impl Standing {
     }
 }
 
-/// What the spreads of a node's pods need to know, each once.
+/// Facts for the spreads of a node's pods, each found once.
 #[derive(Default)]
 struct Known {
     standings: FxHashMap<(SelId, Sym, u32), Option<Standing>>,

@@ -96,7 +96,7 @@ fn planned_pods_can_be_bound_in_some_order() {
     }
 }
 
-/// What plans leave out or cost more than they could isn't wrong in one cluster, but shows in many: a change may lower these
+/// A pod too many left out, or a dearer plan, isn't wrong in one cluster, but shows in many: a change may lower these
 /// figures, and a higher one needs a reason.
 #[test]
 fn plans_leave_out_no_more_pods_and_cost_no_more() {

@@ -60,7 +60,7 @@ impl<'a> Queue<'a> {
             if let Some(at) = told.or_else(|| random.pick(&feasible)) {
                 let pod = self.0.remove(next);
                 nodes[*at].pods.insert(pod.name.to_owned(), pod.kind.clone());
-                // Those that were refused are tried again.
+                // The pods that were refused are tried again.
                 next = 0;
             } else {
                 self.0[next].nominated = None;
