@@ -316,6 +316,11 @@ fn next_step<'a>(
     if commands.is_replaced(name) {
         return None;
     }
+    if certain && !ctx.snapshot.has_work(name, node) {
+        // It needs no replacement, and isn't kept since the pods of others find none.
+        remove_now(ctx, name, claim, "its instance is going, and it has no pods".to_owned());
+        return None;
+    }
     let in_backoff = history.is_in_backoff(name, ctx);
     if in_backoff && urgent {
         drain_now(ctx, name, claim, "its replacement wasn't launched");
@@ -357,7 +362,10 @@ fn cordon(ctx: &mut ReconcileContext<'_>, node: &str, view: &NodeView) {
 
 /// Deletes the claim without waiting for a replacement.
 fn drain_now(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, why: &str) {
-    let note = format!("{why}; its pods are evicted now");
+    remove_now(ctx, name, claim, format!("{why}; its pods are evicted now"));
+}
+
+fn remove_now(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, note: String) {
     ctx.event(object_reference(claim), true, events::INTERRUPTED, note);
     ctx.request(delete_claim(name, claim));
 }
