@@ -158,6 +158,7 @@ fn play_alone(seed: u64) -> Played {
 /// their end. 20786042745: a pool was gone before the instance that had lost its claim was adopted, and so for ever uncounted.
 /// 20786093771: an empty node that the cloud recommended to leave stayed for as long as another one was on its way out.
 /// 20786206082: volumes were waited for from when a stalled watch showed no pod, while pods still ran on the node.
+/// 20786235105: an interrupted node without pods stayed, since the pods of another had no replacement.
 const KEPT: [u64; 16] = [
     468,
     700_113,

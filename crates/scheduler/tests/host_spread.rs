@@ -10,7 +10,7 @@
 
 mod build;
 
-use build::{HOST, ZONE, cluster, kinds, node, plan, pod, pool, taint};
+use build::{HOST, ZONE, add_taint, cluster, kinds, node, plan, pod, pool};
 use croft_scheduler::{Cluster, Plan};
 use croft_simkit::Random;
 use k8s_openapi::api::core::v1::Pod;
@@ -84,7 +84,7 @@ impl World {
             let cpu = format!("{}m", 1000 * host.room + running);
             let mut it = node(&format!("n{at}"), &cpu, "64Gi", labels);
             if host.tainted {
-                it.spec.get_or_insert_default().taints = Some(vec![taint("mine", "x")]);
+                add_taint(&mut it);
             }
             c.upsert_node(&it).unwrap();
             for number in 0..running {

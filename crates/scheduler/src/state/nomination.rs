@@ -220,13 +220,18 @@ impl Cluster {
             };
             // One on its way opens its domain, and has none yet.
             let Some(value) = node_domain(self, number, key) else { continue };
-            *standing.bound.entry(value).or_default() += self.bound_on(number, spread.selector, &mut meant);
-            let planned = slot.pods.iter().filter_map(|pod| self.pods.find(*pod)?.as_ref());
-            let elsewhere = planned.filter(|rec| rec.nominated && !here.contains(&*rec.key));
-            let mut is_meant =
-                |ident: u32| *meant.entry(ident).or_insert_with(|| self.means(spread.selector, ident));
-            let counted = elsewhere.filter(|rec| is_meant(rec.ident));
-            standing.planned.extend(counted.map(|rec| (rec.rank(), value, !info.coming)));
+            let bound = standing.bound.entry(value).or_default();
+            let pods = slot.pods.iter().filter_map(|pod| self.pods.find(*pod)?.as_ref());
+            for rec in pods {
+                if !*meant.entry(rec.ident).or_insert_with(|| self.means(spread.selector, rec.ident)) {
+                    continue;
+                }
+                if !rec.nominated {
+                    *bound += 1;
+                } else if !here.contains(&*rec.key) {
+                    standing.planned.push((rec.rank(), value, !info.coming));
+                }
+            }
         }
         standing.planned.sort_unstable();
         Some(standing)

@@ -36,9 +36,9 @@ pub fn kind(name: &str, cpu: &str, memory: &str, dollars: f64) -> InstanceType {
         ]),
         overhead: Resources::new(),
         labels: BTreeMap::new(),
-        offerings: ["a", "b", "c"]
+        offerings: ZONES
             .map(|zone| Offering {
-                zone: format!("zone-{zone}"),
+                zone: zone.to_owned(),
                 capacity_type: CapacityType::OnDemand,
                 price: Price::from_dollars(dollars),
                 available: true,
@@ -108,6 +108,11 @@ pub fn node(name: &str, cpu: &str, memory: &str, labels: Value) -> Node {
     });
     merge(&mut value, &json!({"metadata": {"labels": labels}}));
     serde_json::from_value(value).unwrap()
+}
+
+/// Gives a node the taint `mine=x`.
+pub fn add_taint(node: &mut Node) {
+    node.spec.get_or_insert_default().taints = Some(vec![taint("mine", "x")]);
 }
 
 /// A node of pool `p` that comes for `claim`, without a label of its host yet.

@@ -21,16 +21,16 @@ use build::ZONES;
 use croft_scheduler::Plan;
 use croft_simkit::Random;
 use model::{Node, allows};
-use scene::{Kind, Scene};
+use scene::{Scene, Template};
 
 /// Planned pods with their names and those of their nodes.
-type Homes<'a> = Vec<(&'a Kind, &'a str, &'a str)>;
+type Homes<'a> = Vec<(&'a Template, &'a str, &'a str)>;
 
 fn homes<'a>(scene: &'a Scene, plan: &'a Plan) -> Homes<'a> {
     let old = plan.existing.iter().map(|place| (&place.pods, &place.node));
     let new = plan.instances.iter().map(|instance| (&instance.pods, &instance.name));
     let all = old.chain(new).flat_map(|(pods, node)| pods.iter().map(move |pod| (pod, node)));
-    all.map(|(pod, node)| (scene.kind(&pod.name), &*pod.name, node.as_str())).collect()
+    all.map(|(pod, node)| (scene.template(&pod.name), &*pod.name, node.as_str())).collect()
 }
 
 fn new_nodes(plan: &Plan) -> impl Iterator<Item = Node> {
@@ -50,15 +50,15 @@ fn bind<'a>(nodes: &mut [Node], mut left: Homes<'a>, random: &mut Random) -> Hom
         let open: Vec<usize> =
             (0..left.len()).filter(|pod| allows(nodes, left[*pod].0, at(left[*pod].2))).collect();
         let Some(next) = random.pick(&open) else { return left };
-        let (kind, name, home) = left.remove(*next);
+        let (template, name, home) = left.remove(*next);
         let at = at(home);
-        nodes[at].pods.insert(name.to_owned(), kind.clone());
+        nodes[at].pods.insert(name.to_owned(), template.clone());
     }
 }
 
-/// The nodes with the pods of a plan, or pods that can't be bound in this order: those on existing nodes come first, then those
-/// on coming nodes, then the others.
-fn replay(scene: &Scene, plan: &Plan, random: &mut Random) -> Result<Vec<Node>, String> {
+/// The nodes with the pods of a plan, if all can be bound in this order: those on existing nodes come first, then those on coming
+/// nodes, then the others.
+fn replay(scene: &Scene, plan: &Plan, random: &mut Random) -> Option<Vec<Node>> {
     let mut nodes = scene.nodes.clone();
     let mut left = homes(scene, plan);
     for come in [Vec::new(), scene.coming.clone(), new_nodes(plan).collect()] {
@@ -68,8 +68,13 @@ fn replay(scene: &Scene, plan: &Plan, random: &mut Random) -> Result<Vec<Node>, 
         left = later;
         left.append(&mut bind(&mut nodes, now, random));
     }
-    let left: Vec<(&str, &str)> = left.into_iter().map(|(_, pod, home)| (pod, home)).collect();
-    if left.is_empty() { Ok(nodes) } else { Err(format!("{left:?}")) }
+    left.is_empty().then_some(nodes)
+}
+
+/// The nodes with the pods of a plan, if some order binds all.
+fn bound(scene: &Scene, plan: &Plan, seed: u64) -> Option<Vec<Node>> {
+    let random = &mut Random::new(seed);
+    (0..200).find_map(|_| replay(scene, plan, random))
 }
 
 /// Seeds whose plans could not be bound before: a domain that a pod of a lower priority opens counts for spreads, and affinity
@@ -89,9 +94,7 @@ fn planned_pods_can_be_bound_in_some_order() {
     for seed in (0..scenes()).chain(kept) {
         let scene = Scene::new(seed);
         let plan = build::plan(&scene.cluster());
-        let random = &mut Random::new(seed);
-        let mut orders = (0..200).map(|_| replay(&scene, &plan, random));
-        let bound = orders.find_map(Result::ok);
+        let bound = bound(&scene, &plan, seed);
         assert!(bound.is_some(), "seed {seed}: {:?}; planned {:?}", scene, homes(&scene, &plan));
     }
 }
@@ -104,13 +107,12 @@ fn plans_leave_out_no_more_pods_and_cost_no_more() {
     for seed in 0..scenes() {
         let scene = Scene::new(seed);
         let plan = build::plan(&scene.cluster());
-        let random = &mut Random::new(seed);
         micros += plan.cost.micros();
         left += plan.unschedulable.len();
-        if let Some(nodes) = (0..200).find_map(|_| replay(&scene, &plan, random).ok()) {
-            let kinds = plan.unschedulable.iter().map(|one| scene.kind(&one.pod.name));
+        if let Some(nodes) = bound(&scene, &plan, seed) {
+            let templates = plan.unschedulable.iter().map(|one| scene.template(&one.pod.name));
             left_with_room +=
-                kinds.filter(|kind| (0..nodes.len()).any(|at| allows(&nodes, kind, at))).count();
+                templates.filter(|template| (0..nodes.len()).any(|at| allows(&nodes, template, at))).count();
         }
     }
     println!("left={left} left_with_room={left_with_room} micros={micros}");

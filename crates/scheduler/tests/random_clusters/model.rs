@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::scene::{Kind, Selector, Spread, Term, Topology};
+use super::scene::{Selector, Spread, Template, Term, Topology};
 
 /// A node, and what is bound to it.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Node {
     /// CPU in thousandths.
     pub cpu: i64,
     /// By name.
-    pub pods: BTreeMap<String, Kind>,
+    pub pods: BTreeMap<String, Template>,
 }
 
 impl Node {
@@ -29,17 +29,17 @@ impl Node {
         self.cpu - self.pods.values().map(|pod| pod.cpu).sum::<i64>()
     }
 
-    fn is_selected_by(&self, pod: &Kind) -> bool {
+    fn is_selected_by(&self, pod: &Template) -> bool {
         pod.zone.is_none_or(|zone| self.zone == Some(zone))
     }
 
-    fn is_tolerated_by(&self, pod: &Kind) -> bool {
+    fn is_tolerated_by(&self, pod: &Template) -> bool {
         pod.tolerates || !self.tainted
     }
 }
 
 /// True if kube-scheduler may bind `pod` to `nodes[at]` now.
-pub fn allows(nodes: &[Node], pod: &Kind, at: usize) -> bool {
+pub fn allows(nodes: &[Node], pod: &Template, at: usize) -> bool {
     let node = &nodes[at];
     pod.cpu <= node.free()
         && node.is_selected_by(pod)
@@ -50,7 +50,7 @@ pub fn allows(nodes: &[Node], pod: &Kind, at: usize) -> bool {
 }
 
 /// PodTopologySpread: `matchNum + selfMatchNum - minMatchNum <= maxSkew`.
-fn is_even(nodes: &[Node], pod: &Kind, spread: &Spread, node: &Node) -> bool {
+fn is_even(nodes: &[Node], pod: &Template, spread: &Spread, node: &Node) -> bool {
     let Some(here) = node.domain(spread.over) else { return false };
     let counted = nodes.iter().filter(|node| {
         pod.spreads.iter().all(|spread| node.domain(spread.over).is_some())
@@ -70,11 +70,11 @@ fn is_even(nodes: &[Node], pod: &Kind, spread: &Spread, node: &Node) -> bool {
 
 /// InterPodAffinity, required: only pods that satisfy all terms count, in the domains of their nodes. Where there is none in
 /// any domain, a pod that does may be the first.
-fn is_near(nodes: &[Node], pod: &Kind, node: &Node) -> bool {
+fn is_near(nodes: &[Node], pod: &Template, node: &Node) -> bool {
     if pod.near.is_empty() {
         return true;
     }
-    let is_target = |other: &Kind| pod.near.iter().all(|term| term.selector.matches(other));
+    let is_target = |other: &Template| pod.near.iter().all(|term| term.selector.matches(other));
     let with_targets: Vec<&Node> = nodes.iter().filter(|other| other.pods.values().any(is_target)).collect();
     let has_domain = |other: &&Node| pod.near.iter().any(|term| other.domain(term.over).is_some());
     let first = is_target(pod) && !with_targets.iter().any(has_domain);
@@ -85,12 +85,12 @@ fn is_near(nodes: &[Node], pod: &Kind, node: &Node) -> bool {
 }
 
 /// InterPodAffinity, anti-affinity of the pod and of those that are there.
-fn is_repelled(nodes: &[Node], pod: &Kind, node: &Node) -> bool {
+fn is_repelled(nodes: &[Node], pod: &Template, node: &Node) -> bool {
     let same = |term: &Term, other: &Node| {
         node.domain(term.over).is_some_and(|here| other.domain(term.over) == Some(here))
     };
     nodes.iter().any(|other| {
-        let repels = |there: &Kind| {
+        let repels = |there: &Template| {
             pod.apart.iter().any(|term| term.selector.matches(there) && same(term, other))
                 || there.apart.iter().any(|term| term.selector.matches(pod) && same(term, other))
         };
@@ -99,7 +99,7 @@ fn is_repelled(nodes: &[Node], pod: &Kind, node: &Node) -> bool {
 }
 
 impl Selector {
-    pub fn matches(&self, pod: &Kind) -> bool {
+    pub fn matches(&self, pod: &Template) -> bool {
         self.app == pod.app && self.tier.is_none_or(|tier| pod.tier == Some(tier))
     }
 }

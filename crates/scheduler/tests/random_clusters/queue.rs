@@ -1,9 +1,6 @@
 //! A model of kube-scheduler's queue, for plans with nominations.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use croft_scheduler::{Cluster, Plan, PodKey};
 use croft_simkit::Random;
@@ -11,7 +8,7 @@ use croft_simkit::Random;
 use super::{homes, new_nodes};
 use crate::{
     model::{Node, allows},
-    scene::{Kind, Scene},
+    scene::{Scene, Template},
 };
 
 fn key(pod: &str) -> PodKey {
@@ -20,7 +17,7 @@ fn key(pod: &str) -> PodKey {
 
 /// A pod that waits.
 struct Waiting<'a> {
-    kind: &'a Kind,
+    template: &'a Template,
     name: &'a str,
     nominated: Option<&'a str>,
 }
@@ -32,7 +29,7 @@ struct Queue<'a>(Vec<Waiting<'a>>);
 impl<'a> Queue<'a> {
     fn extend(&mut self, pods: impl Iterator<Item = Waiting<'a>>) {
         self.0.extend(pods);
-        self.0.sort_by_key(|pod| (Reverse(pod.kind.priority), pod.name));
+        self.0.sort_by_key(|pod| (Reverse(pod.template.priority), pod.name));
     }
 
     /// True if `pod` may be bound to `nodes[at]`, also if the pods that are nominated to it were there, those of its priority and
@@ -40,13 +37,13 @@ impl<'a> Queue<'a> {
     fn is_feasible(&self, nodes: &[Node], pod: &Waiting<'_>, at: usize) -> bool {
         let counts = |other: &&Waiting<'_>| {
             other.name != pod.name
-                && other.kind.priority >= pod.kind.priority
+                && other.template.priority >= pod.template.priority
                 && other.nominated == Some(&nodes[at].name)
         };
         let mut with = nodes.to_vec();
         let nominated = self.0.iter().filter(counts);
-        with[at].pods.extend(nominated.map(|other| (other.name.to_owned(), other.kind.clone())));
-        allows(nodes, pod.kind, at) && allows(&with, pod.kind, at)
+        with[at].pods.extend(nominated.map(|other| (other.name.to_owned(), other.template.clone())));
+        allows(nodes, pod.template, at) && allows(&with, pod.template, at)
     }
 
     /// Binds pods as long as one can be: each to the node that it is nominated to, or else to any. A pod that no node takes
@@ -59,7 +56,7 @@ impl<'a> Queue<'a> {
             let told = feasible.iter().find(|at| pod.nominated == Some(&nodes[**at].name));
             if let Some(at) = told.or_else(|| random.pick(&feasible)) {
                 let pod = self.0.remove(next);
-                nodes[*at].pods.insert(pod.name.to_owned(), pod.kind.clone());
+                nodes[*at].pods.insert(pod.name.to_owned(), pod.template.clone());
                 // The pods that were refused are tried again.
                 next = 0;
             } else {
@@ -71,15 +68,16 @@ impl<'a> Queue<'a> {
 }
 
 /// The pods of a plan that may be nominated to `nodes`, which are there.
-fn nominable(cluster: &mut Cluster, nodes: &[Node], homes: &[(&Kind, &str, &str)]) -> BTreeSet<String> {
+fn nominable(cluster: &mut Cluster, nodes: &[Node], homes: &[(&Template, &str, &str)]) -> BTreeSet<String> {
     let mut result = BTreeSet::new();
     for node in nodes {
         let pods = homes.iter().filter(|(.., home)| *home == node.name);
         let pods: Vec<PodKey> = pods.map(|(_, pod, _)| key(pod)).collect();
+        let object = node.object();
         cluster.remove_coming(&node.name);
-        cluster.upsert_node(&node.object()).unwrap();
+        cluster.upsert_node(&object).unwrap();
         pods.iter().for_each(|pod| cluster.nominate(pod, &node.name, false));
-        let labels: BTreeMap<String, String> = node.object().metadata.labels.unwrap();
+        let labels = object.metadata.labels.unwrap();
         result.extend(cluster.nominable(&pods, &labels).into_iter().map(|pod| pod.name.to_string()));
     }
     result
@@ -101,21 +99,21 @@ pub fn pending_after<'a>(scene: &'a Scene, plan: &'a Plan, random: &mut Random) 
     for come in [scene.nodes.clone(), scene.coming.clone(), new_nodes(plan).collect()] {
         let nominated = nominable(&mut cluster, &come, &homes);
         let theirs = homes.iter().filter(|(.., home)| come.iter().any(|node| node.name == *home));
-        queue.extend(theirs.map(|(kind, name, home)| Waiting {
-            kind,
+        queue.extend(theirs.map(|(template, name, home)| Waiting {
+            template,
             name,
             nominated: nominated.contains(*name).then_some(home),
         }));
         nodes.extend(come);
         queue.schedule(&mut nodes, random);
         for node in &nodes {
-            for (name, kind) in &node.pods {
-                cluster.upsert_pod(&kind.pod(name, Some(&node.name))).unwrap();
+            for (name, template) in &node.pods {
+                cluster.upsert_pod(&template.pod(name, Some(&node.name))).unwrap();
             }
         }
     }
     queue.extend(plan.unschedulable.iter().map(|one| Waiting {
-        kind: scene.kind(&one.pod.name),
+        template: scene.template(&one.pod.name),
         name: &one.pod.name,
         nominated: None,
     }));

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::{
-    build::{HOST, ZONE, ZONES, cluster, coming, kinds, node, pod, pool, taint},
+    build::{HOST, ZONE, ZONES, add_taint, cluster, coming, kinds, node, pod, pool},
     model::Node,
 };
 
@@ -98,7 +98,7 @@ impl Term {
 
 /// The template of a pod.
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct Template {
     pub app: &'static str,
     pub tier: Option<&'static str>,
     /// CPU in thousandths.
@@ -112,7 +112,7 @@ pub struct Kind {
     pub apart: Vec<Term>,
 }
 
-impl Kind {
+impl Template {
     fn running(random: &mut Random) -> Self {
         Self {
             app: random.one_of(&["a", "b"]),
@@ -183,7 +183,7 @@ impl Node {
         let labels = self.zone.map_or(json!({}), |zone| json!({ ZONE: zone }));
         let mut result = node(&self.name, &format!("{}m", self.cpu), "64Gi", labels);
         if self.tainted {
-            result.spec.get_or_insert_default().taints = Some(vec![taint("mine", "x")]);
+            add_taint(&mut result);
         }
         result
     }
@@ -196,7 +196,7 @@ pub struct Scene {
     pub nodes: Vec<Node>,
     pub coming: Vec<Node>,
     /// Groups of pending pods: pod `g0-1` is the second of the first.
-    pub pending: Vec<(Kind, usize)>,
+    pub pending: Vec<(Template, usize)>,
     pub launches: bool,
 }
 
@@ -206,7 +206,8 @@ impl Scene {
         let nodes = (0..random.index(5)).map(|n| {
             let zone = random.percent(97).then(|| random.one_of(&ZONES));
             let name = format!("n{n}");
-            let pods = (0..random.index(3)).map(|p| (format!("{name}-{p}"), Kind::running(random))).collect();
+            let pods =
+                (0..random.index(3)).map(|p| (format!("{name}-{p}"), Template::running(random))).collect();
             Node { name, zone, tainted: random.percent(15), cpu: random.one_of(&[1000, 2000, 4000]), pods }
         });
         let nodes = nodes.collect();
@@ -222,12 +223,12 @@ impl Scene {
         });
         let coming = coming.collect();
         let pending =
-            (0..1 + random.index(3)).map(|_| (Kind::pending(random), 1 + random.index(4))).collect();
+            (0..1 + random.index(3)).map(|_| (Template::pending(random), 1 + random.index(4))).collect();
         Self { nodes, coming, pending, launches: random.percent(70) }
     }
 
     /// The template of a pending pod.
-    pub fn kind(&self, name: &str) -> &Kind {
+    pub fn template(&self, name: &str) -> &Template {
         let (group, _) = name[1..].split_once('-').unwrap();
         &self.pending[group.parse::<usize>().unwrap()].0
     }
@@ -236,17 +237,17 @@ impl Scene {
         let mut c = cluster(if self.launches { vec![pool("p", kinds())] } else { Vec::new() }, &[]);
         for node in &self.nodes {
             c.upsert_node(&node.object()).unwrap();
-            for (name, kind) in &node.pods {
-                c.upsert_pod(&kind.pod(name, Some(&node.name))).unwrap();
+            for (name, template) in &node.pods {
+                c.upsert_pod(&template.pod(name, Some(&node.name))).unwrap();
             }
         }
         for node in &self.coming {
             let labels = json!({ ZONE: node.zone.unwrap() });
             c.upsert_coming(coming(&node.name, &format!("{}m", node.cpu), "64Gi", labels));
         }
-        for (group, (kind, count)) in self.pending.iter().enumerate() {
+        for (group, (template, count)) in self.pending.iter().enumerate() {
             for number in 0..*count {
-                c.upsert_pod(&kind.pod(&format!("g{group}-{number}"), None)).unwrap();
+                c.upsert_pod(&template.pod(&format!("g{group}-{number}"), None)).unwrap();
             }
         }
         c

@@ -207,8 +207,7 @@ fn pods_that_share_a_zone_stay_in_it_when_their_nodes_are_removed() {
 
 #[test]
 fn a_pod_that_nothing_counts_joins_others_whose_spread_a_follower_exceeds() {
-    let role = |more: serde_json::Value| {
-        let mut more = more;
+    let role = |mut more: serde_json::Value| {
         build::merge(&mut more, &json!({"metadata": {"labels": {"role": "x"}}}));
         more
     };
@@ -225,7 +224,7 @@ fn a_pod_that_nothing_counts_joins_others_whose_spread_a_follower_exceeds() {
     c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
     // Counts for the spread and takes no pod.
     let mut other = node("other", "4", "16Gi", json!({}));
-    other.spec.get_or_insert_default().taints = Some(vec![build::taint("mine", "x")]);
+    build::add_taint(&mut other);
     c.upsert_node(&other).unwrap();
     let placed: Vec<usize> = plan(&c).existing.iter().map(|e| e.pods.len()).collect();
     assert_eq!(placed, [3]);

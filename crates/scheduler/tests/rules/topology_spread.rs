@@ -66,7 +66,7 @@ fn honoured_taints_exclude_domains_from_a_spread() {
         let mut c =
             cluster(vec![pool("p", kinds())], &many(6, "1", &spread(json!({"nodeTaintsPolicy": policy}))));
         let mut far = node("n", "1", "4Gi", json!({ZONE: "zone-d"}));
-        far.spec.get_or_insert_default().taints = Some(vec![build::taint("mine", "x")]);
+        build::add_taint(&mut far);
         c.upsert_node(&far).unwrap();
         assert_eq!(zones(&plan(&c)).values().sum::<usize>(), placed, "{policy}");
     }
@@ -323,7 +323,7 @@ fn only_eligible_hosts_count_for_a_host_spread() {
     let other = |c: &mut Cluster| add_host(c, "c", 4, 0, json!({"node-pool": "q"}));
     let tainted = |c: &mut Cluster| {
         let mut it = node("c", "4", "16Gi", json!({"node-pool": "p"}));
-        it.spec.get_or_insert_default().taints = Some(vec![build::taint("mine", "x")]);
+        build::add_taint(&mut it);
         c.upsert_node(&it).unwrap();
     };
     let nameless = |c: &mut Cluster| {
