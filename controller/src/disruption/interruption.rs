@@ -20,6 +20,7 @@ use croft_api::{
     condition::{INTERRUPTED, Statement, set},
 };
 use croft_cloud::{Interruption, InterruptionKind};
+use croft_scheduler::Plan;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -56,6 +57,8 @@ const OVERDUE: SignedDuration = SignedDuration::from_secs(120);
 const SHOWS_AFTER: Duration = Duration::from_secs(10);
 /// Backoff of an instance that isn't urgent and can't be replaced.
 const BACKOFF: Duration = Duration::from_secs(60);
+/// So many nodes are planned one by one in a pass where not all can be replaced together: each takes a plan.
+const TRIED_AT_ONCE: usize = 16;
 /// The disruption reason.
 const REASON: &str = outcomes::INTERRUPTED;
 
@@ -282,7 +285,7 @@ fn disrupt(ctx: &mut ReconcileContext<'_>, history: &mut History, commands: &Com
     for (pool, interrupted) in by_pool {
         // The capacity of replacements in flight is reserved for the pods that they are for.
         let leaving = commands.replaced_nodes(snapshot, pool);
-        replace(ctx, history, &interrupted, &leaving);
+        replace(ctx, history, interrupted, &leaving);
     }
 }
 
@@ -370,33 +373,78 @@ fn remove_now(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim, not
     ctx.request(delete_claim(name, claim));
 }
 
+/// Starts a command for the nodes whose pods have other places: for all, or else for as many as can be replaced.
 fn replace(
     ctx: &mut ReconcileContext<'_>,
     history: &mut History,
-    interrupted: &[InterruptedNode<'_>],
+    mut interrupted: Vec<InterruptedNode<'_>>,
     leaving: &[&str],
 ) {
-    let nodes: Vec<&str> = interrupted.iter().map(|l| l.node).collect();
-    let claims: Vec<(&str, &Arc<NodeClaim>)> =
-        interrupted.iter().map(|l| (l.name.as_str(), l.claim)).collect();
-    match replacement::plan_replacements(ctx, interrupted.iter().map(|l| l.claim), &nodes, leaving) {
-        // Some pods fit onto in-flight nodes only: a pass after their initialization decides again.
-        Ok(plan) if plan.instances.is_empty() && plan.existing.iter().any(|place| place.coming) => {}
-        Ok(plan) => {
-            let note = "the cloud takes its instance";
-            let command = NewCommand { reason: REASON, claims: &claims, instances: &plan.instances, note };
-            replacement::start(ctx, history, &command);
-        }
-        Err(why) => {
-            for one in interrupted {
-                if one.urgent {
-                    drain_now(ctx, one.name, one.claim, &why);
-                } else {
-                    let note = format!("{REASON}: without the node {why}; it stays as long as possible");
-                    ctx.event(object_reference(&**one.claim), true, events::DISRUPTION_BLOCKED, note);
-                    history.back_off(one.name, ctx.now.mono + BACKOFF);
+    if let [_, _, ..] = interrupted[..]
+        && let Ok(plan) = plan_replacements(ctx, &interrupted, leaving)
+    {
+        start(ctx, history, &interrupted, &plan);
+        return;
+    }
+    // The urgent ones get what is left of a limit.
+    interrupted.sort_by_key(|one| !one.urgent);
+    let (mut replaceable, mut plan) = (Vec::new(), Plan::default());
+    for one in interrupted.into_iter().take(TRIED_AT_ONCE) {
+        replaceable.push(one);
+        match plan_replacements(ctx, &replaceable, leaving) {
+            Ok(larger) => plan = larger,
+            Err(why) => {
+                // Those that weren't tried, or that the breaker kept for the sake of this one, come next.
+                ctx.requeue_after(Duration::ZERO);
+                if let Some(one) = replaceable.pop() {
+                    keep_or_drain(ctx, history, &one, &why);
                 }
             }
         }
     }
+    if !replaceable.is_empty() {
+        start(ctx, history, &replaceable, &plan);
+    }
+}
+
+fn plan_replacements(
+    ctx: &ReconcileContext<'_>,
+    interrupted: &[InterruptedNode<'_>],
+    leaving: &[&str],
+) -> Result<Plan, String> {
+    let nodes: Vec<&str> = interrupted.iter().map(|one| one.node).collect();
+    replacement::plan_replacements(ctx, interrupted.iter().map(|one| one.claim), &nodes, leaving)
+}
+
+fn start(
+    ctx: &mut ReconcileContext<'_>,
+    history: &mut History,
+    interrupted: &[InterruptedNode<'_>],
+    plan: &Plan,
+) {
+    if plan.instances.is_empty() && plan.existing.iter().any(|place| place.coming) {
+        // Some pods fit onto in-flight nodes only: a pass after their initialization decides again.
+        return;
+    }
+    let claims: Vec<(&str, &Arc<NodeClaim>)> =
+        interrupted.iter().map(|one| (one.name.as_str(), one.claim)).collect();
+    let note = "the cloud takes its instance";
+    let command = NewCommand { reason: REASON, claims: &claims, instances: &plan.instances, note };
+    replacement::start(ctx, history, &command);
+}
+
+/// A node that can't be replaced: the pods of an urgent one leave now, another one stays for the time being.
+fn keep_or_drain(
+    ctx: &mut ReconcileContext<'_>,
+    history: &mut History,
+    one: &InterruptedNode<'_>,
+    why: &str,
+) {
+    if one.urgent {
+        drain_now(ctx, one.name, one.claim, why);
+        return;
+    }
+    let note = format!("{REASON}: without the node {why}; it stays as long as possible");
+    ctx.event(object_reference(&**one.claim), true, events::DISRUPTION_BLOCKED, note);
+    history.back_off(one.name, ctx.now.mono + BACKOFF);
 }

@@ -260,8 +260,8 @@ impl Executor {
         }
     }
 
-    /// Handles a failed write. After a conflict an empty patch returns the current object: the next decision needs
-    /// it, and the watch may lag.
+    /// Handles a failed write. After a conflict, or without an answer, an empty patch returns the current object: the next
+    /// decision needs it, and the watch may lag.
     pub(super) async fn write_failure(
         &self,
         keys: Vec<Key>,
@@ -271,14 +271,15 @@ impl Executor {
         let mut report = api_failure(keys, error, uid);
         match error {
             // Of the other kinds the controller may patch only the status, or admission changes what is patched.
-            ApiError::Conflict {
-                target: target @ (Target::Claim(_) | Target::Pool(_) | Target::Node(_)),
-                ..
-            } => {
+            ApiError::Conflict { target, .. } | ApiError::Unknown { target, .. }
+                if matches!(target, Target::Claim(_) | Target::Pool(_) | Target::Node(_)) =>
+            {
                 let shown = Call { target: target.clone(), verb: Verb::Patch(json!({})) };
                 if let Ok(fresh) = self.api.call(shown).await {
                     report.responses.push(fresh);
-                    report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
+                    if matches!(error, ApiError::Conflict { .. }) {
+                        report.backoff = Backoff::ExponentialFrom(AFTER_CONFLICT);
+                    }
                 }
             }
             // The watch shows the version that is there soon enough.

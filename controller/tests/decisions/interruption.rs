@@ -189,6 +189,48 @@ fn a_second_instance_of_the_pool_does_not_wait_until_the_first_is_replaced() {
     );
 }
 
+/// The status of a ready instance that is interrupted.
+fn interrupted(kind: InterruptionKind) -> Value {
+    let mut status = launched(&["Registered", "Initialized"]);
+    let mut said = condition("Interrupted", 1);
+    said["reason"] = json!(kind.as_str());
+    status["conditions"].as_array_mut().unwrap().push(said);
+    status
+}
+
+#[test]
+fn a_node_whose_pod_has_no_other_place_does_not_keep_another_from_being_replaced() {
+    use InterruptionKind::{Rebalance, ScheduledChange, SpotWarning};
+    for (kind, drained) in [(SpotWarning, true), (ScheduledChange, false), (Rebalance, false)] {
+        let mut bench = Bench::new();
+        bench.see(1, claim(10, interrupted(kind), false));
+        let Change::Pod(mut bound) = pod("a", Some("node-1")) else { panic!() };
+        let selector = bound.spec.as_mut().unwrap().node_selector.as_mut().unwrap();
+        selector.insert("topology.kubernetes.io/zone".to_owned(), "us-east-1z".to_owned());
+        bench.see(1, Change::Pod(bound));
+        bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+        bench.see(1, second(claim(12, interrupted(kind), false)));
+        bench.see(1, pod("b", Some("node-2")));
+        bench.see(1, second(node(22, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true)));
+        let mut actions = bench.decide(1);
+        if kind == Rebalance {
+            assert!(actions.is_empty(), "the breaker lets one go at a time: {actions:?}");
+            actions = bench.decide(1);
+        }
+        let made = made(&actions);
+        assert_eq!(made.iter().map(|(replaces, _)| replaces).collect::<Vec<_>>(), ["pool-a-2"], "{kind:?}");
+        let deleted = actions.iter().filter_map(|action| match action {
+            Action::Write { call, .. } if matches!(call.verb, Verb::Delete { .. }) => Some(&call.target),
+            _ => None,
+        });
+        let deleted: Vec<&Target> = deleted.collect();
+        let first = Target::Claim("pool-a-1".to_owned());
+        assert_eq!(deleted, if drained { vec![&first] } else { vec![] }, "{kind:?}: {actions:?}");
+        let blocked = bench.told.iter().filter(|(reason, _)| reason == "DisruptionBlocked").count();
+        assert_eq!(blocked, usize::from(!drained), "{kind:?}: {:?}", bench.told);
+    }
+}
+
 #[test]
 fn pods_without_another_place_leave_at_once() {
     let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));

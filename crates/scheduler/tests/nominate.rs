@@ -127,3 +127,26 @@ fn pods_planned_onto_other_nodes_of_the_domain_count_once_it_is_their_turn() {
     // even-1 is bound before even-2, which would be the second of zone-a, and the other one the third.
     assert_eq!(cluster.nominable(&planned(2), &zone_a), [&planned(2)[0]]);
 }
+
+#[test]
+fn pods_that_wait_for_this_domain_do_not_count_before_it_has_more() {
+    let even = json!({"metadata": {"labels": {"app": "a"}}, "spec": {"topologySpreadConstraints": [{
+        "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}}}]}});
+    let names = ["p1", "p2", "p3", "p4", "p5", "p6"];
+    let mut cluster =
+        cluster(vec![pool("a", kinds())], &names.map(|name| pod(name, "1", "1Gi", even.clone())));
+    let keys = names.map(|name| PodKey::new("default", name));
+    let (first, last) = keys.split_at(3);
+    for (name, planned) in [("zone-a", first), ("zone-b", last)] {
+        cluster.upsert_node(&node(name, "8", "32Gi", json!({ ZONE: name }))).unwrap();
+        planned.iter().for_each(|key| cluster.nominate(key, name, false));
+    }
+    let nominable = |pods: &[PodKey], zone: &str| {
+        let labels = [(ZONE.to_owned(), zone.to_owned())].into();
+        cluster.nominable(pods, &labels).len()
+    };
+    assert_eq!(nominable(first, "zone-a"), 1);
+    // p2 waits until zone-b has a pod, so p4 would be the third there against one.
+    assert_eq!(nominable(last, "zone-b"), 2);
+}

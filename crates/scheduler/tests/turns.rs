@@ -703,3 +703,24 @@ fn a_pod_that_starts_its_own_kind_comes_before_lower_priorities_of_others() {
         plan.existing.iter().flat_map(|place| &place.pods).map(|pod| &*pod.name).collect();
     assert_eq!((on_node, plan.instances.len()), (vec!["own"], 1));
 }
+
+#[test]
+fn pods_do_not_wait_where_they_prefer_to_be_for_pods_of_a_lower_priority() {
+    let app = labels(json!({"app": "a"}));
+    let even = spread(ZONE, 1, json!({"app": "a"}));
+    let prefers = json!({"spec": {"priority": 10, "affinity": {"nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [
+            {"key": ZONE, "operator": "In", "values": ["zone-a"]}]}}]}}}});
+    let in_b = json!({"spec": {"nodeSelector": {ZONE: "zone-b"}}});
+    let mut pods = many("high", 2, "1", &join(&[app.clone(), even, prefers]));
+    pods.extend(many("low", 1, "1", &join(&[app, in_b])));
+    let plan = plan(&cluster(vec![in_zones(&["zone-a", "zone-b"])], &pods));
+    let zones = |name: &str| -> Vec<&str> {
+        let with = plan.instances.iter().filter(|m| m.pods.iter().any(|pod| pod.name.starts_with(name)));
+        with.map(|m| m.zone.as_str()).collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
+    // The second one goes to zone-b once a node of it is there, and into the room of the pod of a lower priority.
+    assert_eq!(zones("high"), ["zone-a", "zone-b"]);
+    assert_eq!(zones("low"), ["zone-b"]);
+}

@@ -450,8 +450,10 @@ impl Context<'_> {
             // partitioning the offerings of the counted pods, or by letting the others choose first. A pod
             // with required affinity to pods that may be bound before it goes where they are.
             let parted = unsure_of(groups, view, list, &decided, &found.parted);
-            let left = decided.left.iter().map(|(class, ..)| *class);
-            let wide: BTreeSet<LocalClassIx> = left.filter(|class| narrow.contains(class)).collect();
+            // Nothing keeps a pod where it prefers to be: one that would have to wait there goes elsewhere.
+            let left = decided.left.iter().map(|(class, ..)| class).chain(&decided.waited);
+            let wide: BTreeSet<LocalClassIx> =
+                left.filter(|class| narrow.contains(*class)).copied().collect();
             if !parted.is_empty() || !wide.is_empty() {
                 return Err(Found { parted, wide, ..Found::default() });
             }

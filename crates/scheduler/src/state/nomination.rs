@@ -229,12 +229,24 @@ impl Cluster {
                 if !rec.nominated {
                     *bound += 1;
                 } else if !here.contains(&*rec.key) {
-                    standing.planned.push((rec.rank(), value, !info.coming));
+                    standing.planned.push(Ahead {
+                        rank: rec.rank(),
+                        domain: value,
+                        registered: !info.coming,
+                        max_skew: self.own_skew(rec, spread),
+                    });
                 }
             }
         }
-        standing.planned.sort_unstable();
+        standing.planned.sort_unstable_by_key(|pod| pod.rank);
         Some(standing)
+    }
+
+    /// `maxSkew` of the pod's own spread over the same pods and domains; the largest number without one.
+    fn own_skew(&self, rec: &PodRec, spread: &Spread) -> i64 {
+        let sees = |spread: &Spread| (spread.selector, spread.key, spread.filter);
+        let mut own = self.tables.shapes.get(rec.shape).spreads.iter().filter(|own| own.hard);
+        own.find(|own| sees(own) == sees(spread)).map_or(i64::MAX, |own| i64::from(own.max_skew))
     }
 
     /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
@@ -258,23 +270,40 @@ struct Standing {
     min_domains: i64,
     /// Bound pods by domain.
     bound: FxHashMap<Sym, i64>,
-    /// Pods that are planned onto other nodes and not bound, in the order of the queue, with their domains, and whether their
-    /// nodes are registered.
-    planned: Vec<(Rank, Sym, bool)>,
+    /// Pods that are planned onto other nodes and not bound, in the order of the queue.
+    planned: Vec<Ahead>,
+}
+
+/// A pod that a spread counts, planned onto another node.
+struct Ahead {
+    rank: Rank,
+    domain: Sym,
+    /// Its node is registered.
+    registered: bool,
+    /// As [`Cluster::own_skew`] says.
+    max_skew: i64,
 }
 
 impl Standing {
     /// By how many pods the domain is ahead of the least of the others, or behind it, once it is the turn of the pod of this
-    /// rank. Pods that come before it are bound as planned by then, but maybe not those whose nodes aren't registered.
+    /// rank. Pods that come before it are bound as planned by then, but maybe not those whose nodes aren't registered, nor those
+    /// that the same spread makes wait until this domain has more.
     fn ahead(&self, rank: Rank) -> i64 {
         let with = |all: bool| {
+            let before = self.planned.iter().take_while(|other| other.rank < rank);
+            let before = before.filter(|other| all || other.registered);
+            let (here, elsewhere): (Vec<&Ahead>, Vec<&Ahead>) =
+                before.partition(|other| Some(other.domain) == self.here);
             let mut counts = self.bound.clone();
-            let before = self.planned.iter().take_while(|(other, ..)| *other < rank);
-            for (_, domain, _) in before.filter(|(.., registered)| all || *registered) {
-                *counts.entry(*domain).or_default() += 1;
-            }
             let domains = i64::try_from(counts.len()).unwrap_or(i64::MAX);
             let own = self.here.and_then(|here| counts.remove(&here)).unwrap_or(0);
+            let own = own.saturating_add(i64::try_from(here.len()).unwrap_or(i64::MAX));
+            for other in elsewhere {
+                let count = counts.entry(other.domain).or_default();
+                if count.saturating_sub(own) < other.max_skew {
+                    *count += 1;
+                }
+            }
             let least = counts.into_values().min().unwrap_or(own);
             own.saturating_sub(if domains < self.min_domains { 0 } else { least })
         };

@@ -182,6 +182,7 @@ pub(crate) fn decide(
                     if yields && tracker.may_shut_out(choice, &topology) {
                         now.push((choice, left));
                     } else {
+                        out.waited.extend((!topology.spreads.is_empty()).then_some(choice.class));
                         next.push((choice, left));
                     }
                 }

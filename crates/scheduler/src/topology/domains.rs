@@ -82,6 +82,8 @@ pub(crate) struct Decided {
     /// Premature starters: classes that start a domain, while pods that they need may go to other domains
     /// before them.
     pub(crate) premature_starters: Vec<LocalClassIx>,
+    /// Classes whose spreads kept pods out at their turn, whether or not others made room later.
+    pub(crate) waited: BTreeSet<LocalClassIx>,
     /// Classes that place more pods if domains that could be opened and are not don't count.
     pub(crate) lean: BTreeSet<LocalClassIx>,
     pub(crate) steps: u64,
