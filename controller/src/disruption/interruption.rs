@@ -394,7 +394,7 @@ fn replace(
         match plan_replacements(ctx, &replaceable, leaving) {
             Ok(larger) => plan = larger,
             Err(why) => {
-                // Those that weren't tried, or that the breaker kept for the sake of this one, come next.
+                // Nodes that weren't tried, or that the breaker kept for the sake of this one, come next.
                 ctx.requeue_after(Duration::ZERO);
                 if let Some(one) = replaceable.pop() {
                     keep_or_drain(ctx, history, &one, &why);
