@@ -10,6 +10,7 @@
 //! | `--days`, `--tenants`, `--size`, `--seed` | another month; `--size` is how many times as many pods each tenant has |
 //! | `--min-savings`, `--consolidate-after` | these settings of every pool |
 //! | `--age` | the age of pods in the disruption cost, in percent of their age: 0 is the cost of a new pod for all |
+//! | `--move` | the disruption cost of moving pods, in percent of the usual one |
 //! | `--curve` | plays the same month at several points of these, and prints a table of cost against evictions |
 #![allow(
     missing_docs,
@@ -79,6 +80,7 @@ fn print_month(demand: &Demand, seed: u64, begun: Instant) -> usize {
         min_savings: flag("--min-savings").unwrap_or(default.min_savings),
         consolidate_after: flag("--consolidate-after").unwrap_or(default.consolidate_after),
         age_percent: flag("--age").unwrap_or(default.age_percent),
+        move_percent: flag("--move").unwrap_or(default.move_percent),
     };
     let croft = play(demand, seed, &Policy::Croft(point), true);
     let month_s = begun.elapsed().as_secs_f64();

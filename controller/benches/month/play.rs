@@ -42,6 +42,8 @@ pub struct Point {
     pub consolidate_after: String,
     /// Age of pods in the disruption cost, as a share of their age in percent.
     pub age_percent: u64,
+    /// The disruption cost of moving pods, in percent of the usual one.
+    pub move_percent: u64,
 }
 
 impl Default for Point {
@@ -51,6 +53,7 @@ impl Default for Point {
             min_savings: disruption.min_savings,
             consolidate_after: disruption.consolidate_after,
             age_percent: Settings::default().pod_age_percent,
+            move_percent: Settings::default().pod_move_percent,
         }
     }
 }
@@ -140,6 +143,7 @@ async fn play_on_virtual_time(demand: &Demand, seed: u64, policy: &Policy, tells
         // second makes everything later, and what is measured here no better.
         shortest_pause: Duration::from_secs(1),
         pod_age_percent: point.age_percent,
+        pod_move_percent: point.move_percent,
         ..Settings::default()
     };
     let (_process, _usual) = match policy {

@@ -294,7 +294,7 @@ pub(crate) fn pods_hash(snapshot: &Snapshot, node: &str) -> u64 {
 /// The disruption cost of moving a node's pods.
 fn disruption_cost(ctx: &ReconcileContext<'_>, node: &str) -> Price {
     let pods = ctx.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
-    cost::of_node(pods.map(|(_, pod)| {
+    let cost = cost::of_node(pods.map(|(_, pod)| {
         let owner = pod.owner.as_deref().unwrap_or_default();
         let age = pod.started.map_or(0, |at| ctx.now.since(at).as_secs());
         MovedPod {
@@ -303,5 +303,7 @@ fn disruption_cost(ctx: &ReconcileContext<'_>, node: &str) -> Price {
             replicas: ctx.snapshot.replicas(owner),
             deletion_cost: pod.deletion_cost,
         }
-    }))
+    }));
+    let percent = i64::try_from(ctx.settings.pod_move_percent).unwrap_or(i64::MAX);
+    Price::from_micros(cost.micros().saturating_mul(percent) / 100)
 }
