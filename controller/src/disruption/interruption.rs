@@ -380,7 +380,7 @@ fn replace(
     mut interrupted: Vec<InterruptedNode<'_>>,
     leaving: &[&str],
 ) {
-    if let [_, _, ..] = interrupted[..]
+    if interrupted.len() > 1
         && let Ok(plan) = plan_replacements(ctx, &interrupted, leaving)
     {
         start(ctx, history, &interrupted, &plan);

@@ -245,8 +245,8 @@ impl Cluster {
     /// `maxSkew` of the pod's own spread over the same pods and domains; the largest number without one.
     fn own_skew(&self, rec: &PodRec, spread: &Spread) -> i64 {
         let sees = |spread: &Spread| (spread.selector, spread.key, spread.filter);
-        let mut own = self.tables.shapes.get(rec.shape).spreads.iter().filter(|own| own.hard);
-        own.find(|own| sees(own) == sees(spread)).map_or(i64::MAX, |own| i64::from(own.max_skew))
+        let mut own = self.tables.shapes.get(rec.shape).spreads.iter();
+        own.find(|own| own.hard && sees(own) == sees(spread)).map_or(i64::MAX, |own| i64::from(own.max_skew))
     }
 
     /// How many pods that a selector means are bound to a node; `meant` says which identities those are.

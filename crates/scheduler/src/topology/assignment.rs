@@ -182,7 +182,9 @@ pub(crate) fn decide(
                     if yields && tracker.may_shut_out(choice, &topology) {
                         now.push((choice, left));
                     } else {
-                        out.waited.extend((!topology.spreads.is_empty()).then_some(choice.class));
+                        if !topology.spreads.is_empty() {
+                            out.waited.insert(choice.class);
+                        }
                         next.push((choice, left));
                     }
                 }
@@ -196,17 +198,23 @@ pub(crate) fn decide(
             break;
         }
     }
-    for (choice, count) in waiting {
-        let Some(topology) = groups.of.find(choice.class) else { continue };
-        let leasts = leasts(groups, view, choice, topology);
-        let mut reasons =
-            choice.domain_sets.iter().filter_map(|(c, _)| blocked(groups, view, *c, topology, &leasts, true));
-        let otherwise = topology.host_near.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
-        out.left.push((choice.class, count, reasons.next().unwrap_or(otherwise)));
-    }
+    out.left = waiting
+        .into_iter()
+        .filter_map(|(choice, count)| Some((choice.class, count, why_left(groups, view, choice)?)))
+        .collect();
     out.broken = broken(groups, view, choices, &out.items);
     out.premature_starters = premature_starters(groups, view, choices, &starting, &out.items);
     out
+}
+
+/// The constraint that keeps the rest of a class out.
+fn why_left(groups: &BlockGroups, view: &TopologyView, choice: &Choice) -> Option<ReasonKind> {
+    let topology = groups.of.find(choice.class)?;
+    let leasts = leasts(groups, view, choice, topology);
+    let mut reasons =
+        choice.domain_sets.iter().filter_map(|(c, _)| blocked(groups, view, *c, topology, &leasts, true));
+    let otherwise = topology.host_near.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
+    Some(reasons.next().unwrap_or(otherwise))
 }
 
 fn leasts(
