@@ -4,10 +4,10 @@
 # time, and the curve on the real control plane. What the last one runs links the AWS client, so it is built as `make
 # bench-lab` builds it.
 #
-# CURVE=days plays that many days of the month's load at several points of minSavings, consolidateAfter, the age of pods and
-# the cost of moving them, and prints a table of cost against evictions (target/bench/disruption-curve.txt). It plays as many
-# points at a time as there are processors: 16 points of 7 days on two cores take about twice as long as the month. The flags
-# `--min-savings`, `--consolidate-after`, `--age` and `--move` of the bench `month` play one point.
+# CURVE=days plays that many days of the month's load at several points of minSavings, consolidateAfter, evictionCost and
+# the age of pods, and prints a table of cost against evictions (target/bench/disruption-curve.txt). It plays as many points
+# at a time as there are processors: 17 points of 7 days on two cores take about twice as long as the month. The flags
+# `--min-savings`, `--consolidate-after`, `--eviction-cost` and `--age` of the bench `month` play one point.
 .PHONY: bench-disruption
 bench-disruption: lab ## decisions over large and aged clusters, a month of load, and the lab's curve, with one line for programs; CURVE=7 prints cost against evictions over 7 days
 	@mkdir -p target/bench

@@ -12,7 +12,7 @@ use crate::{
 
 const MIN_SAVINGS: [&str; 5] = ["0", "0.03", "0.1", "0.3", "1"];
 const AGE_PERCENT: [u64; 4] = [0, 50, 200, 400];
-const MOVE_PERCENT: [u64; 3] = [50, 200, 400];
+const EVICTION_COST: [&str; 4] = ["0.004", "0.016", "0.024", "0.032"];
 const CONSOLIDATE_AFTER: [&str; 2] = ["5m", "30m"];
 
 /// The default, points that differ from it in one setting, and the usual policy.
@@ -20,7 +20,7 @@ fn points() -> Vec<Policy> {
     let default = Point::default();
     let min_savings = MIN_SAVINGS.map(|value| Point { min_savings: value.to_owned(), ..default.clone() });
     let age = AGE_PERCENT.map(|age_percent| Point { age_percent, ..default.clone() });
-    let cost = MOVE_PERCENT.map(|move_percent| Point { move_percent, ..default.clone() });
+    let cost = EVICTION_COST.map(|value| Point { eviction_cost: value.to_owned(), ..default.clone() });
     let after =
         CONSOLIDATE_AFTER.map(|value| Point { consolidate_after: value.to_owned(), ..default.clone() });
     let points = [default].into_iter().chain(min_savings).chain(age).chain(cost).chain(after);
@@ -48,11 +48,11 @@ pub fn print(demand: &Demand, seed: u64) -> usize {
     let mut played = played.into_inner().unwrap();
     played.sort_by_key(|(at, _)| *at);
     println!(
-        "{:>10} {:>16} {:>7} {:>7} {:>8} {:>8} {:>17} {:>17} {:>8}",
+        "{:>10} {:>16} {:>7} {:>12} {:>8} {:>8} {:>17} {:>17} {:>8}",
         "minSavings",
         "consolidateAfter",
         "age %",
-        "move %",
+        "evictionCost",
         "gap %",
         "paid %",
         "evictions/pod-day",
@@ -67,10 +67,10 @@ pub fn print(demand: &Demand, seed: u64) -> usize {
 
 fn row(policy: &Policy, figures: &Figures) -> String {
     let name = match policy {
-        Policy::Croft(Point { min_savings, consolidate_after, age_percent, move_percent }) => {
-            format!("{min_savings:>10} {consolidate_after:>16} {age_percent:>7} {move_percent:>7}")
+        Policy::Croft(Point { min_savings, consolidate_after, age_percent, eviction_cost }) => {
+            format!("{min_savings:>10} {consolidate_after:>16} {age_percent:>7} {eviction_cost:>12}")
         }
-        Policy::Usual => format!("{:>43}", "the usual policy"),
+        Policy::Usual => format!("{:>48}", "the usual policy"),
     };
     let Figures { gap, gap_paid, evictions_pod_day, launches_node_day, waited_s, .. } = figures;
     format!(

@@ -80,7 +80,7 @@ fn print_month(demand: &Demand, seed: u64, begun: Instant) -> usize {
         min_savings: flag("--min-savings").unwrap_or(default.min_savings),
         consolidate_after: flag("--consolidate-after").unwrap_or(default.consolidate_after),
         age_percent: flag("--age").unwrap_or(default.age_percent),
-        move_percent: flag("--move").unwrap_or(default.move_percent),
+        eviction_cost: flag("--eviction-cost").unwrap_or(default.eviction_cost),
     };
     let croft = play(demand, seed, &Policy::Croft(point), true);
     let month_s = begun.elapsed().as_secs_f64();

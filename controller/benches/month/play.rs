@@ -42,8 +42,8 @@ pub struct Point {
     pub consolidate_after: String,
     /// Age of pods in the disruption cost, as a share of their age in percent.
     pub age_percent: u64,
-    /// The disruption cost of moving pods, in percent of the usual one.
-    pub move_percent: u64,
+    /// `evictionCost` of every pool.
+    pub eviction_cost: String,
 }
 
 impl Default for Point {
@@ -53,7 +53,7 @@ impl Default for Point {
             min_savings: disruption.min_savings,
             consolidate_after: disruption.consolidate_after,
             age_percent: Settings::default().pod_age_percent,
-            move_percent: Settings::default().pod_move_percent,
+            eviction_cost: disruption.eviction_cost,
         }
     }
 }
@@ -107,8 +107,11 @@ fn build(demand: &Demand, seed: u64, clock: &SimClock, point: &Point) -> Arc<Env
     store.create(cluster_id("EC2NodeClass", "class"), objects::node_class(), now);
     for pool in &demand.pools {
         let mut body = objects::tenant_pool("karpenter.sh/capacity-type", &["on-demand"]);
-        body["spec"]["disruption"] =
-            json!({"minSavings": point.min_savings, "consolidateAfter": point.consolidate_after});
+        body["spec"]["disruption"] = json!({
+            "minSavings": point.min_savings,
+            "consolidateAfter": point.consolidate_after,
+            "evictionCost": point.eviction_cost,
+        });
         store.create(cluster_id("TenantPool", pool), body, now);
         store.create(cluster_id("Tenant", pool), objects::tenant(pool, pool), now);
     }
@@ -143,7 +146,6 @@ async fn play_on_virtual_time(demand: &Demand, seed: u64, policy: &Policy, tells
         // second makes everything later, and what is measured here no better.
         shortest_pause: Duration::from_secs(1),
         pod_age_percent: point.age_percent,
-        pod_move_percent: point.move_percent,
         ..Settings::default()
     };
     let (_process, _usual) = match policy {

@@ -45,8 +45,6 @@ pub struct Settings {
     /// The age of pods in their disruption cost, in percent of their age; only a bench that looks for other points of
     /// cost against evictions has a reason for another value.
     pub pod_age_percent: u64,
-    /// The disruption cost of moving pods, in percent of the usual one; for such a bench as well.
-    pub pod_move_percent: u64,
 }
 
 impl Default for Settings {
@@ -71,7 +69,6 @@ impl Default for Settings {
             status_every: Duration::from_secs(3),
             shortest_pause: Duration::from_millis(2),
             pod_age_percent: 100,
-            pod_move_percent: 100,
         }
     }
 }

@@ -270,7 +270,7 @@ impl Candidates {
                 Eligibility::NoNode => {}
                 Eligibility::Settled(status) => statuses.set(name, status),
                 Eligibility::Candidate { node, price, capacity_type } => {
-                    let disruption_cost = disruption_cost(ctx, &node);
+                    let disruption_cost = disruption_cost(ctx, evaluation.pool, &node);
                     (name, disruption_cost.micros()).hash(&mut evaluation.hasher);
                     let pool = claim.spec.pool.clone();
                     let candidate = Candidate { node, pool, price, capacity_type, disruption_cost };
@@ -292,9 +292,9 @@ pub(crate) fn pods_hash(snapshot: &Snapshot, node: &str) -> u64 {
 }
 
 /// The disruption cost of moving a node's pods.
-fn disruption_cost(ctx: &ReconcileContext<'_>, node: &str) -> Price {
+fn disruption_cost(ctx: &ReconcileContext<'_>, pool: &TenantPool, node: &str) -> Price {
     let pods = ctx.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
-    let cost = cost::of_node(pods.map(|(_, pod)| {
+    let moved = pods.map(|(_, pod)| {
         let owner = pod.owner.as_deref().unwrap_or_default();
         let age = pod.started.map_or(0, |at| ctx.now.since(at).as_secs());
         MovedPod {
@@ -303,7 +303,6 @@ fn disruption_cost(ctx: &ReconcileContext<'_>, node: &str) -> Price {
             replicas: ctx.snapshot.replicas(owner),
             deletion_cost: pod.deletion_cost,
         }
-    }));
-    let percent = i64::try_from(ctx.settings.pod_move_percent).unwrap_or(i64::MAX);
-    Price::from_micros(cost.micros().saturating_mul(percent) / 100)
+    });
+    cost::of_node(cost::eviction_cost(&pool.spec.disruption), moved)
 }

@@ -460,3 +460,18 @@ fn another_reason_soon_after_the_first_is_said_once_it_lasts() {
     assert_eq!(reasons_written_within(&mut world, 590), [""; 0]);
     assert_eq!(reasons_written_within(&mut world, 60), ["BarePod"]);
 }
+
+#[test]
+fn a_move_saves_the_eviction_cost_that_its_pool_says() {
+    // All three pods on one m.4 save 1 $/h.
+    let mut world = three_with(json!({"evictionCost": "4"}));
+    assert_eq!(reasons_written_within(&mut world, 30), ["BelowMinSavings"; 3]);
+    world.pool(json!({"evictionCost": "1"}), json!({}));
+    let created = (0..30).any(|_| {
+        let search = world.step(1);
+        let created = !world.created().is_empty();
+        search.inspect(|search| world.answer(search));
+        created
+    });
+    assert!(created, "an edited cost is searched with at once");
+}

@@ -18,10 +18,16 @@ pub struct Disruption {
     #[serde(default = "default_consolidate_after")]
     #[schemars(schema_with = "bounds::consolidate_after")]
     pub consolidate_after: String,
-    /// The least savings in dollars per hour for which pods are moved, in addition to the cost of their disruption.
+    /// The least savings in dollars per hour for which pods are moved, in addition to `evictionCost` for each.
     #[serde(default = "default_min_savings")]
     #[schemars(schema_with = "bounds::dollars")]
     pub min_savings: String,
+    /// The savings in dollars per hour that moving a pod needs, in addition to `minSavings`, if it has at least four
+    /// replicas and has run for less than three hours. Pods that have run longer need less; those of fewer replicas or
+    /// with `controller.kubernetes.io/pod-deletion-cost` need more.
+    #[serde(default = "default_eviction_cost")]
+    #[schemars(schema_with = "bounds::dollars")]
+    pub eviction_cost: String,
     /// The number of the pool's nodes that may be disrupted at once. The strictest budget that applies counts.
     #[serde(default = "default_budgets")]
     #[schemars(length(max = 50))]
@@ -34,6 +40,7 @@ impl Default for Disruption {
             consolidation_policy: ConsolidationPolicy::default(),
             consolidate_after: default_consolidate_after(),
             min_savings: default_min_savings(),
+            eviction_cost: default_eviction_cost(),
             budgets: default_budgets(),
         }
     }
@@ -45,6 +52,10 @@ fn default_consolidate_after() -> String {
 
 fn default_min_savings() -> String {
     "0.01".to_owned()
+}
+
+fn default_eviction_cost() -> String {
+    "0.008".to_owned()
 }
 
 /// No budget for empty nodes, whose removal disrupts no pod.

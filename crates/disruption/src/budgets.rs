@@ -44,11 +44,16 @@ pub fn allowance(
     Ok(Allowance { at_once, waiting, more: waiting.saturating_sub(counts.waiting) })
 }
 
-/// The least savings of a command in the pool. If the field can't be read, no savings suffice: it may have been meant
-/// to keep every node.
+/// The least savings of a command in the pool.
 #[must_use]
 pub fn min_savings(disruption: &Disruption) -> Price {
-    disruption.min_savings.parse::<Quantity>().map_or(Price::MAX, |q| Price::from_micros(q.micros_floor()))
+    dollars(&disruption.min_savings)
+}
+
+/// A pool's field in dollars per hour. If it can't be read, no savings suffice: it may have been meant to keep every
+/// node.
+pub(crate) fn dollars(text: &str) -> Price {
+    text.parse::<Quantity>().map_or(Price::MAX, |quantity| Price::from_micros(quantity.micros_floor()))
 }
 
 /// The pool's constraints for the search, when it may disrupt `nodes` nodes now.

@@ -2,17 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use croft_api::disruption::Disruption;
 use croft_scheduler::Price;
 
-/// Cost of moving one pod of many replicas once, in micro-dollars.
-const ONCE_MICROS: i64 = 8_000;
-/// Cost of pulling images for the first pod of an owner on a node, in micro-dollars.
-const PULL_MICROS: i64 = 500;
+use crate::budgets::dollars;
+
+/// Pulling images for the first pod of an owner on a node costs this part of an eviction.
+const PULL_PART: i64 = 16;
 /// A pod-deletion-cost (KEP-2255) beyond this counts no further.
 const MOST_DELETION_COST: i64 = 10_000;
 /// A deletion cost of this much doubles the disruption cost.
 const DOUBLING_DELETION_COST: i64 = 100;
 const HOUR: u64 = 3_600;
+
+/// The savings per hour that the eviction of a young pod of many replicas needs in the pool.
+#[must_use]
+pub fn eviction_cost(disruption: &Disruption) -> Price {
+    dollars(&disruption.eviction_cost)
+}
 
 /// A pod that would have to be moved.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +35,12 @@ pub struct MovedPod<'a> {
 }
 
 /// The disruption cost of moving the pods of one node: the savings per hour that a command must exceed for them.
-pub fn of_node<'a>(pods: impl IntoIterator<Item = MovedPod<'a>>) -> Price {
+/// `eviction` is its pool's [`eviction_cost`].
+pub fn of_node<'a>(eviction: Price, pods: impl IntoIterator<Item = MovedPod<'a>>) -> Price {
     let mut owners: BTreeSet<&str> = BTreeSet::new();
     let cost = |pod: MovedPod<'a>| {
         let MovedPod { owner, age_seconds, replicas, deletion_cost } = pod;
-        PodCost { age_seconds, replicas, deletion_cost, first_of_owner: owners.insert(owner) }.price()
+        PodCost { age_seconds, replicas, deletion_cost, first_of_owner: owners.insert(owner) }.price(eviction)
     };
     pods.into_iter().map(cost).sum()
 }
@@ -51,14 +59,15 @@ pub struct PodCost {
 }
 
 impl PodCost {
-    /// The savings per hour that a command must exceed for this pod.
+    /// The savings per hour that a command must exceed for this pod, where the eviction of a young one of many
+    /// replicas costs `eviction`.
     ///
     /// Savings last until the load changes. So a command must save within an hour what moving its pods costs
     /// once, and within more the longer they have run: what has held for eight hours may be expected to hold
     /// for two more, and a cluster at rest ends near its bound. Age counts in steps, so that the cost changes
     /// seldom. A pod without a second replica is unavailable while it moves.
     #[must_use]
-    pub fn price(&self) -> Price {
+    pub fn price(&self, eviction: Price) -> Price {
         let minutes = match self.age_seconds {
             age if age < 3 * HOUR => 60,
             age if age < 8 * HOUR => 90,
@@ -72,10 +81,15 @@ impl PodCost {
             2 | 3 => 2,
             _ => 1,
         };
-        let own = ONCE_MICROS * 60 / minutes * alone;
+        let eviction = eviction.micros();
+        let own = eviction.saturating_mul(60) / minutes * alone;
         let cost = i64::from(self.deletion_cost).clamp(-MOST_DELETION_COST, MOST_DELETION_COST);
-        let own = if cost < 0 { own / 2 } else { own + own * cost / DOUBLING_DELETION_COST };
-        Price::from_micros(own + if self.first_of_owner { PULL_MICROS } else { 0 })
+        let own = if cost < 0 {
+            own / 2
+        } else {
+            own.saturating_add(own.saturating_mul(cost) / DOUBLING_DELETION_COST)
+        };
+        Price::from_micros(own.saturating_add(if self.first_of_owner { eviction / PULL_PART } else { 0 }))
     }
 }
 
@@ -85,6 +99,7 @@ mod tests {
 
     const OLD: PodCost =
         PodCost { age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0, first_of_owner: false };
+    const EVICTION: Price = Price::from_micros(8_000);
 
     #[test]
     fn cost_falls_with_age_and_rises_with_fewer_replicas_and_a_deletion_cost() {
@@ -106,14 +121,33 @@ mod tests {
             (PodCost { deletion_cost: i32::MIN, ..OLD }, 2_000),
             (PodCost { age_seconds: 0, replicas: 1, ..OLD }, 32_000),
         ] {
-            assert_eq!(facts.price(), Price::from_micros(micros), "{facts:?}");
+            assert_eq!(facts.price(EVICTION), Price::from_micros(micros), "{facts:?}");
+            let double = facts.price(Price::from_micros(16_000)).micros();
+            // Parts of a micro-dollar are cut off.
+            assert!((2 * micros..=2 * micros + 1).contains(&double), "{facts:?}: {double}");
+            assert_eq!(facts.price(Price::ZERO), Price::ZERO, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn an_eviction_cost_that_cannot_be_read_keeps_every_node_with_pods() {
+        assert_eq!(eviction_cost(&Disruption::default()), EVICTION);
+        let disruption = Disruption { eviction_cost: "much".to_owned(), ..Disruption::default() };
+        let unreadable = eviction_cost(&disruption);
+        let pod = MovedPod { owner: "a", age_seconds: u64::MAX, replicas: 10, deletion_cost: -1 };
+        let costly = MovedPod { age_seconds: 0, replicas: 1, deletion_cost: i32::MAX, ..pod };
+        // No instance costs a thousand million dollars per hour.
+        for pods in [vec![pod], vec![costly], vec![costly; 100]] {
+            assert!(of_node(unreadable, pods) > Price::from_micros(1_000_000_000_000_000));
+        }
+        assert_eq!(of_node(unreadable, []), Price::ZERO);
     }
 
     #[test]
     fn only_the_first_pod_of_an_owner_pulls_images() {
         let pod = |owner| MovedPod { owner, age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0 };
-        assert_eq!(of_node([]), Price::ZERO);
-        assert_eq!(of_node([pod("a"), pod("a"), pod("b")]), Price::from_micros(3 * 4_000 + 2 * PULL_MICROS));
+        assert_eq!(of_node(EVICTION, []), Price::ZERO);
+        let pods = [pod("a"), pod("a"), pod("b")];
+        assert_eq!(of_node(EVICTION, pods), Price::from_micros(3 * 4_000 + 2 * 500));
     }
 }

@@ -50,6 +50,8 @@ pub(super) enum Constraint {
     PoolRequirement { pool: String, label: NodeLabel },
     /// `minSavings` of a pool.
     MinSavings(String),
+    /// `evictionCost` of a pool above the default.
+    EvictionCost(String),
     /// `consolidationPolicy: WhenEmpty` of a pool.
     ConsolidationPolicy(String),
     /// `consolidateAfter: Never` of a pool.
@@ -81,6 +83,7 @@ impl Constraint {
                 NodeLabel::Zone => "Zone",
             },
             Self::MinSavings(_) => "MinSavings",
+            Self::EvictionCost(_) => "EvictionCost",
             Self::ConsolidationPolicy(_) => "ConsolidationPolicy",
             Self::ConsolidateAfter(_) => "ConsolidateAfter",
             Self::PoolBudget(_) => "DisruptionBudget",

@@ -7,10 +7,10 @@ use std::{
 
 use croft_api::{
     Tenant, TenantPool,
-    disruption::{ConsolidationPolicy, DisruptionReason},
+    disruption::{ConsolidationPolicy, Disruption, DisruptionReason},
     pool::Provisioner,
 };
-use croft_disruption::budgets::min_savings;
+use croft_disruption::{budgets::min_savings, cost::eviction_cost};
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{InstanceType, Price};
 use jiff::Timestamp;
@@ -220,6 +220,9 @@ impl<'a> Finder<'a> {
         let disruption = &pool.spec.disruption;
         if min_savings(disruption) > Price::ZERO {
             self.add(Constraint::MinSavings(own.clone()), place, None);
+        }
+        if eviction_cost(disruption) > eviction_cost(&Disruption::default()) {
+            self.add(Constraint::EvictionCost(own.clone()), place, None);
         }
         if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
             self.add(Constraint::ConsolidationPolicy(own.clone()), place, None);

@@ -53,6 +53,7 @@ pub(super) fn take_out(constraint: &Constraint, names: &Input, input: &mut Input
         }
         Constraint::PoolRequirement { .. }
         | Constraint::MinSavings(_)
+        | Constraint::EvictionCost(_)
         | Constraint::ConsolidationPolicy(_)
         | Constraint::ConsolidateAfter(_)
         | Constraint::PoolBudget(_)
@@ -80,6 +81,9 @@ fn change_pool(constraint: &Constraint, input: &mut Input) {
                 }
             }
             Constraint::MinSavings(pool) if *pool == own => "0".clone_into(&mut spec.disruption.min_savings),
+            Constraint::EvictionCost(pool) if *pool == own => {
+                spec.disruption.eviction_cost = Disruption::default().eviction_cost;
+            }
             Constraint::ConsolidationPolicy(pool) if *pool == own => {
                 spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
             }

@@ -1,6 +1,10 @@
 //! The words of advice: the object, its constraint, and the edit that takes it out.
 
-use croft_api::{TenantPool, amount::Amount, disruption::DisruptionReason};
+use croft_api::{
+    TenantPool,
+    amount::Amount,
+    disruption::{Disruption, DisruptionReason},
+};
 use croft_disruption::blockers::is_do_not_disrupt;
 use croft_manifest::Input;
 use k8s_openapi::{
@@ -68,6 +72,7 @@ pub(super) fn words(input: &Input, pods: &PodIndex<'_>, constraint: &Constraint,
         Constraint::NodeSelector { workload, label } => selector(workload, *label, spec),
         Constraint::PoolRequirement { pool, .. }
         | Constraint::MinSavings(pool)
+        | Constraint::EvictionCost(pool)
         | Constraint::ConsolidationPolicy(pool)
         | Constraint::ConsolidateAfter(pool)
         | Constraint::PoolBudget(pool) => {
@@ -266,6 +271,15 @@ fn of_pool(constraint: &Constraint, pool: &TenantPool) -> Words {
             object,
             format!("minSavings of ${}/h", disruption.min_savings),
             format!("set spec.disruption.minSavings from {} to 0", disruption.min_savings),
+        ),
+        Constraint::EvictionCost(_) => Words::new(
+            object,
+            format!("evictionCost of ${}/h", disruption.eviction_cost),
+            format!(
+                "set spec.disruption.evictionCost from {} to {}",
+                disruption.eviction_cost,
+                Disruption::default().eviction_cost
+            ),
         ),
         Constraint::ConsolidationPolicy(_) => Words::new(
             object,

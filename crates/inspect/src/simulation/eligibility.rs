@@ -153,12 +153,14 @@ impl<'a> PodIndex<'a> {
             price,
             ..NodeFacts::default()
         };
-        let cost = || cost::of_node(work.iter().map(|(_, pod)| self.moved(pod)));
-        match eligibility::evaluate(&facts, &pool.spec.disruption, blocker) {
+        let disruption = &pool.spec.disruption;
+        let eviction = cost::eviction_cost(disruption);
+        let cost = || cost::of_node(eviction, work.iter().map(|(_, pod)| self.moved(pod)));
+        match eligibility::evaluate(&facts, disruption, blocker) {
             Eligibility::Candidate { price } => Ok((price, cost())),
             // An empty node is removed without a search; here it counts as savings, too.
             Eligibility::Settled { status, .. } if status.consolidatable => {
-                let after_text = &pool.spec.disruption.consolidate_after;
+                let after_text = &disruption.consolidate_after;
                 let after = duration::parse(after_text).ok().flatten().unwrap_or_default();
                 if changed.is_some_and(|at| self.since(*at) < after) {
                     return Err(format!(

@@ -56,13 +56,17 @@ pub struct Deployment {
 pub struct Rules {
     pub min_savings: Price,
     pub budget_percent: usize,
-    pub disruption_cost: bool,
+    /// As `evictionCost` of a pool.
+    pub eviction_cost: Price,
 }
 
-pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, disruption_cost: false };
+pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, eviction_cost: Price::ZERO };
 /// The defaults of a pool.
-pub const DEFAULTS: Rules =
-    Rules { min_savings: Price::from_micros(10_000), budget_percent: 10, disruption_cost: true };
+pub const DEFAULTS: Rules = Rules {
+    min_savings: Price::from_micros(10_000),
+    budget_percent: 10,
+    eviction_cost: Price::from_micros(8_000),
+};
 
 pub struct World {
     pub cluster: Cluster,
@@ -220,13 +224,13 @@ impl World {
             *per_pool.entry(node.pool.clone()).or_default() += 1;
             let running = by_node.get(name.as_str()).into_iter().flatten();
             let owners: Vec<String> = running.clone().map(|pod| pod.deployment.to_string()).collect();
-            let moved = running.zip(&owners).filter(|_| rules.disruption_cost).map(|(pod, owner)| MovedPod {
+            let moved = running.zip(&owners).map(|(pod, owner)| MovedPod {
                 owner,
                 age_seconds: (self.now - pod.since) * 60,
                 replicas: replicas[&pod.deployment],
                 deletion_cost: 0,
             });
-            let disruption_cost = cost::of_node(moved);
+            let disruption_cost = cost::of_node(rules.eviction_cost, moved);
             ask.candidates.push(Candidate {
                 node: name.clone(),
                 pool: node.pool.clone(),

@@ -80,8 +80,7 @@ impl Workloads {
             let id = ("Pod", workload.namespace.clone(), format!("{}-{}", workload.app, self.created));
             tick.store.create(id, pod(workload, None), tick.now);
         }
-        let surplus = usize::try_from(count.saturating_sub(workload.replicas)).unwrap();
-        for id in surplus_first(&there).into_iter().take(surplus) {
+        for id in surplus(&there, usize::try_from(workload.replicas).unwrap()) {
             self.scaled_down.insert(id.clone());
             tick.store.delete(id, None, tick.now);
         }
@@ -113,9 +112,14 @@ impl Workloads {
     }
 }
 
-/// The order in which the ReplicaSet controller deletes pods (`ActivePodsWithRanks` in k8s.io/kubernetes/pkg/controller):
-/// pods without a node, pods that don't run, pods with most others of the workload on their node, the youngest.
-fn surplus_first<'i>(pods: &[(&'i Id, &PodView)]) -> Vec<&'i Id> {
+/// The pods that the ReplicaSet controller deletes if it wants fewer (`ActivePodsWithRanks` in
+/// k8s.io/kubernetes/pkg/controller): pods without a node, pods that don't run, pods with most others of the workload on
+/// their node, the youngest.
+fn surplus<'i>(pods: &[(&'i Id, &PodView)], wanted: usize) -> Vec<&'i Id> {
+    let surplus = pods.len().saturating_sub(wanted);
+    if surplus == 0 {
+        return Vec::new();
+    }
     let mut on_node: BTreeMap<&Option<String>, usize> = BTreeMap::new();
     for (_, pod) in pods {
         *on_node.entry(&pod.node).or_default() += 1;
@@ -124,7 +128,7 @@ fn surplus_first<'i>(pods: &[(&'i Id, &PodView)]) -> Vec<&'i Id> {
     pods.sort_by_key(|(id, pod)| {
         (pod.node.is_some(), pod.running, Reverse((on_node[&pod.node], pod.seen_ms)), *id)
     });
-    pods.into_iter().map(|(id, _)| id).collect()
+    pods.into_iter().map(|(id, _)| id).take(surplus).collect()
 }
 
 /// Writes the status of a workload's budget, and creates the budget if it isn't there.

@@ -166,18 +166,27 @@ fn selected_zone_costs_a_node_beside_one_with_room() {
 }
 
 #[test]
-fn min_savings_above_a_command_cost_what_the_command_would_save() {
-    let world = World::new(
-        "disruption: {minSavings: '0.20'},",
-        "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [small]}]",
-    )
-    .node("n1", "small", "z1", "")
-    .node("n2", "small", "z1", "")
-    .pod("web", 0, "n1", &Extra::default())
-    .pod("web", 1, "n2", &Extra::default());
-    let advice = world.advice();
-    assert_eq!(shown(&advice), [("MinSavings", "TenantPool main", "0.10".to_owned())]);
-    assert_eq!(advice.prices[0].change, "set spec.disruption.minSavings from 0.20 to 0");
+fn savings_that_a_pool_asks_for_above_a_command_cost_what_the_command_would_save() {
+    for (setting, kind, change) in [
+        ("minSavings: '0.20'", "MinSavings", "set spec.disruption.minSavings from 0.20 to 0"),
+        (
+            "minSavings: '0', evictionCost: '2'",
+            "EvictionCost",
+            "set spec.disruption.evictionCost from 2 to 0.008",
+        ),
+    ] {
+        let world = World::new(
+            &format!("disruption: {{{setting}}},"),
+            "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [small]}]",
+        )
+        .node("n1", "small", "z1", "")
+        .node("n2", "small", "z1", "")
+        .pod("web", 0, "n1", &Extra::default())
+        .pod("web", 1, "n2", &Extra::default());
+        let advice = world.advice();
+        assert_eq!(shown(&advice), [(kind, "TenantPool main", "0.10".to_owned())], "{setting}");
+        assert_eq!(advice.prices[0].change, change);
+    }
 }
 
 #[test]
