@@ -14,7 +14,7 @@ use croft_controller::{
 use croft_scheduler::{EPHEMERAL_TAINTS, PodKey};
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, at, claim, launched, node, pod, pool, registered_labels, time, verb};
+use crate::bench::{Bench, at, claim, launched, node, pod, pool, read, registered_labels, time, verb};
 
 #[test]
 fn pods_are_planned_once_their_batch_is_idle_and_not_again_while_claims_are_made() {
@@ -140,6 +140,52 @@ fn registration_removes_the_label_of_unregistered_nodes_with_its_taint() {
     let operations = registration.patch.as_array().unwrap();
     let label = json!({"op": "remove", "path": "/metadata/labels/croft.dev~1unregistered"});
     assert!(operations.contains(&label), "{operations:?}");
+}
+
+#[test]
+fn registration_adds_the_finalizer_unless_the_node_has_it() {
+    let own = |o: &Value| o["path"].as_str().unwrap().starts_with("/metadata/finalizers");
+    let taints = json!([{"key": "croft.dev/unregistered", "effect": "NoExecute"}]);
+    for (finalizers, expected) in [
+        (vec![], "/metadata/finalizers"),
+        (vec!["example.com/own"], "/metadata/finalizers/-"),
+        (vec!["croft.dev/termination"], ""),
+    ] {
+        let mut bench = Bench::new();
+        bench.see(1, claim(10, launched(&[]), false));
+        let Change::Node(mut there) = node(20, "aws:///us-east-1a/i-1", json!({}), taints.clone(), false)
+        else {
+            panic!()
+        };
+        there.metadata.finalizers = Some(finalizers.iter().map(|&one| one.to_owned()).collect());
+        bench.see(1, Change::Node(there));
+        let actions = bench.decide(1);
+        let [Action::Register(registration)] = &actions[..] else { panic!("{actions:?}") };
+        let operations = registration.patch.as_array().unwrap();
+        let added = operations.iter().filter(|o| own(o)).find(|o| o["op"] == "add");
+        assert_eq!(added.map_or("", |o| o["path"].as_str().unwrap()), expected, "{finalizers:?}");
+    }
+}
+
+#[test]
+fn registration_nominates_the_pods_that_are_not_nominated_yet() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&[]), false));
+    let taints = json!([{"key": "croft.dev/unregistered", "effect": "NoExecute"}]);
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", json!({}), taints, false));
+    // Of different sizes, so that neither stands in for the other.
+    for (name, cpu, nominated) in [("a", "100m", None), ("b", "200m", Some("node-1"))] {
+        let Change::Pod(pod) = pod(name, None) else { panic!() };
+        let mut object = serde_json::to_value(&*pod).unwrap();
+        object["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+        object["status"]["nominatedNodeName"] = json!(nominated);
+        bench.see(1, Change::Pod(read(object)));
+        bench.engine.snapshot_mut().nominate(&PodKey::new("tenant-a", name), "pool-a-1");
+    }
+    let actions = bench.decide(1);
+    let [Action::Register(registration)] = &actions[..] else { panic!("{actions:?}") };
+    let pods: Vec<&PodKey> = registration.pods.iter().map(|(key, _)| key).collect();
+    assert_eq!(pods, [&PodKey::new("tenant-a", "a")]);
 }
 
 #[test]
@@ -471,10 +517,13 @@ fn conditions_of_registered(seconds: u64, ready: bool, taints: Value, more: Valu
 
 #[test]
 fn a_node_is_initialized_once_it_is_ready_untainted_and_has_its_devices() {
-    let [initialized, ready] = &conditions_of_registered(2, true, json!([]), json!({}))[..] else { panic!() };
-    let statement = "node node-1 is Ready and has the resources of its instance type";
-    assert_eq!(*initialized, ["Initialized", "True", "Initialized", statement]);
-    assert_eq!(*ready, ["Ready", "True", "Ready", "the node takes pods"]);
+    let without_device = json!({"allocatable": {"nvidia.com/gpu": "0"}});
+    for more in [json!({}), without_device] {
+        let [initialized, ready] = &conditions_of_registered(2, true, json!([]), more)[..] else { panic!() };
+        let statement = "node node-1 is Ready and has the resources of its instance type";
+        assert_eq!(*initialized, ["Initialized", "True", "Initialized", statement]);
+        assert_eq!(*ready, ["Ready", "True", "Ready", "the node takes pods"]);
+    }
     let starting = json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}]);
     let gpu = json!({"allocatable": {"nvidia.com/gpu": "1", "cpu": "2"}});
     for (is_ready, taints, more, blocker) in [

@@ -29,9 +29,14 @@ fn drained(pods: &[&str], allowed: i32) -> Bench {
 }
 
 fn allow(bench: &mut Bench, seconds: u64, allowed: i32) {
+    allow_of(bench, seconds, ("tenant-a", "web"), allowed);
+}
+
+/// Shows the PodDisruptionBudget of an app.
+fn allow_of(bench: &mut Bench, seconds: u64, (namespace, app): (&str, &str), allowed: i32) {
     let budget = json!({
-        "metadata": {"name": "web", "namespace": "tenant-a"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "metadata": {"name": app, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
         "status": {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
     });
     bench.see(seconds, Change::Budget(read(budget)));
@@ -71,6 +76,19 @@ fn no_more_pods_are_evicted_at_once_than_their_budget_allows() {
     assert!(evicted(&bench.decide(3)).is_empty(), "its replacement isn't ready");
     allow(&mut bench, 4, 1);
     assert_eq!(evicted(&bench.decide(4)), ["b"], "as soon as the budget allows one more");
+}
+
+#[test]
+fn evictions_count_for_the_budgets_of_their_own_pods_only() {
+    let mut bench = drained(&["a"], 1);
+    for (namespace, app, name) in [("tenant-a", "api", "b"), ("tenant-b", "web", "c")] {
+        let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
+        pod.metadata.namespace = Some(namespace.to_owned());
+        pod.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
+        bench.see(1, Change::Pod(pod));
+        allow_of(&mut bench, 1, (namespace, app), 1);
+    }
+    assert_eq!(evicted(&bench.decide(1)), ["a", "b", "c"]);
 }
 
 #[test]
