@@ -330,7 +330,8 @@ mod tests {
             statement
                 .message
                 .starts_with("4 of 10 nodes of the pool would be out at once (p-0, p-1, p-2, p-3):")
-                && statement.message.contains("no more than 2 at once"),
+                && statement.message.contains("no more than 2 at once")
+                && statement.message.contains("check the kubelets' logs"),
             "{}",
             statement.message
         );

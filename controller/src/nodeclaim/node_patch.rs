@@ -302,8 +302,107 @@ mod tests {
         EC2NodeClass,
         drift::{self, DriftStatus, Wanted},
     };
+    use croft_policy::taint;
 
     use super::*;
+
+    fn claim(status: &Value) -> NodeClaim {
+        serde_json::from_value(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": {"name": "p-1"},
+            "spec": {"pool": "p", "nodeClassRef": {"name": "c"}, "instanceTypes": ["m5.large"], "zones": ["a"],
+                "capacityType": "on-demand", "labels": {"node-pool": "p"}},
+            "status": status,
+        }))
+        .unwrap()
+    }
+
+    /// The operations after the test of the node's uid.
+    fn operations(patch: &Value) -> &[Value] {
+        &patch.as_array().unwrap()[1..]
+    }
+
+    #[test]
+    fn a_nodes_labels_are_its_claims_then_the_facts_of_its_instance_then_its_types() {
+        let of_type = json!({keys::ZONE_LABEL: "b", keys::INSTANCE_TYPE_LABEL: "m5.large", "node-pool": "q", "cpus": "2"});
+        let claim = claim(&json!({"zone": "a", "capacityType": "spot", "labels": of_type}));
+        let mut labels: Vec<(&str, &str)> = claim_labels(&claim).collect();
+        labels.sort_unstable();
+        let mut expected = [
+            (keys::ZONE_LABEL, "a"),
+            (keys::CAPACITY_TYPE_LABEL, "spot"),
+            (keys::CROFT_CAPACITY_TYPE_LABEL, "spot"),
+            (keys::INSTANCE_TYPE_LABEL, "m5.large"),
+            ("cpus", "2"),
+            ("node-pool", "p"),
+        ];
+        expected.sort_unstable();
+        assert_eq!(labels, expected);
+    }
+
+    #[test]
+    fn a_node_gets_the_finalizer_once_and_none_while_it_is_deleted() {
+        let node = |finalizers: &[&str], deleting| NodeView {
+            finalizers: finalizers.iter().map(|&one| one.to_owned()).collect(),
+            deleting,
+            ..NodeView::default()
+        };
+        let added = add_finalizer(&node(&["example.com/own"], false)).unwrap();
+        let expected = json!({"op": "add", "path": "/metadata/finalizers/-", "value": FINALIZER});
+        assert_eq!(operations(&added), [expected]);
+        for node in [node(&[FINALIZER], false), node(&[], true), node(&[FINALIZER], true)] {
+            assert_eq!(add_finalizer(&node), None, "{node:?}");
+        }
+    }
+
+    #[test]
+    fn membership_of_a_pool_is_its_label_and_taints_in_one_patch() {
+        let held = |value: &str| Taint {
+            key: "node-pool".to_owned(),
+            value: Some(value.to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        let of_pool = taint::Taint {
+            key: "node-pool".to_owned(),
+            value: "p".to_owned(),
+            effect: taint::Effect::NoSchedule,
+        };
+        let enters = NodeRepair { pool_name: Some("p".to_owned()), taints: vec![of_pool] };
+        let leaves = NodeRepair { pool_name: None, taints: Vec::new() };
+        let labelled = |label: &str| [(label.to_owned(), "q".to_owned())].into();
+        let path = format!("/metadata/labels/{}", escaped(POOL_NAME_LABEL));
+        let bare = repair_membership(&NodeView::default(), &enters);
+        assert_eq!(
+            operations(&bare),
+            [
+                json!({"op": "test", "path": "/metadata/labels", "value": null}),
+                json!({"op": "add", "path": "/metadata/labels", "value": {POOL_NAME_LABEL: "p"}}),
+                json!({"op": "test", "path": "/spec/taints", "value": null}),
+                json!({"op": "add", "path": "/spec/taints", "value": [held("p")]}),
+            ]
+        );
+        let other = Taint { key: "other".to_owned(), ..held("x") };
+        let tainted = NodeView {
+            labels: labelled("team"),
+            taints: vec![other.clone(), held("q")],
+            ..NodeView::default()
+        };
+        assert_eq!(
+            operations(&repair_membership(&tainted, &enters)),
+            [
+                json!({"op": "add", "path": path, "value": "p"}),
+                json!({"op": "test", "path": "/spec/taints/1/key", "value": "node-pool"}),
+                json!({"op": "test", "path": "/spec/taints/1/effect", "value": "NoSchedule"}),
+                json!({"op": "add", "path": "/spec/taints/1/value", "value": "p"}),
+            ]
+        );
+        let untainted = NodeView { taints: vec![other], ..tainted };
+        let patch = repair_membership(&untainted, &enters);
+        let appended = json!({"op": "add", "path": "/spec/taints/-", "value": held("p")});
+        assert_eq!(operations(&patch)[1..], [appended]);
+        let left = NodeView { labels: labelled(POOL_NAME_LABEL), ..NodeView::default() };
+        assert_eq!(operations(&repair_membership(&left, &leaves)), [json!({"op": "remove", "path": path})]);
+    }
 
     #[test]
     fn a_label_that_was_changed_by_hand_is_drift_only_when_it_cannot_be_restored_labels() {
@@ -322,13 +421,7 @@ mod tests {
         };
         let wanted =
             |key: &str, value: &str| Wanted::new(&Arc::new(pool(key, value)), &Arc::new(class.clone()));
-        let claim: NodeClaim = serde_json::from_value(json!({
-            "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim", "metadata": {"name": "p-1"},
-            "spec": {"pool": "p", "nodeClassRef": {"name": "c"}, "instanceTypes": ["m5.large"], "zones": ["a"],
-                "capacityType": "on-demand"},
-            "status": {"zone": "a", "capacityType": "on-demand"},
-        }))
-        .unwrap();
+        let claim = claim(&json!({"zone": "a", "capacityType": "on-demand"}));
         let node = |labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
             NodeView { labels: labels.collect(), ..NodeView::default() }

@@ -92,6 +92,16 @@ fn evictions_count_for_the_budgets_of_their_own_pods_only() {
 }
 
 #[test]
+fn a_failed_eviction_uses_up_no_budget() {
+    let mut bench = drained(&["a", "b"], 1);
+    assert_eq!(evicted(&bench.decide(1)), ["a"]);
+    let keys = vec![Key::Pod(key("a"))];
+    let backoff = Backoff::Failed(Duration::from_secs(2));
+    bench.engine.complete(ActionReport { backoff, ..ActionReport::done(keys) }, at(1));
+    assert_eq!(evicted(&bench.decide(4)), ["a"]);
+}
+
+#[test]
 fn a_budget_that_allows_none_is_asked_now_and_then_all_the_same() {
     let mut bench = drained(&["a"], 0);
     assert!(evicted(&bench.decide(1)).is_empty());

@@ -433,6 +433,25 @@ fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
     }
 }
 
+#[test]
+fn a_node_that_is_deleted_without_a_claim_is_kept_only_if_its_pool_can_adopt_its_instance() {
+    for (pool, freed) in [("pool-a", false), ("another", true)] {
+        let mut bench = Bench::new();
+        let Change::Node(mut alone) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
+        else {
+            panic!()
+        };
+        alone.metadata.deletion_timestamp = Some(Time(at(1).wall));
+        bench.see(1, Change::Node(alone));
+        decide(&mut bench, 1);
+        let works =
+            CloudInstance { pool: Some(pool.to_owned()), ..instance(InstanceState::Running, "cluster") };
+        list(&mut bench, 60, vec![works]);
+        let actions = decide(&mut bench, 60);
+        assert_eq!(frees_node(&actions), freed, "{pool}: {actions:?}");
+    }
+}
+
 /// The policy on the controller's identity refuses every write of a node that has nothing of a pool: its claim waited for
 /// the cordon for ever, and the instance was paid.
 #[test]
