@@ -92,6 +92,21 @@ fn evictions_count_for_the_budgets_of_their_own_pods_only() {
 }
 
 #[test]
+fn pods_that_serve_the_node_are_evicted_after_those_that_they_serve() {
+    let mut bench = drained(&["a"], 1);
+    for (name, priority) in [("agent", 1_000_000_000), ("b", 999_999_999)] {
+        let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
+        pod.spec.get_or_insert_default().priority = Some(priority);
+        bench.see(1, Change::Pod(pod));
+    }
+    assert_eq!(evicted(&bench.decide(1)), ["a", "b"]);
+    bench.see(2, Change::PodGone(key("a")));
+    assert!(evicted(&bench.decide(2)).is_empty());
+    bench.see(3, Change::PodGone(key("b")));
+    assert_eq!(evicted(&bench.decide(3)), ["agent"]);
+}
+
+#[test]
 fn a_failed_eviction_uses_up_no_budget() {
     let mut bench = drained(&["a", "b"], 1);
     assert_eq!(evicted(&bench.decide(1)), ["a"]);
