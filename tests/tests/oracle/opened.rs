@@ -115,12 +115,27 @@ impl<'a> Opened<'a> {
         let has_more = |pod: &str, node: &str| {
             groups.get(group_of(pod)).and_then(|nodes| nodes.get(node)).is_some_and(|n| *n < 0)
         };
-        let strays: Vec<(&str, &str)> = bound
-            .iter()
-            .filter(|(pod, node)| self.is_stray(pod, node) && has_more(pod, node))
+        let elsewhere = || bound.iter().filter(|(pod, node)| has_more(pod, node));
+        let mut strays: BTreeSet<(&str, &str)> = elsewhere()
+            .filter(|(pod, node)| self.is_stray(pod, node))
             .map(|(pod, node)| (group_of(pod), node.as_str()))
             .collect();
-        let taken: BTreeSet<&str> = strays.iter().map(|(_, node)| *node).collect();
+        let mut taken: BTreeSet<&str> = strays.iter().map(|(_, node)| *node).collect();
+        // A pod that lost its place to one of them takes what it finds, too.
+        loop {
+            let is_displaced = |pod: &String, node: &String| {
+                self.homes.get(pod).is_some_and(|home| home != node && taken.contains(home.as_str()))
+            };
+            let displaced = elsewhere().filter(|(pod, node)| is_displaced(pod, node));
+            let displaced: Vec<(&str, &str)> =
+                displaced.map(|(pod, node)| (group_of(pod), node.as_str())).collect();
+            let known = strays.len();
+            taken.extend(displaced.iter().map(|(_, node)| *node));
+            strays.extend(displaced);
+            if strays.len() == known {
+                break;
+            }
+        }
         let stray = |group: &&Group| strays.iter().any(|(name, _)| *name == group.name);
         let stray: Vec<&Group> = self.scene.waiting.iter().filter(stray).collect();
         let is_random = self.opening == Opening::Shuffled;

@@ -29,7 +29,7 @@ pub enum Reason {
     Starting,
     KeptOff,
     Forgotten,
-    /// Pods without a nomination took the places of its pods.
+    /// Pods without a nomination took the places of its pods, or of pods that then took these.
     Displaced,
     /// Pods are elsewhere than planned that nothing kept there, and its spread counts them, or the order is random.
     Disturbed,
