@@ -414,8 +414,8 @@ fn frees_node(actions: &[Action]) -> bool {
     })
 }
 
-#[test]
-fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
+/// A node without a claim that is being deleted.
+fn deleted_without_claim() -> Bench {
     let mut bench = Bench::new();
     let Change::Node(mut alone) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
     else {
@@ -424,6 +424,12 @@ fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
     alone.metadata.deletion_timestamp = Some(Time(at(1).wall));
     bench.see(1, Change::Node(alone));
     decide(&mut bench, 1);
+    bench
+}
+
+#[test]
+fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
+    let mut bench = deleted_without_claim();
     for (seconds, instances, freed) in
         [(60, vec![instance(InstanceState::Running, "cluster")], false), (180, Vec::new(), true)]
     {
@@ -436,14 +442,7 @@ fn a_node_that_is_deleted_without_a_claim_is_not_kept_by_the_finalizer() {
 #[test]
 fn a_node_that_is_deleted_without_a_claim_is_kept_only_if_its_pool_can_adopt_its_instance() {
     for (pool, freed) in [("pool-a", false), ("another", true)] {
-        let mut bench = Bench::new();
-        let Change::Node(mut alone) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
-        else {
-            panic!()
-        };
-        alone.metadata.deletion_timestamp = Some(Time(at(1).wall));
-        bench.see(1, Change::Node(alone));
-        decide(&mut bench, 1);
+        let mut bench = deleted_without_claim();
         let works =
             CloudInstance { pool: Some(pool.to_owned()), ..instance(InstanceState::Running, "cluster") };
         list(&mut bench, 60, vec![works]);
