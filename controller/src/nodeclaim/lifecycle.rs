@@ -305,7 +305,13 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
         // The node keeps its starting taint while the pool takes none: the pool's condition says why.
         is_refused = pool.is_some_and(|pool| !is_accepted(pool));
         if !is_refused {
-            ctx.request(Action::Register(Box::new(registration(snapshot, name, claim, pool, (node_name, node)))));
+            ctx.request(Action::Register(Box::new(registration(
+                snapshot,
+                name,
+                claim,
+                pool,
+                (node_name, node),
+            ))));
             let Some(why) = termination.refusal(node_name) else { return };
             is_refused = true;
             let note = format!(

@@ -368,7 +368,8 @@ mod tests {
             value: "p".to_owned(),
             effect: taint::Effect::NoSchedule,
         };
-        let enters = NodeRepair { pool_name: Some("p".to_owned()), taints: vec![of_pool], is_starting: false };
+        let enters =
+            NodeRepair { pool_name: Some("p".to_owned()), taints: vec![of_pool], is_starting: false };
         let leaves = NodeRepair { pool_name: None, taints: Vec::new(), is_starting: false };
         let labelled = |label: &str| [(label.to_owned(), "q".to_owned())].into();
         let path = format!("/metadata/labels/{}", escaped(POOL_NAME_LABEL));

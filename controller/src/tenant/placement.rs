@@ -6,7 +6,11 @@ use std::{
 };
 
 use croft_api::convert::policy as convert;
-use croft_policy::{NamespaceTenancy, Tenants, Violation, audit::{misplaced, open_pools}, plan_pod, plan_recreated};
+use croft_policy::{
+    NamespaceTenancy, Tenants, Violation,
+    audit::{misplaced, open_pools},
+    plan_pod, plan_recreated,
+};
 
 use crate::tenant::{
     state::{ObjectName, Owner, PodFacts, State},
@@ -97,7 +101,11 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
                 // A pod of a DaemonSet names the node that it was created for.
                 if view.declarations().is_active() && !is_of_daemonset(pod) {
                     for pool in open_pools(view, &key.0, &scheduling) {
-                        placement.open.entry(pool.name.to_string()).or_default().push(format!("{}/{}", key.0, key.1));
+                        placement
+                            .open
+                            .entry(pool.name.to_string())
+                            .or_default()
+                            .push(format!("{}/{}", key.0, key.1));
                     }
                 }
                 let again = || planned.allowed() || plan_recreated(view, &key.0, &scheduling).allowed();

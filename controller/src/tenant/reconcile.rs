@@ -60,7 +60,8 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
 fn node_writes(state: &mut State, open: &BTreeMap<String, Vec<String>>, active: bool) -> Vec<Write> {
     let left = std::mem::take(&mut state.left_pools).into_iter();
     let left = left.map(|(node, pool)| Write::NodeLeft { node, pool });
-    let is_open = |node: &str| state.nodes.get(node).is_some_and(|pool| pool.iter().any(|p| open.contains_key(p)));
+    let is_open =
+        |node: &str| state.nodes.get(node).is_some_and(|pool| pool.iter().any(|p| open.contains_key(p)));
     let missing = state
         .node_repairs
         .iter()

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use croft_api::TenantPool;
 use croft_testkit::{
     Part,
     wait::{Seen, until},
@@ -11,7 +12,6 @@ use croft_tests::{
     manifests::{deployment, joined, tenant},
     stack::{EVENTUALLY, Stack, condition_of, running},
 };
-use croft_api::TenantPool;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
@@ -47,7 +47,9 @@ pub async fn nodes_are_closed_from_their_registration(stack: &mut Stack, admin: 
     let pods: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);
     let all = json!([{"operator": "Exists"}]);
     // Kept off every pool that there was.
-    pods.create(&PostParams::default(), &bare(OUTSIDE, "before-the-key", &json!({"tolerations": all}))).await.unwrap();
+    pods.create(&PostParams::default(), &bare(OUTSIDE, "before-the-key", &json!({"tolerations": all})))
+        .await
+        .unwrap();
     let spec = json!({"key": KEY, "value": "hand", "provisioner": "None"});
     stack.plane.apply(&joined(&tenant("hand", "hand", &spec))).await.unwrap();
     condition_of::<TenantPool>(admin, "hand", "Accepted", "True").await.unwrap();
@@ -55,12 +57,15 @@ pub async fn nodes_are_closed_from_their_registration(stack: &mut Stack, admin: 
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let pod = bare(OUTSIDE, "probe", &json!({"tolerations": [{"key": KEY, "operator": "Exists"}]}));
         let said = pods.create(&dry, &pod).await.map(|pod| json!(pod).to_string());
-        let done = said.as_ref().is_ok_and(|text| text.contains(&format!(r#""key":"{KEY}","operator":"DoesNotExist""#)));
+        let done = said
+            .as_ref()
+            .is_ok_and(|text| text.contains(&format!(r#""key":"{KEY}","operator":"DoesNotExist""#)));
         Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), format!("{said:?}")))
     })
     .await
     .unwrap();
-    for (name, tolerations) in [("of-the-key", json!([{"key": KEY, "operator": "Exists"}])), ("of-all", all)] {
+    for (name, tolerations) in [("of-the-key", json!([{"key": KEY, "operator": "Exists"}])), ("of-all", all)]
+    {
         let pod = bare(OUTSIDE, name, &kept_out_by_itself(&tolerations));
         // Refused, or with the pool's own key besides: it may not run there either way.
         if let Ok(pod) = pods.create(&PostParams::default(), &pod).await {
@@ -70,7 +75,8 @@ pub async fn nodes_are_closed_from_their_registration(stack: &mut Stack, admin: 
     }
     stack.croft.stop(Part::Controller, Duration::from_secs(15)).await.unwrap();
     for name in ["hand-1", "hand-2", "hand-3"] {
-        let kubelet = stack.plane.client_for(&format!("system:node:{name}"), &["system:nodes"]).await.unwrap();
+        let kubelet =
+            stack.plane.client_for(&format!("system:node:{name}"), &["system:nodes"]).await.unwrap();
         Api::<Node>::all(kubelet).create(&PostParams::default(), &node(name)).await.unwrap();
     }
     tried_and_unbound(admin).await;

@@ -104,7 +104,8 @@ pub async fn tried_and_unbound(admin: &Client) {
                 let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
                 assert_eq!(node, None, "{namespace}/{} is bound: {:?}", pod.name_any(), pod.spec);
                 let said = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                let said = said.filter(|c| c.type_ == "PodScheduled").filter_map(|c| c.message.clone()).next();
+                let said =
+                    said.filter(|c| c.type_ == "PodScheduled").filter_map(|c| c.message.clone()).next();
                 let said = said.unwrap_or_default();
                 if pod.metadata.deletion_timestamp.is_none() && !said.starts_with(&counted) {
                     waits.push(format!("{}: {said}", pod.name_any()));

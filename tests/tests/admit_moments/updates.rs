@@ -37,11 +37,16 @@ async fn write(api: &Api<Pod>, pod: &Pod, way: &str, added: &Value) -> kube::Res
             object["kind"] = json!("Pod");
             api.patch(&name, &PatchParams::apply("jane").force(), &Patch::Apply(object)).await
         }
-        _ => {
+        // kube-scheduler writes the pod's status in between.
+        _ => loop {
             let mut object = json!(api.get(&name).await?);
-            object["spec"]["tolerations"] = tolerations;
-            api.replace(&name, &PostParams::default(), &serde_json::from_value(object).unwrap()).await
-        }
+            object["spec"]["tolerations"] = tolerations.clone();
+            let pod = serde_json::from_value(object).unwrap();
+            match api.replace(&name, &PostParams::default(), &pod).await {
+                Err(kube::Error::Api(why)) if why.code == 409 => {}
+                answer => return answer,
+            }
+        },
     }
 }
 
@@ -49,8 +54,12 @@ async fn write(api: &Api<Pod>, pod: &Pod, way: &str, added: &Value) -> kube::Res
 async fn share_a_pool(stack: &Stack, jane: &Client) {
     stack.plane.apply(&with_pool("common", "common", &json!({"sharedWith": [FRIENDS]}))).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(jane.clone(), FRIENDS);
-    let guest = bare(FRIENDS, "guest", &json!({"nodeSelector": {"common": "common"},
-        "tolerations": [{"key": "common", "operator": "Exists"}]}));
+    let guest = bare(
+        FRIENDS,
+        "guest",
+        &json!({"nodeSelector": {"common": "common"},
+        "tolerations": [{"key": "common", "operator": "Exists"}]}),
+    );
     until("the pool is shared", EVENTUALLY, async || {
         let dry = PostParams { dry_run: true, ..PostParams::default() };
         let said = pods.create(&dry, &guest).await;
@@ -60,8 +69,28 @@ async fn share_a_pool(stack: &Stack, jane: &Client) {
     .unwrap();
 }
 
+/// The cost of an update grows with the pod's tolerations, and a bound that is said takes the place of the evaluator's.
+async fn cost_what_the_pod_is_long(jane: &Client) {
+    let api: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);
+    let many = |of: &dyn Fn(usize) -> Value| Value::Array((0..1000).map(of).collect());
+    let ordinary = many(&|n| json!({"key": format!("ordinary-{n}"), "operator": "Exists"}));
+    let foreign = many(&|n| json!({"key": "dedicated", "operator": "Equal", "value": format!("v{n}")}));
+    for (name, tolerations) in [("many-ordinary", ordinary), ("many-foreign", foreign)] {
+        let pod = bare(OUTSIDE, name, &json!({"tolerations": tolerations}));
+        let pod = api.create(&PostParams::default(), &pod).await.unwrap();
+        let more = json!({"key": "one-more", "operator": "Exists"});
+        let pod = write(&api, &pod, "json", &more).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        let refused = write(&api, &pod, "json", &json!({"key": "dedicated", "operator": "Exists"})).await;
+        let why = refused.unwrap_err().to_string();
+        let said = if name == "many-foreign" { "more than 100 tolerations" } else { "that has no pool yet" };
+        assert!(why.contains(said), "{name}: {why}");
+        api.delete(name, &Default::default()).await.unwrap();
+    }
+}
+
 pub async fn widen_no_pod_that_waits_for_a_registering_node(stack: &Stack, admin: &Client, jane: &Client) {
     share_a_pool(stack, jane).await;
+    cost_what_the_pod_is_long(jane).await;
     let added = [
         json!({"key": STARTING, "operator": "Exists"}),
         json!({"key": STARTING, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}),
@@ -88,7 +117,8 @@ pub async fn widen_no_pod_that_waits_for_a_registering_node(stack: &Stack, admin
     }
     // One that tolerates the starting taint from the beginning, and would be given the pool's.
     let api: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);
-    let spec = json!({"nodeSelector": {STARTING: "true"}, "tolerations": [{"key": STARTING, "operator": "Exists"}]});
+    let spec =
+        json!({"nodeSelector": {STARTING: "true"}, "tolerations": [{"key": STARTING, "operator": "Exists"}]});
     let pod = api.create(&PostParams::default(), &bare(OUTSIDE, "begun", &spec)).await.unwrap();
     write(&api, &pod, "json", &json!({"key": "dedicated", "operator": "Exists"})).await.unwrap_err();
     // Three more nodes of the pool register.

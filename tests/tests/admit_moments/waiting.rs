@@ -1,9 +1,10 @@
 //! Pods that wait since before what they could enter was declared: the pool takes no node until they are gone.
 
 use croft_api::TenantPool;
+use croft_testkit::wait::{Seen, until};
 use croft_tests::{
     manifests::{deployment, joined},
-    stack::{Stack, condition_of, running},
+    stack::{EVENTUALLY, Stack, log_tail, pods, running},
 };
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::PostParams};
@@ -31,11 +32,16 @@ fn tolerant(namespace: &str, name: &str, tolerations: &Value) -> Value {
 /// Waits until `pool` says that these objects keep it from taking nodes. It launches none.
 async fn held(stack: &mut Stack, admin: &Client, pool: &str, named: &[&str]) {
     let before = stack.instances().await.unwrap().len();
-    let said = condition_of::<TenantPool>(admin, pool, "Accepted", "False").await.unwrap();
-    assert_eq!(said.reason, "OpenToWaitingPods", "{}", said.message);
-    for name in named {
-        assert!(said.message.contains(&format!("{OUTSIDE}/{name}")), "{name}: {}", said.message);
-    }
+    let pools: Api<TenantPool> = Api::all(admin.clone());
+    until(&format!("pool {pool} held by {named:?}"), EVENTUALLY, async || {
+        let conditions = pools.get(pool).await?.status.map(|status| status.conditions).unwrap_or_default();
+        let accepted = conditions.into_iter().find(|c| c.type_ == "Accepted");
+        let names = |message: &str| named.iter().all(|name| message.contains(&format!("{OUTSIDE}/{name}")));
+        let done = accepted.as_ref().is_some_and(|c| c.reason == "OpenToWaitingPods" && names(&c.message));
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), format!("{accepted:?}")))
+    })
+    .await
+    .unwrap();
     assert_eq!(stack.instances().await.unwrap().len(), before, "a node was launched into the open pool");
 }
 
@@ -50,7 +56,11 @@ pub async fn since_before_the_first_tenant(stack: &mut Stack, admin: &Client, ja
     let all = json!([{"operator": "Exists"}]);
     let pods: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);
     pods.create(&PostParams::default(), &bare(OUTSIDE, "early", &json!({"tolerations": all}))).await.unwrap();
-    stack.plane.apply(&joined(&[job("early-job", &all), tolerant(OUTSIDE, "early-web", &all)])).await.unwrap();
+    stack
+        .plane
+        .apply(&joined(&[job("early-job", &all), tolerant(OUTSIDE, "early-web", &all)]))
+        .await
+        .unwrap();
     running_controllers(stack, admin).await;
     stack.plane.apply(&with_pool("shop", "node-restriction.kubernetes.io/pool", &json!({}))).await.unwrap();
     stack.plane.apply(&deployment("shop", "web", 1, "100m", "64Mi").to_string()).await.unwrap();
@@ -63,13 +73,12 @@ pub async fn since_before_the_first_tenant(stack: &mut Stack, admin: &Client, ja
 
 /// Waits until the Job and the Deployment have made their pods.
 async fn running_controllers(stack: &Stack, admin: &Client) {
-    croft_testkit::wait::until("three pods that wait", croft_tests::stack::EVENTUALLY, async || {
-        let pods = croft_tests::stack::pods(admin, OUTSIDE).await?;
-        let seen = croft_testkit::wait::Seen::from_option((pods.len() == 3).then_some(()), format!("{}", pods.len()));
-        Ok::<_, kube::Error>(seen)
+    until("three pods that wait", EVENTUALLY, async || {
+        let there = pods(admin, OUTSIDE).await?.len();
+        Ok::<_, kube::Error>(Seen::from_option((there == 3).then_some(()), format!("{there}")))
     })
     .await
-    .unwrap_or_else(|error| panic!("{error}: {}", croft_tests::stack::log_tail(&stack.plane, "kube-controller-manager")));
+    .unwrap_or_else(|error| panic!("{error}: {}", log_tail(&stack.plane, "kube-controller-manager")));
 }
 
 /// Pods that tolerate a key which no pool has yet.
@@ -87,7 +96,8 @@ pub async fn since_before_a_key(stack: &mut Stack, admin: &Client, jane: &Client
     held(stack, admin, "lab", &["of-key", "by-value", "later-job"]).await;
     delete(stack, &[("pod", "of-key"), ("pod", "by-value"), ("job", "later-job")]).await;
     running(admin, "lab", 1).await.unwrap();
-    let again = pods.create(&PostParams::default(), &bare(OUTSIDE, "again", &json!({"tolerations": of_key}))).await;
+    let again =
+        pods.create(&PostParams::default(), &bare(OUTSIDE, "again", &json!({"tolerations": of_key}))).await;
     let text = json!(again.unwrap()).to_string();
     for key in ["dedicated", "node-restriction.kubernetes.io/pool", crate::STARTING] {
         assert!(text.contains(&format!(r#"{{"key":"{key}","operator":"DoesNotExist"}}"#)), "{key}: {text}");

@@ -314,7 +314,9 @@ const MAX_COMPARED: usize = 100;
 ///
 /// Ordinary tolerations are left out in one pass, so that the cost of an update grows with the pod and not with its square.
 fn foreign_tolerations(object: &str) -> String {
-    let line = ["key", "operator", "value", "effect"].map(|field| format!("t.?{field}.orValue('')")).join(" + '\\n' + ");
+    let line = ["key", "operator", "value", "effect"]
+        .map(|field| format!("t.?{field}.orValue('')"))
+        .join(" + '\\n' + ");
     format!(
         "{object}.spec.?tolerations.orValue([]).filter(t, {IS_HARD} && (t.?key.orValue('') == '' || t.?key.orValue('') == '{UNREGISTERED_TAINT}' || \
          (t.key in variables.keys && !(t.?operator.orValue('') in ['', 'Equal'] && \

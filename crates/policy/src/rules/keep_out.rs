@@ -216,8 +216,7 @@ pub(crate) fn plan(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> Re
     }
     // The starting label whatever the pod tolerates now: its affinity is final, and its tolerations are not.
     let closed = [POOL_NAME_LABEL, UNREGISTERED_LABEL];
-    let mut keys: Vec<&str> =
-        reached.iter().map(|pool| &*pool.key).chain(tolerated).chain(closed).collect();
+    let mut keys: Vec<&str> = reached.iter().map(|pool| &*pool.key).chain(tolerated).chain(closed).collect();
     keys.sort_unstable();
     keys.dedup();
     let exclusions: Vec<KeyExclusion> =

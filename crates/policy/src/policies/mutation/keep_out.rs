@@ -12,16 +12,14 @@ use crate::{
     },
 };
 
-/// CEL: the toleration `t` is of any value of its key.
-const EXISTS: &str = "t.?operator.orValue('') == 'Exists'";
-/// CEL: the toleration `t` is of the taint of pool `p`, or of all of its key, or of all keys.
-const MATCHES: &str = "(t.?key.orValue('') == '' || (t.key == p[0].split('=')[0] && \
-                       (t.?operator.orValue('') == 'Exists' || t.key + '=' + t.?value.orValue('') == p[0])))";
-
 /// The variables about what a non-tenant pod reaches, up to `nonTenantRefusal`. A pool is the list of its label, effects and pool-name label.
 pub(super) fn reaching() -> Vec<Variable> {
     let keyed = "t.?key.orValue('')";
     let effect = "t.?effect.orValue('')";
+    // The key for any value of it, and the label for one.
+    let word = format!(
+        "({keyed} == '' ? '' : t.?operator.orValue('') == 'Exists' ? string(t.key) : t.key + '=' + t.?value.orValue(''))"
+    );
     vec![
         (
             "free",
@@ -32,23 +30,32 @@ pub(super) fn reaching() -> Vec<Variable> {
             ),
         ),
         ("closed", "variables.pools.filter(p, !(p[0] in variables.shared))".to_owned()),
-        ("anyKey", format!("variables.tolerations.exists(t, {keyed} == '')")),
+        (
+            "openLabels",
+            format!(
+                "variables.pools.filter(p, p[0] in variables.shared).map(p, p[0]) + \
+                 variables.pools.filter(p, p[0] in variables.shared).map(p, '{POOL_NAME_LABEL}=' + p[2])"
+            ),
+        ),
+        // Tolerations as words, so that a pool looks for its own among them: the cost grows with their number, and not with
+        // their number times that of the pools.
+        ("taintWords", format!("variables.tolerations.map(t, {word})")),
+        ("effectWords", format!("variables.tolerations.map(t, {word} + ':' + {effect})")),
         (
             // A pool whose taint keeps nothing off counts only for a pod that means it.
             "reached",
             format!(
-                "variables.closed.filter(p, (variables.anyKey || variables.tolerations.exists(t, {MATCHES} || \
-                 (t.key == '{POOL_NAME_LABEL}' && {EXISTS}))) && p[1].split(',').all(e, e == 'PreferNoSchedule' || \
-                 variables.tolerations.exists(t, {effect} in ['', e] && {MATCHES})))"
+                "variables.closed.filter(p, ['', '{POOL_NAME_LABEL}', p[0].split('=')[0], p[0]].exists(w, w in variables.taintWords) && \
+                 p[1].split(',').all(e, e == 'PreferNoSchedule' || ['', p[0].split('=')[0], p[0]].exists(w, \
+                 (w + ':') in variables.effectWords || (w + ':' + e) in variables.effectWords)))"
             ),
         ),
         (
             "toleratedKeys",
             format!(
                 "variables.tolerations.filter(t, {IS_HARD} && ({keyed} == '' || {keyed} == '{UNREGISTERED_TAINT}' || \
-                 (t.key in variables.keys && !({} && variables.pools.exists(p, p[0] in variables.shared && \
-                 t.key + '=' + t.?value.orValue('') in [p[0], '{POOL_NAME_LABEL}=' + p[2]]))))).map(t, {keyed})",
-                "t.?operator.orValue('') in ['', 'Equal']"
+                 (t.key in variables.keys && !(t.?operator.orValue('') in ['', 'Equal'] && \
+                 (t.key + '=' + t.?value.orValue('')) in variables.openLabels)))).map(t, string({keyed}))"
             ),
         ),
         ("nonTenantRefusal", refusal()),
