@@ -8,9 +8,7 @@ $(CARGO_MUTANTS): export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
 $(CARGO_MUTANTS):
 	cargo install --locked cargo-mutants --version $(CARGO_MUTANTS_VERSION) --root $(TOOLS)/cargo-mutants-$(CARGO_MUTANTS_VERSION)
 
-SHARD ?= 0/50
 MUTANTS := $(or $(CARGO_TARGET_DIR),target)/mutants
-PARTS ?= policy scheduler disruption controller
 # Package, files, and which tests run for each.
 MUTANTS_policy := -p croft-policy -f 'crates/policy/src/rules/**' -f 'crates/policy/src/tenancy/**' -f crates/policy/src/evaluate.rs
 MUTANTS_scheduler := -p croft-scheduler -f 'crates/scheduler/src/existing/**' -f 'crates/scheduler/src/topology/**' -f crates/scheduler/src/solve/demand.rs
@@ -24,6 +22,8 @@ MUTANTS_ENV := PROPTEST_RNG_SEED=1 PROPTEST_MAX_SHRINK_ITERS=0 CARGO_INCREMENTAL
 
 # cargo-mutants ends with 2 if mutants survive and with 3 if some run for ever: the summary counts both.
 .PHONY: mutants
+mutants: SHARD ?= 0/50
+mutants: PARTS ?= policy scheduler disruption controller
 mutants: needs-rust needs-cc $(CARGO_MUTANTS) ## a sample of changed code that tests must notice, SHARD=0/50; survivors in target/mutants/*/mutants.out/missed.txt; PARTS="policy scheduler disruption controller"
 	cargo build --quiet --workspace --bin croft-xtask --test fixtures
 	@mkdir -p $(MUTANTS)

@@ -10,8 +10,8 @@ LAWS := "200000 -p croft-policy --test laws" \
 
 # Seeds move with the date, so that no run is one that everything was mended against. A seed with a violation is printed: once
 # it is understood, it is added to `KEPT` in controller/tests/simulation/runs.rs.
-FROM ?= $(shell expr $$(date +%s) / 86400 '*' 1000000)
 .PHONY: soak
+soak: FROM ?= $(shell expr $$(date +%s) / 86400 '*' 1000000)
 soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the controller on virtual time with everything failing, and a death at every moment
 	@mkdir -p target
 	@for law in $(LAWS); do set -- $$law; cases=$$1; shift; \

@@ -1,7 +1,5 @@
 # Upgrades of Croft: this version on objects that an earlier one stored. `make test` starts it on every recorded release.
 
-# The commit to upgrade from.
-REV ?= HEAD~1
 UPGRADE := $(abspath $(or $(CARGO_TARGET_DIR),target))/upgrade
 UPGRADE_TEST := cargo test --workspace --test upgrade -- --ignored --nocapture --exact
 
@@ -12,6 +10,7 @@ record-release: lab needs-rust ## what this version stores, for the upgrade test
 
 # A cold build of the earlier commit takes as long as that of this one; a second run builds what differs.
 .PHONY: upgrade-test
+upgrade-test: REV ?= HEAD~1
 upgrade-test: lab needs-rust ## an upgrade from a build of an earlier commit (REV=HEAD~1)
 	git worktree add --force --detach $(UPGRADE)/tree $(REV)
 	@status=0; { (cd $(UPGRADE)/tree && CARGO_TARGET_DIR=$(UPGRADE)/build cargo build --quiet --workspace --bins --test upgrade) \

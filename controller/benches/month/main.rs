@@ -5,13 +5,7 @@
 //!
 //! `make bench-disruption` runs it. Its last line is a list of `key=value`.
 //!
-//! | flag | what it sets |
-//! |---|---|
-//! | `--days`, `--tenants`, `--size`, `--seed` | another month; `--size` is how many times as many pods each tenant has |
-//! | `--min-savings`, `--consolidate-after` | these settings of every pool |
-//! | `--age` | the age of pods in the disruption cost, in percent of their age: 0 is the cost of a new pod for all |
-//! | `--move` | the disruption cost of moving pods, in percent of the usual one |
-//! | `--curve` | plays the same month at several points of these, and prints a table of cost against evictions |
+//! `--help` lists what can be set.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -22,6 +16,7 @@
     reason = "a benchmark: it measures time, and ends when its input is wrong"
 )]
 
+mod args;
 mod bill;
 mod curve;
 mod demand;
@@ -32,8 +27,10 @@ mod play;
 mod usual;
 mod watchdog;
 
-use std::{process::ExitCode, str::FromStr, sync::Arc, time::Instant};
+use std::{process::ExitCode, sync::Arc, time::Instant};
 
+use args::Args;
+use clap::Parser as _;
 use croft_scheduler::{CapacityType, InstanceType};
 use demand::Demand;
 use load::Load;
@@ -43,45 +40,37 @@ use play::{Figures, Point, Policy, play};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-const TENANTS: u64 = 50;
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
-
-/// The value of a flag.
-fn flag<T: FromStr>(name: &str) -> Option<T> {
-    let text = std::env::args().skip_while(|arg| arg != name).nth(1)?;
-    let value = text.parse().ok();
-    assert!(value.is_some(), "{name} can't be {text}");
-    value
-}
 
 fn main() -> ExitCode {
     let begun = Instant::now();
-    let (days, size) = (flag("--days").unwrap_or(30), flag("--size").unwrap_or(1));
-    let (tenants, seed) = (flag("--tenants").unwrap_or(TENANTS), flag("--seed").unwrap_or(31));
+    let args = Args::parse();
+    let Args { days, size, tenants, seed, .. } = args;
     if std::env::var("CROFT_SIM_LOG").is_ok() {
         let _ = croft_runtime::telemetry::init("debug", croft_runtime::telemetry::LogFormat::Text);
     }
     println!("month: {tenants} tenants of size {size}, {days} days, seed {seed}");
     let demand = Demand::new(Load::new(tenants, size, seed), types(), days);
-    let violations = if std::env::args().any(|arg| arg == "--curve") {
+    let violations = if args.curve {
         let violations = curve::print(&demand, seed);
         println!("curve_s={:.0} violations={violations}", begun.elapsed().as_secs_f64());
         violations
     } else {
-        print_month(&demand, seed, begun)
+        print_month(&demand, args, begun)
     };
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Plays the month under both policies and prints the line for programs. Returns the violations.
-fn print_month(demand: &Demand, seed: u64, begun: Instant) -> usize {
+fn print_month(demand: &Demand, args: Args, begun: Instant) -> usize {
     let default = Point::default();
     let point = Point {
-        min_savings: flag("--min-savings").unwrap_or(default.min_savings),
-        consolidate_after: flag("--consolidate-after").unwrap_or(default.consolidate_after),
-        age_percent: flag("--age").unwrap_or(default.age_percent),
-        eviction_cost: flag("--eviction-cost").unwrap_or(default.eviction_cost),
+        min_savings: args.min_savings.unwrap_or(default.min_savings),
+        consolidate_after: args.consolidate_after.unwrap_or(default.consolidate_after),
+        age_percent: args.age.unwrap_or(default.age_percent),
+        eviction_cost: args.eviction_cost.unwrap_or(default.eviction_cost),
     };
+    let seed = args.seed;
     let croft = play(demand, seed, &Policy::Croft(point), true);
     let month_s = begun.elapsed().as_secs_f64();
     let usual = play(demand, seed, &Policy::Usual, true);

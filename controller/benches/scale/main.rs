@@ -19,6 +19,7 @@
     reason = "a benchmark: it measures time, and ends when its input is wrong"
 )]
 
+mod args;
 mod fill;
 
 use std::{
@@ -27,6 +28,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use args::Args;
+use clap::Parser as _;
 use croft_controller::config::settings::Settings;
 use croft_simkit::{Environment, Id, Process};
 use serde_json::json;
@@ -55,8 +58,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const GOALS: &str = "400 MB, 0.1 cores, 10 s from a restart to the first NodeClaim";
 
 fn main() {
-    let mut args = std::env::args().skip_while(|arg| arg != "--nodes");
-    let nodes = args.nth(1).map_or(NODES, |text| text.parse().expect("--nodes is no number"));
+    let nodes = Args::parse().nodes.unwrap_or(NODES);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(run(nodes / TENANTS));

@@ -219,6 +219,7 @@ fn pods_must_be_unchanged_for_as_long_as_asked() {
 fn empty_nodes_go_at_once_unless_a_budget_says_otherwise() {
     for (budgets, expected) in [
         (json!([{"nodes": "10%", "reasons": ["Underutilized", "Drifted", "Expired"]}]), 10),
+        (json!([{"nodes": "0", "reasons": ["Underutilized"]}]), 10),
         (json!([{"nodes": "10%"}]), 1),
         (json!([{"nodes": "3", "reasons": ["Empty"]}]), 3),
         (json!([{"nodes": "0", "schedule": "* * * * *", "duration": "5m"}]), 0),

@@ -120,6 +120,17 @@ fn schedules(value: &Value) -> Findings {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_value_of_another_type_is_one_finding_in_words() {
+        let spec = serde_json::json!({"spec": {"pools": ["a"], "namespaces": [true], "limits": {"nodes": 3}, "defaults": "small"}});
+        let found = of("Tenant").unwrap().check_value(&spec);
+        let expected = [
+            ("spec.defaults", "expected an object, found the string \"small\""),
+            ("spec.namespaces[0]", "expected a string, found the boolean true; write the value in quotes"),
+        ];
+        assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    }
+
     /// A rule that can't be compiled here would refuse every file of its kind.
     #[test]
     fn every_rule_of_the_crds_compiles() {

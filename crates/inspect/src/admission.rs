@@ -2,8 +2,11 @@
 
 use croft_api::convert::policy as convert;
 use croft_manifest::{Input, InputError, Problem};
-use croft_policy::{self as policy, Tenants, model::DEFAULT_NAMESPACE, plan_daemonset, plan_pod};
-use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
+use croft_policy::{self as policy, Tenants, model::DEFAULT_NAMESPACE, plan_created, plan_daemonset};
+use k8s_openapi::{
+    api::{apps::v1::DaemonSet, core::v1::Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -72,12 +75,15 @@ impl Admission {
                 warnings.push(format!("Tenant {name} names the pool {pool}, which isn't in the input: pods that need it are refused"));
             }
         }
+        // As the controller lets in those that owners created: the oldest first.
+        let mut namespaces: Vec<&ObjectMeta> = input.namespaces.iter().map(|n| &n.metadata).collect();
+        namespaces.sort_by_key(|meta| (meta.creation_timestamp.clone(), meta.name.clone()));
         let settings = input.configs.first().map(|config| config.spec.clone()).unwrap_or_default();
         let tenants = Tenants::offline(
             convert::config(&settings, DEFAULT_NAMESPACE),
             tenants,
             input.pools.iter().map(|pool| convert::pool(&pool.object)).collect(),
-            input.namespaces.iter().map(|namespace| convert::namespace(&namespace.metadata)).collect(),
+            namespaces.into_iter().map(convert::namespace).collect(),
             input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
         );
         Ok(Self { tenants, warnings })
@@ -99,7 +105,7 @@ impl Admission {
     #[must_use]
     pub fn pod(&self, pod: &Pod) -> Verdict {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        verdict(plan_pod(&self.tenants, namespace, &convert::pod(pod)), pod)
+        verdict(plan_created(&self.tenants, namespace, &convert::pod(pod)), pod)
     }
 
     /// Admits a DaemonSet that is about to be written.

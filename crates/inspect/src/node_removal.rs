@@ -93,6 +93,22 @@ status: {{phase: Running, startTime: '2026-01-01T00:00:00Z'}}
     }
 
     #[test]
+    fn an_empty_node_is_kept_by_the_budgets_for_empty_nodes_alone() {
+        for (reason, is_removed) in [("Underutilized", true), ("Drifted", true), ("Empty", false)] {
+            let budget = format!("disruption: {{budgets: [{{nodes: '0', reasons: [{reason}]}}]}}, ");
+            let text = CLUSTER.replace("{template:", &format!("{{{budget}template:"));
+            let input = parse("cluster.yaml", &text, &LoadOptions::default()).unwrap();
+            let answer = node_removal(&input, "node-1").unwrap().answer.unwrap();
+            let start = if is_removed {
+                "it could be removed now"
+            } else {
+                "it is kept: the pool's disruption budget"
+            };
+            assert!(answer.starts_with(start), "{reason}: {answer}");
+        }
+    }
+
+    #[test]
     fn a_node_names_each_pod_that_keeps_it() {
         let owner = "{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: u, controller: true}";
         let text = CLUSTER.to_owned()

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     admission::{Admission, Outcome, Verdict},
-    simulation::is_created,
+    simulation::is_stored,
     workload::{prototype, workloads},
 };
 
@@ -50,7 +50,7 @@ pub struct Planned {
 #[must_use]
 pub fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
     let mut planned = Vec::new();
-    for pod in input.pods.iter().filter(|p| !is_created(&p.object)) {
+    for pod in input.pods.iter().filter(|p| !is_stored(&p.object)) {
         let (before, verdict) = admit(&pod.object, input, admission);
         planned.push(entry("Pod", &pod.object, Some(1), &before, verdict));
     }

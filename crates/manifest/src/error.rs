@@ -48,6 +48,15 @@ pub enum InputError {
         /// As the caller named it.
         path: String,
     },
+    /// A file, folder or standard input without an object.
+    #[error(
+        "{} holds no object: it is empty, or has only comments; if another program writes it, see whether that failed",
+        if path == "-" { "standard input" } else { path }
+    )]
+    Empty {
+        /// As the caller named it.
+        path: String,
+    },
     /// Invalid objects, all of them.
     #[error("{}", list(.0))]
     Problems(Vec<Problem>),

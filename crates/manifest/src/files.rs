@@ -17,25 +17,42 @@ pub(crate) struct Source {
     pub(crate) text: String,
 }
 
+/// A path that a caller named, and its texts.
+pub(crate) struct Given {
+    path: String,
+    pub(crate) sources: Vec<Source>,
+}
+
+impl Given {
+    /// Checks that the path holds an object: what renders manifests may have failed, and left nothing.
+    ///
+    /// # Errors
+    /// [`InputError::Empty`] if `holds_object` is false.
+    pub(crate) fn check(&self, holds_object: bool) -> Result<(), InputError> {
+        if holds_object { Ok(()) } else { Err(InputError::Empty { path: self.path.clone() }) }
+    }
+}
+
 /// Reads each path: a file, a folder (its YAML and JSON files, recursively, sorted by name, hidden ones left out), or `-`.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Source>, InputError> {
-    let mut sources = Vec::new();
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Given>, InputError> {
+    let mut given = Vec::new();
     for path in paths {
+        let mut sources = Vec::new();
         if path.as_os_str() == "-" {
             let mut bytes = Vec::new();
             io::stdin().read_to_end(&mut bytes).map_err(|source| failed(path, source))?;
             sources.push(source(path, bytes)?);
         } else if path.is_dir() {
-            let before = sources.len();
             folder(path, &mut sources)?;
-            if sources.len() == before {
+            if sources.is_empty() {
                 return Err(InputError::EmptyFolder { path: path.display().to_string() });
             }
         } else {
             sources.push(file(path)?);
         }
+        given.push(Given { path: path.display().to_string(), sources });
     }
-    Ok(sources)
+    Ok(given)
 }
 
 fn folder(path: &Path, sources: &mut Vec<Source>) -> Result<(), InputError> {

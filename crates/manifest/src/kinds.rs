@@ -45,8 +45,9 @@ pub(crate) struct Findings {
     pub(crate) unknown: UnknownFields,
 }
 
-/// Reads the objects of one file into `input`. Namespaced objects that name no namespace get `namespace`.
-pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, findings: &mut Findings) {
+/// Reads the objects of one file into `input`. Namespaced objects that name no namespace get `namespace`. False if it holds
+/// nothing but comments.
+pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, findings: &mut Findings) -> bool {
     let mut odd = Vec::new();
     let documents = match tree::read(&source.text, &mut odd) {
         Ok(documents) => documents,
@@ -57,7 +58,7 @@ pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, findings
                 field: String::new(),
                 message: error.message,
             });
-            return;
+            return true;
         }
     };
     input.warnings.extend(odd.iter().map(|o| format!("{}:{}: {}", source.file, o.line, o.message)));
@@ -65,6 +66,7 @@ pub(crate) fn read(source: &Source, namespace: &str, input: &mut Input, findings
     for document in &documents {
         reader.document(document, None);
     }
+    !documents.is_empty()
 }
 
 struct Reader<'r> {

@@ -42,10 +42,18 @@ impl Default for LoadOptions {
 /// ```
 ///
 /// # Errors
-/// [`InputError::File`] and [`InputError::EmptyFolder`] for paths that can't be read, [`InputError::Problems`] with all
-/// that the API server would refuse.
+/// [`InputError::File`] and [`InputError::EmptyFolder`] for paths that can't be read, [`InputError::Empty`] for one without an
+/// object, [`InputError::Problems`] with all that the API server would refuse.
 pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputError> {
-    read(&files::read(paths)?, options)
+    let mut reading = Reading::new(options);
+    for given in files::read(paths)? {
+        let mut holds_object = false;
+        for source in &given.sources {
+            holds_object |= reading.read(source);
+        }
+        given.check(holds_object)?;
+    }
+    reading.finish()
 }
 
 /// Reads every object in `text`, which problems name `file`.
@@ -82,17 +90,32 @@ pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputErro
 /// # Errors
 /// [`InputError::Problems`] with all that the API server would refuse.
 pub fn parse(file: &str, text: &str, options: &LoadOptions) -> Result<Input, InputError> {
-    read(&[Source { file: file.into(), text: text.to_owned() }], options)
+    let mut reading = Reading::new(options);
+    reading.read(&Source { file: file.into(), text: text.to_owned() });
+    reading.finish()
 }
 
-fn read(sources: &[Source], options: &LoadOptions) -> Result<Input, InputError> {
-    let mut input = Input::default();
-    let mut findings = Findings::default();
-    for source in sources {
-        kinds::read(source, &options.namespace, &mut input, &mut findings);
+/// Objects and findings so far.
+struct Reading<'o> {
+    options: &'o LoadOptions,
+    input: Input,
+    findings: Findings,
+}
+
+impl<'o> Reading<'o> {
+    fn new(options: &'o LoadOptions) -> Self {
+        Self { options, input: Input::default(), findings: Findings::default() }
     }
-    let Findings { mut problems, unknown } = findings;
-    input.warnings.extend(unknown.warnings());
-    check::references(&input, &mut problems);
-    if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
+
+    /// Reads the objects of one text. False if it holds nothing but comments.
+    fn read(&mut self, source: &Source) -> bool {
+        kinds::read(source, &self.options.namespace, &mut self.input, &mut self.findings)
+    }
+
+    fn finish(self) -> Result<Input, InputError> {
+        let Self { mut input, findings: Findings { mut problems, unknown }, .. } = self;
+        input.warnings.extend(unknown.warnings());
+        check::references(&input, &mut problems);
+        if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     error::{InputError, Problem},
-    files,
+    files::{self, Source},
     origin::Origin,
     tree::{self, Node, Tree},
 };
@@ -23,6 +23,8 @@ pub struct RawObject {
     pub name: String,
     /// The whole object.
     pub value: Value,
+    /// Where it was read.
+    pub origin: Origin,
 }
 
 impl RawObject {
@@ -36,6 +38,13 @@ impl RawObject {
     #[must_use]
     pub fn title(&self) -> String {
         format!("{} {}", self.kind, self.name)
+    }
+
+    /// An error in one of its fields.
+    #[must_use]
+    pub fn problem(&self, field: &str, message: String) -> Problem {
+        let origin = Origin { file: self.origin.file.clone(), line: self.origin.line_of(field) };
+        Problem { origin, object: self.title(), field: field.to_owned(), message }
     }
 }
 
@@ -53,32 +62,47 @@ impl RawObject {
 /// ```
 ///
 /// # Errors
-/// Paths that can't be read, text that isn't YAML or JSON, documents without apiVersion or kind.
+/// Paths that can't be read or hold no object, text that isn't YAML or JSON, documents without apiVersion or kind.
 pub fn load(paths: &[PathBuf]) -> Result<Vec<RawObject>, InputError> {
     let mut objects = Vec::new();
     let mut problems = Vec::new();
-    for source in files::read(paths)? {
-        let problem = |line: u32, message: String| Problem {
-            origin: Origin { file: source.file.clone(), line },
-            object: String::new(),
-            field: String::new(),
-            message,
-        };
-        match tree::read(&source.text, &mut Vec::new()) {
-            Ok(documents) => documents.iter().for_each(|tree| {
-                collect(tree, &mut objects, &mut |line, message| {
-                    problems.push(problem(line, message));
-                })
-            }),
-            Err(error) => problems.push(problem(error.line, error.message)),
+    for given in files::read(paths)? {
+        let mut holds_object = false;
+        for source in &given.sources {
+            holds_object |= read(source, &mut objects, &mut problems);
         }
+        given.check(holds_object)?;
     }
     if problems.is_empty() { Ok(objects) } else { Err(InputError::Problems(problems)) }
 }
 
-fn collect(tree: &Tree, objects: &mut Vec<RawObject>, problem: &mut impl FnMut(u32, String)) {
+/// False if the text holds nothing but comments.
+fn read(source: &Source, objects: &mut Vec<RawObject>, problems: &mut Vec<Problem>) -> bool {
+    let origin = |line: u32| Origin { file: source.file.clone(), line };
+    let mut problem = |line: u32, message: String| {
+        let (object, field) = (String::new(), String::new());
+        problems.push(Problem { origin: origin(line), object, field, message });
+    };
+    match tree::read(&source.text, &mut Vec::new()) {
+        Ok(documents) => {
+            documents.iter().for_each(|tree| collect(tree, &origin, objects, &mut problem));
+            !documents.is_empty()
+        }
+        Err(error) => {
+            problem(error.line, error.message);
+            true
+        }
+    }
+}
+
+fn collect(
+    tree: &Tree,
+    origin: &impl Fn(u32) -> Origin,
+    objects: &mut Vec<RawObject>,
+    problem: &mut impl FnMut(u32, String),
+) {
     if let Some(Node::List(items)) = tree.get("items").map(|items| &items.node) {
-        items.iter().for_each(|item| collect(item, objects, problem));
+        items.iter().for_each(|item| collect(item, origin, objects, problem));
         return;
     }
     match (tree.text("apiVersion"), tree.text("kind")) {
@@ -87,6 +111,7 @@ fn collect(tree: &Tree, objects: &mut Vec<RawObject>, problem: &mut impl FnMut(u
             kind: kind.to_owned(),
             name: tree.get("metadata").and_then(|m| m.text("name")).unwrap_or_default().to_owned(),
             value: tree.to_json(),
+            origin: origin(tree.line),
         }),
         _ => problem(tree.line, "expected an object with apiVersion and kind".to_owned()),
     }

@@ -49,7 +49,7 @@ pub use request::{
 pub use rules::{
     daemonset::plan_daemonset,
     namespace, node,
-    pod::{lost_pins, plan_pod, plan_recreated},
+    pod::{lost_pins, plan_created, plan_pod, plan_recreated},
 };
 pub use tenancy::{
     created::Surplus,

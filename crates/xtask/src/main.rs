@@ -17,6 +17,8 @@ mod generated;
 mod images;
 mod kubernetes;
 mod links;
+#[cfg(test)]
+mod make_test;
 mod mutants;
 mod named_tests;
 mod observability;

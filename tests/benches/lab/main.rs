@@ -11,6 +11,7 @@
 //! second control plane without Croft, onto copies of the nodes. Both control planes are there all the time, and the runs
 //! alternate, so that other load affects all. The last line is for programs.
 
+mod args;
 mod audit;
 mod bind;
 mod cluster;
@@ -21,9 +22,10 @@ mod reference;
 mod steady;
 mod stopwatch;
 
-use std::{env, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::bail;
+use args::{Args, Part};
+use clap::Parser as _;
 
 fn main() -> ExitCode {
     croft_runtime::process::install_crypto();
@@ -34,9 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // `cargo bench` passes `--bench`.
-    let parts: Vec<String> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    match runtime.block_on(bench(&parts)) {
+    match runtime.block_on(bench(&Args::parse().parts)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -46,29 +46,25 @@ fn main() -> ExitCode {
 }
 
 /// Runs the named parts, or all.
-async fn bench(parts: &[String]) -> anyhow::Result<()> {
-    const PARTS: [&str; 5] = ["ready", "bind", "neighbour", "steady", "steady5000"];
-    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
-        bail!("{unknown} is no part of this: {}", PARTS.join(", "));
-    }
-    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
+async fn bench(parts: &[Part]) -> anyhow::Result<()> {
+    let wanted = |part: Part| parts.is_empty() || parts.contains(&part);
     println!("{}", cluster::SETTING);
     let (mut figures, mut extra_instances) = (Vec::new(), 0);
-    if wanted("ready") {
+    if wanted(Part::Ready) {
         figures.push(ready::run().await?.to_string());
     }
-    if wanted("bind") {
+    if wanted(Part::Bind) {
         figures.push(bind::run().await?.to_string());
     }
-    if wanted("neighbour") {
+    if wanted(Part::Neighbour) {
         let neighbour = neighbour::run().await?;
         extra_instances = neighbour.extra_instances;
         figures.push(neighbour.to_string());
     }
-    if wanted("steady") {
+    if wanted(Part::Steady) {
         figures.push(steady::run(steady::USUAL).await?.to_string());
     }
-    if parts.iter().any(|part| part == "steady5000") {
+    if parts.contains(&Part::Steady5000) {
         figures.push(steady::run(steady::LARGE).await?.to_string());
     }
     println!("\nbench-lab: {}", figures.join(" "));

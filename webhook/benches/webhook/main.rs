@@ -13,6 +13,7 @@
 //! The last line is a list of `key=value`. A denial, an answer without a patch and a refused connection are errors, and the
 //! program fails if there was one.
 
+mod args;
 mod cluster;
 mod each_policy;
 mod floor;
@@ -22,10 +23,12 @@ mod load;
 use std::{env, fmt::Write as _, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
+use clap::Parser as _;
 use croft_policy::Mutation;
 use croft_testkit::reviewer::Trust;
 
 use crate::{
+    args::{Args, Part},
     cluster::{Cluster, Webhook},
     floor::Floor,
     load::{CONNECTIONS, Figures, Target, run},
@@ -47,13 +50,9 @@ fn main() -> ExitCode {
     };
     let mut args = env::args().skip(1);
     let result = match args.next().as_deref() {
+        // The program starts itself as the floor.
         Some("floor") => runtime.block_on(floor::serve(args.next().unwrap_or_default())),
-        // `cargo bench` passes `--bench`.
-        first => {
-            let parts: Vec<String> =
-                first.map(str::to_owned).into_iter().chain(args).filter(|arg| arg != "--bench").collect();
-            runtime.block_on(bench(&parts))
-        }
+        _ => runtime.block_on(bench(&Args::parse().parts)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -77,19 +76,15 @@ fn pods() -> anyhow::Result<usize> {
 }
 
 /// Runs the named parts, or all of them.
-async fn bench(parts: &[String]) -> anyhow::Result<()> {
-    const PARTS: [&str; 3] = ["capacity", "latency", "size"];
-    if let Some(unknown) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
-        anyhow::bail!("{unknown} is no part of this: {}", PARTS.join(", "));
-    }
-    let wanted = |part: &str| parts.is_empty() || parts.iter().any(|p| p == part);
+async fn bench(parts: &[Part]) -> anyhow::Result<()> {
+    let wanted = |part: Part| parts.is_empty() || parts.contains(&part);
     let each = seconds()?;
     let review = latency::captured_review()?;
     let mut cluster = Cluster::start().await?;
     let mut line = "bench-webhook:".to_owned();
     let mut errors = 0;
     let webhook = cluster.webhook(1).await?;
-    if wanted("capacity") {
+    if wanted(Part::Capacity) {
         let (floor, croft) = capacity(&cluster, &webhook, &review, each, &mut errors).await?;
         write!(
             line,
@@ -101,11 +96,11 @@ async fn bench(parts: &[String]) -> anyhow::Result<()> {
             croft.p99_ms
         )?;
     }
-    if wanted("latency") {
+    if wanted(Part::Latency) {
         line.push_str(&added(&mut cluster, &mut errors).await?);
     }
     webhook.stop().await?;
-    if wanted("size") {
+    if wanted(Part::Size) {
         let Size { rss_mb, ready_ms, p99_ms, cpu_micros } =
             at_size(&mut cluster, &review, each, &mut errors).await?;
         write!(

@@ -88,6 +88,10 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, wrong: &mut Finding
     if value.is_null() {
         return;
     }
+    if let Some(message) = other_type(schema, value) {
+        wrong.push((path.to_owned(), message));
+        return;
+    }
     match value {
         Value::Object(fields) => {
             for name in schema.required.iter().flatten().filter(|name| !fields.contains_key(*name)) {
@@ -132,6 +136,31 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, wrong: &mut Finding
         }
         Value::Null | Value::Bool(_) => {}
     }
+}
+
+/// Why a value isn't of its schema's type. An amount may be text or number.
+fn other_type(schema: &JSONSchemaProps, value: &Value) -> Option<String> {
+    let wanted = schema.type_.as_deref().filter(|_| schema.x_kubernetes_int_or_string != Some(true))?;
+    let (expected, is_it) = match wanted {
+        "string" => ("a string", value.is_string()),
+        "boolean" => ("true or false", value.is_boolean()),
+        "integer" => ("a whole number", value.is_i64() || value.is_u64()),
+        "number" => ("a number", value.is_number()),
+        "array" => ("a list", value.is_array()),
+        "object" => ("an object", value.is_object()),
+        _ => return None,
+    };
+    let found = match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(found) => format!("the boolean {found}"),
+        Value::Number(found) => format!("the number {found}"),
+        Value::String(found) => format!("the string {found:?}"),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    };
+    let is_scalar = value.is_boolean() || value.is_number();
+    let hint = if wanted == "string" && is_scalar { "; write the value in quotes" } else { "" };
+    (!is_it).then(|| format!("expected {expected}, found {found}{hint}"))
 }
 
 fn string(schema: &JSONSchemaProps, text: &str, path: &str, wrong: &mut Findings) {

@@ -14,7 +14,7 @@ use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_manifest::Input;
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, Price,
-    consolidation::{Ask, Candidate, Consolidation, PoolConstraints, consolidate},
+    consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -23,6 +23,7 @@ use kube::ResourceExt as _;
 use super::{
     eligibility::{PodIndex, has_do_not_disrupt},
     horizon::{Horizon, time_of},
+    simulate::Simulation,
 };
 use crate::amounts::per_month;
 
@@ -40,12 +41,14 @@ pub struct Savings {
     pub in_time: Option<Price>,
 }
 
-/// The question of a search, and why each other node is kept.
+/// The question of a search, the nodes that are removed without one, and why each other node is kept.
 pub(super) struct Question {
     pub(super) ask: Ask,
     pub(super) kept: BTreeMap<String, String>,
-    /// How many empty nodes of each pool may be removed.
-    pub(super) empty: BTreeMap<String, usize>,
+    /// Nodes without work, which are removed whatever they save: no pod of theirs is moved.
+    pub(super) empty: Vec<Candidate>,
+    /// Nodes without work that the budgets for empty nodes keep.
+    pub(super) held: Vec<Candidate>,
 }
 
 /// The subject of a search.
@@ -55,6 +58,8 @@ pub(super) struct Subject<'a> {
     pub(super) pools: Option<&'a BTreeSet<String>>,
     /// When pods last came to a node or left it, where more is known than the ages of pods tell.
     pub(super) changed: Option<&'a BTreeMap<String, Timestamp>>,
+    /// The plan for pending pods: a node that gets some isn't empty.
+    pub(super) simulation: &'a Simulation,
 }
 
 /// Asks about the nodes of `input`.
@@ -64,12 +69,14 @@ pub(super) fn question(
     options: &Options,
     subject: &Subject<'_>,
 ) -> Question {
-    let &Subject { horizon, pools, changed } = subject;
+    let &Subject { horizon, pools, changed, simulation } = subject;
     let now = time_of(input);
     let pods = PodIndex::new(input, now, horizon).with_changes(changed);
     let mut kept = BTreeMap::new();
     let options = Options { without_counts: true, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
+    let (mut empty, mut held) = (Vec::new(), Vec::new());
+    let is_empty = |node: &str| !simulation.has_pods_for(node) && pods.movable(node).next().is_none();
     let mut nodes: BTreeMap<String, NodeCounts> = BTreeMap::new();
     for node in &input.nodes {
         let name = node.name_any();
@@ -89,29 +96,54 @@ pub(super) fn question(
         counts.total += 1;
         counts.out += usize::from(is_disrupted(&node.object));
         match candidate(input, types, &node.object, pool, &pods) {
+            Ok(candidate) if is_empty(&candidate.node) => empty.push(candidate),
             Ok(candidate) => ask.candidates.push(candidate),
             Err(why) => {
                 kept.insert(name, why);
             }
         }
     }
-    let mut empty = BTreeMap::new();
+    let mut left: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, counts) in &nodes {
+        if let Some(pool) = input.pools.get("", name) {
+            let allowed = allowed(&pool.spec.disruption, *counts, DisruptionReason::Empty, now, horizon);
+            left.insert(name.clone(), allowed);
+        }
+    }
+    empty.retain(|one: &Candidate| {
+        let left = left.entry(one.pool.clone()).or_default();
+        let goes = *left > 0;
+        *left = left.saturating_sub(1);
+        if goes {
+            nodes.entry(one.pool.clone()).or_default().out += 1;
+        } else {
+            held.push(one.clone());
+        }
+        goes
+    });
     for (name, counts) in nodes {
         if let Some(pool) = input.pools.get("", &name) {
             let disruption = &pool.spec.disruption;
-            empty.insert(name.clone(), allowed(disruption, counts, DisruptionReason::Empty, now, horizon));
             let most = allowed(disruption, counts, DisruptionReason::Underutilized, now, horizon);
             ask.constraints.insert(name, constraints(disruption, most));
         }
     }
-    Question { ask, kept, empty }
+    Question { ask, kept, empty, held }
 }
 
 /// Searches for a cheaper cluster, for what can be removed now.
-pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], options: &Options) -> Savings {
-    let subject = Subject { horizon: Horizon::Now, pools: None, changed: None };
-    let Question { mut ask, kept, .. } = question(input, types, options, &subject);
-    let found = consolidate(cluster, &ask, &|| false);
+pub(super) fn search(
+    input: &Input,
+    cluster: &Cluster,
+    types: &[InstanceType],
+    options: &Options,
+    simulation: &Simulation,
+) -> Savings {
+    let subject = Subject { horizon: Horizon::Now, pools: None, changed: None, simulation };
+    let Question { mut ask, kept, empty, held } = question(input, types, options, &subject);
+    let mut cluster = cluster.clone();
+    empty.iter().for_each(|one| cluster.remove_node(&one.node));
+    let mut found = consolidate(&cluster, &ask, &|| false);
     let mut removed: BTreeMap<&str, usize> = BTreeMap::new();
     for candidate in ask.candidates.iter().filter(|c| !found.rejections.contains_key(&c.node)) {
         *removed.entry(&candidate.pool).or_default() += 1;
@@ -119,14 +151,41 @@ pub(super) fn search(input: &Input, cluster: &Cluster, types: &[InstanceType], o
     let is_used_up = |(pool, constraints): (&String, &PoolConstraints)| {
         removed.get(pool.as_str()).copied().unwrap_or(0) >= constraints.nodes
     };
-    let held = ask.constraints.iter().any(is_used_up);
-    let in_time = held.then(|| {
+    let is_held = !held.is_empty() || ask.constraints.iter().any(is_used_up);
+    let in_time = is_held.then(|| {
         ask.constraints.values_mut().for_each(|constraints| constraints.nodes = usize::MAX);
-        let all = consolidate(cluster, &ask, &|| false);
-        all.before.saturating_sub(all.after)
+        held.iter().for_each(|one| cluster.remove_node(&one.node));
+        let all = consolidate(&cluster, &ask, &|| false);
+        empty.iter().chain(&held).map(|one| one.price).sum::<Price>() + all.before.saturating_sub(all.after)
     });
+    add_empty(&mut found, empty, held);
     let in_time = in_time.filter(|saved| *saved > found.before.saturating_sub(found.after));
     Savings { found, kept, in_time }
+}
+
+/// Adds nodes without work to what a search has found: a command for those of each pool that go, and a rejection for each that is
+/// held by its pool's budget.
+fn add_empty(found: &mut Consolidation, empty: Vec<Candidate>, held: Vec<Candidate>) {
+    let mut by_pool: BTreeMap<String, Command> = BTreeMap::new();
+    for one in empty {
+        found.before += one.price;
+        let command = by_pool.entry(one.pool).or_insert_with(|| Command {
+            nodes: Vec::new(),
+            instances: Vec::new(),
+            onto: Vec::new(),
+            before: Price::ZERO,
+            after: Price::ZERO,
+            disruption_cost: Price::ZERO,
+        });
+        command.nodes.push(one.node);
+        command.before += one.price;
+    }
+    found.commands.splice(0..0, by_pool.into_values());
+    for one in held {
+        found.before += one.price;
+        found.after += one.price;
+        found.rejections.insert(one.node, Rejection::Budget);
+    }
 }
 
 /// The pool whose label a node carries.

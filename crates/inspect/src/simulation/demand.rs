@@ -284,12 +284,15 @@ fn admit(pod: &Pod, input: &Input, admission: &Admission) -> Result<Pod, String>
     }
 }
 
-/// True for a pod that exists in a cluster (it has a uid, a phase or a node), which isn't admitted again.
+/// True for a pod that counts as one of the cluster: it is stored, or has a node.
 #[must_use]
 pub fn is_created(pod: &Pod) -> bool {
-    pod.metadata.uid.is_some()
-        || pod.status.as_ref().is_some_and(|s| s.phase.is_some())
-        || pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()))
+    is_stored(pod) || pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()))
+}
+
+/// True for a pod that an API server has stored (it has a uid or a phase), which isn't admitted again. A manifest may name a node.
+pub(crate) fn is_stored(pod: &Pod) -> bool {
+    pod.metadata.uid.is_some() || pod.status.as_ref().is_some_and(|s| s.phase.is_some())
 }
 
 fn key(pod: &Pod) -> PodKey {

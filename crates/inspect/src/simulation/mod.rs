@@ -21,6 +21,7 @@ mod totals;
 
 pub use consolidation::Savings;
 pub(crate) use consolidation::{DISRUPTED_TAINT, is_disrupted, pool_of};
+pub(crate) use demand::is_stored;
 pub use demand::{belongs, is_created};
 pub use denied::{DENIED, Denied};
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};

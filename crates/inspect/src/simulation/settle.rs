@@ -27,11 +27,10 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    consolidation::{Question, Subject, question},
+    consolidation::{Subject, question},
     demand::{Created, belongs, coming_node},
     denied::Denied,
-    eligibility::PodIndex,
-    horizon::{Horizon, time_of},
+    horizon::Horizon,
     simulate::{Planned, Simulation, plan},
 };
 
@@ -180,11 +179,10 @@ impl Settling {
             return Ok(1);
         }
         self.observe(&simulation);
-        let subject = Subject { horizon, pools: self.pools.as_ref(), changed };
+        let subject = Subject { horizon, pools: self.pools.as_ref(), changed, simulation: &simulation };
         let question = question(&self.input, &self.types, &self.options, &subject);
-        let empty = self.empty_nodes(&question, &simulation, horizon);
-        if !empty.is_empty() {
-            self.remove(&empty);
+        if !question.empty.is_empty() {
+            self.remove(&question.empty.into_iter().map(|one| one.node).collect());
             return Ok(1);
         }
         let found = consolidate(&cluster, &question.ask, &|| false);
@@ -252,22 +250,6 @@ impl Settling {
         self.evicted = self.evicted.saturating_add(moved.count());
         self.bind(&bound);
         self.remove(&removed);
-    }
-
-    /// Candidates without work, which are removed whatever they save: no pod of theirs is moved.
-    fn empty_nodes(&self, question: &Question, simulation: &Simulation, horizon: Horizon) -> HashSet<String> {
-        let pods = PodIndex::new(&self.input, time_of(&self.input), horizon);
-        let is_empty = |name: &str| simulation.headroom_on(name) == 0 && pods.movable(name).next().is_none();
-        let mut allowed = question.empty.clone();
-        let mut empty = HashSet::new();
-        for one in question.ask.candidates.iter().filter(|one| is_empty(&one.node)) {
-            let left = allowed.entry(one.pool.clone()).or_default();
-            if *left > 0 {
-                *left = left.saturating_sub(1);
-                empty.insert(one.node.clone());
-            }
-        }
-        empty
     }
 
     /// Removes nodes whose pods have moved.

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
-use croft_scheduler::{Cluster, InstanceType, Options, Plan, PlannedInstance};
+use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Options, Plan, PlannedInstance};
 
 use super::{
     consolidation::{self, Savings},
@@ -48,6 +48,12 @@ impl Simulation {
         self.headroom.get(node).copied().unwrap_or(0)
     }
 
+    /// True if pending or headroom pods have a place on a node that exists.
+    pub(super) fn has_pods_for(&self, node: &str) -> bool {
+        let is_planned = |place: &ExistingPlacement| place.node == node && !place.pods.is_empty();
+        self.headroom_on(node) > 0 || self.plan.existing.iter().any(is_planned)
+    }
+
     /// True if no pod stays pending.
     #[must_use]
     pub fn is_complete(&self) -> bool {
@@ -80,8 +86,8 @@ pub fn simulate_with_consolidation(
     let start = SystemClock.monotonic();
     let Planned { mut simulation, cluster, .. } = plan(input, types, options, false)?;
     if consolidate {
-        let types = &simulation.types;
-        simulation.savings = Some(consolidation::search(input, &cluster, types, options));
+        let savings = consolidation::search(input, &cluster, &simulation.types, options, &simulation);
+        simulation.savings = Some(savings);
     }
     simulation.elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(simulation)

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Plans a pod that is about to be created in `namespace`, as the mutating webhook does.
+/// Plans a pod of `namespace`, as the mutating webhook does when it is created.
 ///
 /// Paths of the patch are the pod's.
 ///
@@ -46,6 +46,27 @@ pub fn plan_pod<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Out
             ..Outcome::deny(Denial::excludes_pool(&tenant.name, &pool.name)).in_namespace(tenancy)
         },
         _ => outcome,
+    }
+}
+
+/// Plans a pod that is about to be created in `namespace`, as admission does: [`plan_pod`], unless every pod of the namespace is
+/// refused, because its tenant's objects aren't there yet or because owners created it beyond their number.
+#[must_use]
+pub fn plan_created<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Outcome<'t> {
+    match check_open(tenants, namespace) {
+        Err(denial) => Outcome::deny(denial).in_namespace(tenants.tenancy(namespace)),
+        Ok(()) => plan_pod(tenants, namespace, pod),
+    }
+}
+
+fn check_open(tenants: &Tenants, namespace: &str) -> Result<(), Denial> {
+    if !tenants.may_be_closed(namespace) {
+        return Ok(());
+    }
+    match tenants.surplus(namespace) {
+        Some(surplus) => Err(Denial::namespace_surplus(namespace, &surplus)),
+        None if tenants.awaits_objects(namespace) => Err(Denial::namespace_incomplete(namespace)),
+        None => Ok(()),
     }
 }
 
@@ -174,15 +195,7 @@ pub(crate) fn evaluate_create<'t>(
     if is_mirror(request, pod) {
         return evaluate_mirror(tenants, namespace, &pod.spec.node_name);
     }
-    if tenants.awaits_objects(namespace) {
-        let surplus = tenants.surplus(namespace);
-        let denial = surplus.map_or_else(
-            || Denial::namespace_incomplete(namespace),
-            |surplus| Denial::namespace_surplus(namespace, &surplus),
-        );
-        return Outcome::deny(denial).in_namespace(tenants.tenancy(namespace));
-    }
-    let outcome = plan_pod(tenants, namespace, pod);
+    let outcome = plan_created(tenants, namespace, pod);
     if !is_final || outcome.patch.is_empty() {
         return outcome;
     }

@@ -104,6 +104,9 @@ pub struct Tenants {
 impl Tenants {
     /// A view of these objects alone: a namespace that isn't among them has no labels.
     ///
+    /// `namespaces` are in the order of their creation: of those that owners created, the first get pools until there are as many
+    /// as their tenant allows, as the controller lets them in.
+    ///
     /// ```
     /// use croft_policy::{Config, NamespaceTenancy, Tenant, Tenants};
     ///
@@ -131,7 +134,24 @@ impl Tenants {
         for node in &nodes {
             index.upsert_node(node);
         }
-        index.snapshot()
+        let mut tenants = index.snapshot();
+        for namespace in &namespaces {
+            tenants.let_in(&namespace.name);
+        }
+        tenants
+    }
+
+    /// Gives a namespace that owners created its pools, unless as many have some as their tenant allows.
+    fn let_in(&mut self, name: &str) {
+        let Some((name, record)) = self.namespaces.get_entry(name) else { return };
+        let record = NamespaceRecord { has_pools: true, ..record.clone() };
+        let declarations = self.declarations.clone();
+        if let Some(tenant) = creating_tenant(&declarations, &name, &record)
+            && self.surplus(&name).is_none()
+        {
+            self.created.add(tenant, &name);
+            self.namespaces.insert(name, record);
+        }
     }
 
     /// Tenants, pools and settings.
@@ -164,6 +184,12 @@ impl Tenants {
         }
     }
 
+    /// True if [`Self::surplus`] or [`Self::awaits_objects`] may hold for the namespace, by one look-up. A surplus namespace of a
+    /// cluster awaits its objects; files don't tell about those.
+    pub(crate) fn may_be_closed(&self, namespace: &str) -> bool {
+        self.offline || self.awaits_objects(namespace)
+    }
+
     /// True if the namespace's tenant declares objects, such as a NetworkPolicy, that aren't all there yet.
     #[must_use]
     pub fn awaits_objects(&self, namespace: &str) -> bool {
@@ -174,7 +200,12 @@ impl Tenants {
     /// that has pools is none, whatever the number.
     #[must_use]
     pub fn surplus(&self, namespace: &str) -> Option<Surplus<'_>> {
-        let has_pools = self.namespaces.get(namespace)?.has_pools;
+        let has_pools = match self.namespaces.get(namespace) {
+            Some(record) => record.has_pools,
+            // It would be the youngest.
+            None if self.offline => false,
+            None => return None,
+        };
         let tenant = self.tenancy(namespace).tenant();
         let tenant = tenant.filter(|tenant| !has_pools && tenant.counts_as_created(namespace))?;
         Surplus::find(tenant, self.created.of(tenant))

@@ -277,6 +277,23 @@ fn namespace_without_pools_is_surplus_once_as_many_others_have_them_as_owners_ma
 }
 
 #[test]
+fn offline_namespaces_of_owners_get_pools_in_their_order_up_to_the_maximum() {
+    let spec = serde_json::json!({"namespaces": ["shop-named"], "pools": ["p"],
+        "namespaceCreation": {"prefix": "shop-", "maximum": 2}});
+    let tenant = || crate::stored::tenant("a".to_owned(), Some(1), &spec).object;
+    let surplus = |namespaces: &[(&str, bool)]| -> Vec<String> {
+        let listed = namespaces.iter().map(|(name, has_pools)| created(name, *has_pools)).collect();
+        let tenants = Tenants::offline(Config::default(), vec![tenant()], vec![], listed, vec![]);
+        let names = namespaces.iter().map(|(name, _)| *name).chain(["shop-new", "other"]);
+        names.filter(|name| tenants.surplus(name).is_some()).map(str::to_owned).collect()
+    };
+    assert_eq!(surplus(&[("shop-3", false), ("shop-named", false)]), Vec::<String>::new());
+    assert_eq!(surplus(&[("shop-3", false), ("shop-1", false), ("shop-2", false)]), ["shop-2", "shop-new"]);
+    // What the controller has let in stays in.
+    assert_eq!(surplus(&[("shop-3", false), ("shop-1", true), ("shop-2", true)]), ["shop-3", "shop-new"]);
+}
+
+#[test]
 fn message_names_five_of_the_namespaces_that_count() {
     let names: Vec<String> = (0..8).map(|n| format!("shop-{n}")).collect();
     let all: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();

@@ -35,6 +35,12 @@ impl<T: Clone> ShardedMap<T> {
         self.shards.get(self.at(name))?.get(name)
     }
 
+    /// The name as the map holds it, and its value.
+    pub(super) fn get_entry(&self, name: &str) -> Option<(Arc<str>, &T)> {
+        let (name, value) = self.shards.get(self.at(name))?.get_key_value(name)?;
+        Some((name.clone(), value))
+    }
+
     pub(super) fn insert(&mut self, name: Arc<str>, value: T) {
         let at = self.at(&name);
         if let Some(shard) = self.shards.get_mut(at) {

@@ -1,12 +1,13 @@
 //! Arguments and steps of the command.
 
-use std::{collections::BTreeMap, io::Write as _, path::PathBuf, process::ExitCode};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use croft_manifest::{InputError, RawObject, load_raw, to_yaml};
+use serde_json::json;
 
-use super::{gatekeeper, imported::Imported, karpenter};
-use crate::{failure::Failure, output::Output};
+use super::{convert::convert, gatekeeper::is_mutation, imported::Imported, karpenter::is_of_karpenter};
+use crate::{croft_object::croft_object, failure::Failure, output::Output};
 
 /// Arguments of `croft import`.
 #[derive(Args, Clone, Debug)]
@@ -37,48 +38,62 @@ struct SourceArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &ImportArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let (source, wanted) = match &args.from {
-        From::Gatekeeper(source) => (source, gatekeeper::KINDS),
-        From::Karpenter(source) => (source, karpenter::KINDS),
+    let (source, is_wanted, wanted): (_, fn(&RawObject) -> bool, _) = match &args.from {
+        From::Gatekeeper(source) => {
+            (source, is_mutation, "Assign, ModifySet, AssignMetadata, AssignImage (mutations.gatekeeper.sh)")
+        }
+        From::Karpenter(source) => (
+            source,
+            is_of_karpenter,
+            "NodePool, Provisioner (karpenter.sh), EC2NodeClass, AWSNodeTemplate (karpenter.k8s.aws)",
+        ),
     };
     let SourceArgs { filenames, fail_on_notes } = source;
     let objects = load_raw(filenames)?;
-    if !objects.iter().any(|o| wanted.contains(&o.kind.as_str())) {
-        return Err(InputError::Other(format!("the input holds none of {}", wanted.join(", "))).into());
+    if !objects.iter().any(is_wanted) {
+        return Err(InputError::Other(format!("the input holds none of {wanted}")).into());
     }
-    let imported = import(&objects);
-    let all = [&imported.tenants, &imported.pools, &imported.classes];
-    let mut noted = imported.notes.clone();
-    let mut first = true;
-    for note in &imported.notes {
-        writeln!(out, "# {note}")?;
+    let Imported { objects, notes, without_tenant, problems } = convert(&objects);
+    if !problems.is_empty() {
+        return Err(InputError::Problems(problems).into());
     }
-    for object in all.into_iter().flat_map(BTreeMap::values) {
-        if !std::mem::take(&mut first) {
+    if objects.is_empty() {
+        return Err(InputError::Other(format!("nothing could be carried over:\n{}", notes.join("\n"))).into());
+    }
+    write_notes(&notes, out)?;
+    for (at, object) in objects.iter().enumerate() {
+        if at > 0 {
             writeln!(out, "---")?;
         }
-        for note in &object.notes {
-            writeln!(out, "# {note}")?;
-        }
-        noted.extend(object.notes.iter().cloned());
+        write_notes(&object.notes, out)?;
         write!(out, "{}", to_yaml(std::slice::from_ref(&object.value))?)?;
     }
+    write_tenants_to_complete(&without_tenant, out)?;
     out.flush()?;
+    let noted: Vec<String> =
+        notes.into_iter().chain(objects.into_iter().flat_map(|object| object.notes)).collect();
     out.warn(&noted)?;
     Ok(if *fail_on_notes && !noted.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn import(objects: &[RawObject]) -> Imported {
-    let mut imported = Imported::default();
-    let pools = karpenter::import(objects, &mut imported);
-    gatekeeper::import(objects, &pools, &mut imported);
-    let known = |kind: &str| karpenter::KINDS.contains(&kind) || gatekeeper::KINDS.contains(&kind);
-    for object in objects.iter().filter(|o| !known(&o.kind) || !is_known_group(o)) {
-        imported.notes.push(format!("{} ({}) isn't carried over", object.title(), object.api_version));
-    }
-    imported
+/// Writes notes as comments, each of one line whatever the names in it.
+fn write_notes(notes: &[String], out: &mut Output) -> std::io::Result<()> {
+    notes.iter().try_for_each(|note| writeln!(out, "# {}", note.replace(['\n', '\r'], " ")))
 }
 
-fn is_known_group(object: &RawObject) -> bool {
-    matches!(object.group(), "karpenter.sh" | "karpenter.k8s.aws" | "mutations.gatekeeper.sh")
+/// Writes a Tenant for each pool that has none, as a comment: nothing in the input says whose it is.
+fn write_tenants_to_complete(pools: &[String], out: &mut Output) -> Result<(), Failure> {
+    if pools.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "---\n# Complete these: no Tenant uses the pools, so no pod runs there yet.")?;
+    for (at, pool) in pools.iter().enumerate() {
+        let spec = json!({"namespaces": [format!("<namespaces of {pool}>")], "pools": [pool]});
+        let text = to_yaml(&[croft_object("Tenant", pool, spec)])?;
+        if at > 0 {
+            writeln!(out, "# ---")?;
+        }
+        text.lines().try_for_each(|line| writeln!(out, "# {line}"))?;
+    }
+    Ok(())
 }

@@ -9,9 +9,9 @@ use croft_api::{
     convert::{given, tenant_objects},
 };
 use croft_manifest::Input;
-use croft_policy::{Tenants, definitions::POOLS_ANNOTATION};
+use croft_policy::Tenants;
 use croft_scheduler::Quantity;
-use k8s_openapi::api::core::v1::{Container, Namespace, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
@@ -98,25 +98,11 @@ fn object(kind: &str, name: &str) -> String {
     format!("{kind} {{}}/{name}")
 }
 
-/// Namespaces beyond the number that owners may create, in the controller's order: those that have pools stay, then the
-/// oldest are let in.
+/// Namespaces beyond the number that owners may create.
 fn closed<'i>(tenant: &str, input: &'i Input, tenants: &Tenants) -> Vec<&'i str> {
-    let declared = tenants.declarations().tenant_named(tenant);
-    let Some((declared, creation)) = declared.and_then(|tenant| Some((tenant, tenant.creation()?))) else {
-        return Vec::new();
-    };
-    let own = namespaces(input, tenants, tenant).into_iter().filter(|name| declared.counts_as_created(name));
-    let order = |name: &&str| {
-        let namespace: Option<&Namespace> = input.namespaces.get("", name).map(|namespace| &namespace.object);
-        let is_open =
-            namespace.is_some_and(|namespace| namespace.annotations().contains_key(POOLS_ANNOTATION));
-        (!is_open, namespace.and_then(|namespace| namespace.metadata.creation_timestamp.clone()))
-    };
-    let mut own: Vec<&str> = own.collect();
-    own.sort_by_key(order);
-    let open = own.iter().filter(|name| !order(name).0).count();
-    let maximum = usize::try_from(creation.maximum).unwrap_or(usize::MAX);
-    own.split_off(maximum.max(open).min(own.len()))
+    let mut own = namespaces(input, tenants, tenant);
+    own.retain(|namespace| tenants.surplus(namespace).is_some());
+    own
 }
 
 fn surplus(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Vec<GivenImpact> {

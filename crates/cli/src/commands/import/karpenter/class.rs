@@ -1,0 +1,191 @@
+//! EC2NodeClasses, AWSNodeTemplates and the inline providers of Provisioners.
+
+use croft_manifest::RawObject;
+use serde_json::{Map, Value, json};
+
+use super::from_karpenter::ClassKey;
+use crate::commands::import::{
+    fields::{Fields, Report},
+    imported::take_metadata,
+};
+
+/// An EC2NodeClass without a name.
+pub(super) struct ClassDraft {
+    pub(super) key: ClassKey,
+    /// Kind and name in the input, for notes.
+    pub(super) source: String,
+    pub(super) wanted: String,
+    pub(super) spec: Map<String, Value>,
+    pub(super) metadata: Map<String, Value>,
+    pub(super) notes: Vec<String>,
+}
+
+/// The class of an EC2NodeClass.
+pub(super) fn of_node_class(object: &RawObject, report: &mut Report<'_>) -> ClassDraft {
+    let mut fields = Fields::of(object);
+    let metadata = take_metadata(&mut fields, report);
+    let mut spec = fields.object("spec", report);
+    fields.end(report);
+    let image = image(&mut spec, "Custom", report);
+    draft(("EC2NodeClass", object.name.clone()), object, (spec, image, metadata), report)
+}
+
+/// The class of an AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`).
+pub(super) fn of_node_template(object: &RawObject, report: &mut Report<'_>) -> ClassDraft {
+    let mut fields = Fields::of(object);
+    let metadata = take_metadata(&mut fields, report);
+    let spec = fields.object("spec", report);
+    fields.end(report);
+    let (spec, image) = of_old(spec, report);
+    draft(("AWSNodeTemplate", object.name.clone()), object, (spec, image, metadata), report)
+}
+
+/// The class of a Provisioner's inline `spec.provider`. The rest of the Provisioner is its pool's matter.
+pub(super) fn of_provider(object: &RawObject, report: &mut Report<'_>) -> Option<ClassDraft> {
+    let mut provider = Fields::of(object).object("spec", &mut Report::new(object)).take("provider")?;
+    let key = (
+        "provider",
+        provider
+            .left()
+            .as_object()
+            .filter(|fields| !fields.is_empty())
+            .map(|_| provider.left().to_string())?,
+    );
+    for (field, known) in [("apiVersion", "extensions.karpenter.sh/v1alpha1"), ("kind", "AWS")] {
+        if let Some(text) = provider.text(field, report).filter(|text| text != known) {
+            report.note(format_args!("spec.provider.{field} isn't carried over: {text:?}"));
+        }
+    }
+    let (spec, image) = of_old(provider, report);
+    Some(draft(key, object, (spec, image, Map::new()), report))
+}
+
+fn draft(
+    key: ClassKey,
+    object: &RawObject,
+    (spec, image, metadata): (Fields, Map<String, Value>, Map<String, Value>),
+    report: &mut Report<'_>,
+) -> ClassDraft {
+    let mut spec = spec.into_map();
+    spec.extend(image);
+    let (source, wanted) = (object.title(), object.name.clone());
+    ClassDraft { key, source, wanted, spec, metadata, notes: std::mem::take(&mut report.notes) }
+}
+
+/// The fields of v1alpha1 under the names of v1.
+fn of_old(mut old: Fields, report: &mut Report<'_>) -> (Fields, Map<String, Value>) {
+    let mut renamed = Map::new();
+    for (from, to) in
+        [("subnetSelector", "subnetSelectorTerms"), ("securityGroupSelector", "securityGroupSelectorTerms")]
+    {
+        let selector = old.text_map(from, report);
+        if !selector.is_empty() {
+            renamed.insert(to.to_owned(), Value::Array(terms(&selector)));
+        }
+    }
+    let images = old.text_map("amiSelector", report);
+    let mut image = if images.is_empty() {
+        image(&mut old, "AL2", report)
+    } else {
+        let family = old.text("amiFamily", report).unwrap_or_else(|| "AL2".to_owned());
+        Map::from_iter([
+            ("amiFamily".to_owned(), json!(family)),
+            ("amiSelectorTerms".to_owned(), Value::Array(terms(&images))),
+        ])
+    };
+    if old.left().get("instanceProfile").is_none() && old.left().get("role").is_none() {
+        report
+            .note("write role or instanceProfile: the global default in Karpenter's settings isn't imported");
+    }
+    image.extend(renamed);
+    (old, image)
+}
+
+/// Takes family and image. `default` is the family of a class that names none.
+///
+/// Before v1 the family alone selected the image. No release of Kubernetes that Croft supports has an image of AL2.
+fn image(spec: &mut Fields, default: &str, report: &mut Report<'_>) -> Map<String, Value> {
+    let family = spec.text("amiFamily", report);
+    let mut image = Map::new();
+    let terms = spec.take("amiSelectorTerms").map(Fields::into_left);
+    let alias = terms
+        .as_ref()
+        .and_then(|terms| terms.as_array()?.iter().find_map(|term| term.get("alias")?.as_str()));
+    let replaced = match (alias, family.as_deref()) {
+        (Some(alias), _) if alias.starts_with("al2@") => Some(format!("the image {alias}")),
+        (None, Some("AL2")) if terms.is_none() => Some("amiFamily AL2".to_owned()),
+        (None, None) if terms.is_none() && default == "AL2" => {
+            Some("Karpenter's default of amiFamily at that time, AL2,".to_owned())
+        }
+        _ => None,
+    };
+    if let Some(replaced) = replaced {
+        report.note(format_args!(
+            "{replaced} is replaced by AL2023: no supported Kubernetes has an image of Amazon Linux 2; check userData, which nodeadm \
+             reads now"
+        ));
+        if let Some(family) = family.filter(|family| family != "AL2") {
+            report.note(format_args!("spec.amiFamily isn't carried over: {family:?}"));
+        }
+        if let Some(others) = terms.as_ref().and_then(Value::as_array).filter(|terms| terms.len() > 1) {
+            report.note(format_args!("spec.amiSelectorTerms isn't carried over: {}", json!(others)));
+        }
+        image.insert("amiSelectorTerms".to_owned(), json!([{"alias": "al2023@latest"}]));
+        return image;
+    }
+    let alias = match (&terms, family.as_deref()) {
+        (None, Some("AL2023")) => Some("al2023@latest"),
+        (None, Some("Bottlerocket")) => Some("bottlerocket@latest"),
+        _ => None,
+    };
+    let terms = terms.or_else(|| alias.map(|alias| json!([{ "alias": alias }])));
+    image.extend(terms.map(|terms| ("amiSelectorTerms".to_owned(), terms)));
+    image.extend(family.map(|family| ("amiFamily".to_owned(), json!(family))));
+    image
+}
+
+/// Selector terms from a selector of tags, where a comma means "or" and `aws-ids` lists ids.
+fn terms<'s>(selector: impl IntoIterator<Item = (&'s String, &'s String)>) -> Vec<Value> {
+    let parts = |value: &str| -> Vec<String> {
+        value.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+    };
+    let mut ids = Vec::new();
+    let mut combinations: Vec<Map<String, Value>> = vec![Map::new()];
+    for (key, value) in selector {
+        if matches!(key.as_str(), "aws-ids" | "aws::ids") {
+            ids.extend(parts(value).into_iter().map(|id| json!({ "id": id })));
+            continue;
+        }
+        combinations = combinations
+            .iter()
+            .flat_map(|tags| {
+                parts(value).into_iter().map(|part| {
+                    let mut tags = tags.clone();
+                    tags.insert(key.clone(), Value::String(part));
+                    tags
+                })
+            })
+            .collect();
+    }
+    let tags = combinations.into_iter().filter(|tags| !tags.is_empty()).map(|tags| json!({ "tags": tags }));
+    ids.into_iter().chain(tags).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn comma_in_a_tag_becomes_two_terms() {
+        let of = |selector: &[(&str, &str)]| -> BTreeMap<String, String> {
+            selector.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        assert_eq!(
+            terms(&of(&[("a", "x,y"), ("b", "z")])),
+            [json!({"tags": {"a": "x", "b": "z"}}), json!({"tags": {"a": "y", "b": "z"}})]
+        );
+        assert_eq!(terms(&of(&[("aws-ids", "i-1, i-2")])), [json!({"id": "i-1"}), json!({"id": "i-2"})]);
+    }
+}

@@ -1,0 +1,8 @@
+//! Karpenter's pools and classes, of every version still in use, to TenantPools and EC2NodeClasses.
+
+mod class;
+mod from_karpenter;
+mod pool;
+mod provisioner;
+
+pub(super) use from_karpenter::{import, is_of_karpenter};

@@ -1,0 +1,301 @@
+//! NodePools.
+
+use std::collections::BTreeMap;
+
+use croft_manifest::RawObject;
+use serde_json::{Map, Value, json};
+
+use super::from_karpenter::ClassNames;
+use crate::commands::import::{
+    fields::{Fields, Report},
+    imported::take_metadata,
+    pools::{HardTaint, NodeFacts, PoolDraft},
+};
+
+/// The fields of a pool, whatever its version calls them.
+pub(super) struct PoolParts {
+    /// The label by which the provisioner itself marks the pool's nodes.
+    pub(super) own_label: &'static str,
+    pub(super) metadata: Map<String, Value>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) taints: Vec<Fields>,
+    pub(super) startup_taints: Vec<Fields>,
+    pub(super) requirements: Vec<Fields>,
+    /// The name of its class.
+    pub(super) class: String,
+    /// Further fields of `spec.template.spec`.
+    pub(super) template: Map<String, Value>,
+    /// Further fields of `spec`.
+    pub(super) spec: Map<String, Value>,
+}
+
+/// The pool of a NodePool.
+pub(super) fn of_node_pool(object: &RawObject, classes: &ClassNames, report: &mut Report<'_>) -> PoolDraft {
+    let mut fields = Fields::of(object);
+    let metadata = take_metadata(&mut fields, report);
+    let mut spec = fields.object("spec", report);
+    fields.end(report);
+    let mut template = spec.object("template", report);
+    let mut nodes = template.object("metadata", report);
+    let (labels, annotations) = (nodes.text_map("labels", report), nodes.text_map("annotations", report));
+    nodes.end(report);
+    let mut inner = template.object("spec", report);
+    template.end(report);
+    let (taints, startup_taints) = (inner.objects("taints", report), inner.objects("startupTaints", report));
+    let requirements = inner.objects("requirements", report);
+    let class = class(&mut inner, classes, report);
+    let mut disruption = spec.object("disruption", report);
+    let expire_after = disruption.text("expireAfter", report);
+    let mut template = Map::new();
+    if let Some(expire_after) = expire_after {
+        if inner.left().get("expireAfter").is_some() {
+            report.note(format_args!("spec.disruption.expireAfter isn't carried over: {expire_after:?}"));
+        } else {
+            report.note(format_args!(
+                "spec.disruption.expireAfter is spec.template.spec.expireAfter here, {expire_after}, as in Karpenter's v1"
+            ));
+            template.insert("expireAfter".to_owned(), json!(expire_after));
+        }
+    }
+    template.extend(inner.into_map());
+    let mut spec = spec.into_map();
+    let disruption = policy(disruption, report);
+    if !disruption.is_empty() {
+        spec.insert("disruption".to_owned(), Value::Object(disruption));
+    }
+    let own_label = "karpenter.sh/nodepool";
+    let parts = PoolParts {
+        own_label,
+        metadata,
+        labels,
+        annotations,
+        taints,
+        startup_taints,
+        requirements,
+        class,
+        template,
+        spec,
+    };
+    draft(object, parts, report)
+}
+
+/// The disruption of a NodePool, with the policy's name of v1.
+fn policy(mut disruption: Fields, report: &mut Report<'_>) -> Map<String, Value> {
+    const OLD: &str = "WhenUnderutilized";
+    let is_old = disruption.left().get("consolidationPolicy").is_some_and(|policy| policy == OLD);
+    if !is_old {
+        return disruption.into_map();
+    }
+    let policy = "WhenEmptyOrUnderutilized";
+    report.note(format_args!(
+        "spec.disruption.consolidationPolicy {OLD} is called {policy} since Karpenter's v1"
+    ));
+    disruption.take("consolidationPolicy");
+    let mut disruption = disruption.into_map();
+    disruption.insert("consolidationPolicy".to_owned(), json!(policy));
+    disruption
+}
+
+/// The name of the class that a NodePool refers to.
+fn class(inner: &mut Fields, classes: &ClassNames, report: &mut Report<'_>) -> String {
+    let mut reference = inner.object("nodeClassRef", report);
+    let text = |reference: &mut Fields, field: &str, report: &mut Report<'_>| {
+        reference.text(field, report).unwrap_or_default()
+    };
+    let name = text(&mut reference, "name", report);
+    let group = text(&mut reference, "group", report);
+    let kind = text(&mut reference, "kind", report);
+    let version = text(&mut reference, "apiVersion", report);
+    let is_known = matches!(group.as_str(), "" | "karpenter.k8s.aws")
+        && matches!(kind.as_str(), "" | "EC2NodeClass")
+        && matches!(version.as_str(), "" | "karpenter.k8s.aws/v1beta1" | "karpenter.k8s.aws/v1");
+    if !is_known {
+        let group = if group.is_empty() { &version } else { &group };
+        report.note(format_args!(
+            "its class is the {kind} {name} of {group}, which isn't carried over: write an EC2NodeClass {name}"
+        ));
+    } else if name.is_empty() {
+        report.note("it has no nodeClassRef: write the name of an EC2NodeClass");
+    }
+    reference.end(report);
+    classes.get(&("EC2NodeClass", name.clone())).cloned().unwrap_or(name)
+}
+
+/// A taint of the input.
+struct Taint {
+    hard: HardTaint,
+    fields: Fields,
+    original: Value,
+}
+
+impl Taint {
+    fn new(mut fields: Fields, report: &mut Report<'_>) -> Self {
+        let original = fields.left().clone();
+        let mut text = |field: &str| fields.text(field, report).unwrap_or_default();
+        let hard = HardTaint { key: text("key"), value: text("value"), effect: text("effect") };
+        Self { hard, fields, original }
+    }
+
+    fn is_hard(&self) -> bool {
+        matches!(self.hard.effect.as_str(), "NoSchedule" | "NoExecute")
+    }
+}
+
+/// The pool of these parts.
+pub(super) fn draft(object: &RawObject, parts: PoolParts, report: &mut Report<'_>) -> PoolDraft {
+    let PoolParts {
+        own_label,
+        metadata,
+        mut labels,
+        annotations,
+        taints,
+        startup_taints,
+        requirements,
+        class,
+        mut template,
+        mut spec,
+    } = parts;
+    let taints: Vec<Taint> = taints.into_iter().map(|fields| Taint::new(fields, report)).collect();
+    let mut facts = NodeFacts {
+        labels: labels.clone(),
+        taints: taints.iter().filter(|taint| taint.is_hard()).map(|taint| taint.hard.clone()).collect(),
+        ..NodeFacts::default()
+    };
+    facts.labels.insert(own_label.to_owned(), object.name.clone());
+    let label = own_taint(&taints, &labels);
+    let key = label.as_ref().map_or(croft_api::pool::DEFAULT_KEY, |(key, _)| key.as_str());
+    let (effects, others) = divide(taints, label.as_ref(), report);
+    take_labels(&mut labels, label.as_ref(), own_label, report);
+    let mut carried = Vec::new();
+    for requirement in requirements {
+        carried.extend(self::requirement(requirement, label.as_ref(), &mut facts, report));
+    }
+    let startup = startup_taints.into_iter().map(|fields| Taint::new(fields, report)).collect();
+    let startup = without_key(startup, key, "startupTaints", report);
+    let mut lists = [("requirements", carried), ("taints", others), ("startupTaints", startup)];
+    for (field, list) in &mut lists {
+        if !list.is_empty() {
+            template.insert((*field).to_owned(), Value::Array(std::mem::take(list)));
+        }
+    }
+    template.insert("nodeClassRef".to_owned(), json!({ "name": class }));
+    let mut nodes = Map::new();
+    for (field, texts) in [("labels", labels), ("annotations", annotations)] {
+        if !texts.is_empty() {
+            nodes.insert(field.to_owned(), json!(texts));
+        }
+    }
+    let mut whole = json!({ "spec": template });
+    if let Some(whole) = whole.as_object_mut().filter(|_| !nodes.is_empty()) {
+        whole.insert("metadata".to_owned(), Value::Object(nodes));
+    }
+    spec.insert("template".to_owned(), whole);
+    PoolDraft {
+        source: object.title(),
+        wanted: object.name.clone(),
+        label,
+        effects,
+        spec,
+        metadata,
+        facts,
+        notes: std::mem::take(&mut report.notes),
+    }
+}
+
+/// Key and value of the taint that identifies the pool: one that is also a label of the nodes, else the first with a value.
+fn own_taint(taints: &[Taint], labels: &BTreeMap<String, String>) -> Option<(String, String)> {
+    let valued = || taints.iter().filter(|taint| taint.is_hard() && !taint.hard.value.is_empty());
+    let is_label = |taint: &&Taint| labels.get(&taint.hard.key) == Some(&taint.hard.value);
+    let chosen = valued().find(is_label).or_else(|| valued().next())?;
+    Some((chosen.hard.key.clone(), chosen.hard.value.clone()))
+}
+
+/// The effects of the pool's own taint, and the other taints.
+fn divide(
+    taints: Vec<Taint>,
+    label: Option<&(String, String)>,
+    report: &mut Report<'_>,
+) -> (Vec<String>, Vec<Value>) {
+    let Some((key, value)) = label else {
+        let key = croft_api::pool::DEFAULT_KEY;
+        return (vec!["NoSchedule".to_owned()], without_key(taints, key, "taints", report));
+    };
+    let mut effects: Vec<String> = Vec::new();
+    let mut others = Vec::new();
+    for taint in taints {
+        if taint.is_hard() && taint.hard.key == *key && taint.hard.value == *value {
+            taint.fields.end(report);
+            if !effects.contains(&taint.hard.effect) {
+                effects.push(taint.hard.effect);
+            }
+        } else {
+            others.push(taint);
+        }
+    }
+    (effects, without_key(others, key, "taints", report))
+}
+
+/// Further taints of the nodes. One of the pool's key is left out, since a node has one value of it.
+fn without_key(taints: Vec<Taint>, key: &str, field: &str, report: &mut Report<'_>) -> Vec<Value> {
+    let mut carried = Vec::new();
+    for taint in taints {
+        if taint.hard.key == key {
+            report.note(format_args!(
+                "{field}: a further taint of the pool's key isn't carried over: {}",
+                taint.original
+            ));
+        } else {
+            carried.push(taint.original);
+        }
+    }
+    carried
+}
+
+/// Takes the pool's own label and the provisioner's out of the labels of its nodes.
+fn take_labels(
+    labels: &mut BTreeMap<String, String>,
+    label: Option<&(String, String)>,
+    own_label: &str,
+    report: &mut Report<'_>,
+) {
+    if let Some(value) = labels.remove(own_label) {
+        report.note(format_args!(
+            "the label {own_label}={value} isn't carried over: Karpenter's nodes alone have it"
+        ));
+    }
+    let Some((key, value)) = label else { return };
+    match labels.remove(key) {
+        Some(other) if other != *value => report.note(format_args!(
+            "its label {key} is {other:?}, its taint's value {value:?}: in Croft both are equal, {value}"
+        )),
+        Some(_) => {}
+        None => report.note(format_args!("its nodes also get the label {key}={value}, beside the taint")),
+    }
+}
+
+/// A requirement that is carried over. One on the pool's key is the pool's label.
+fn requirement(
+    mut fields: Fields,
+    label: Option<&(String, String)>,
+    facts: &mut NodeFacts,
+    report: &mut Report<'_>,
+) -> Option<Value> {
+    let original = fields.left().clone();
+    let key = fields.text("key", report).unwrap_or_default();
+    let operator = fields.text("operator", report).unwrap_or_default();
+    let values = fields.texts("values", report);
+    if matches!(operator.as_str(), "In" | "Exists") {
+        facts.allowed.insert(key.clone(), (operator == "In").then(|| values.clone()));
+    }
+    let Some((_, value)) = label.filter(|(own, _)| *own == key) else { return Some(original) };
+    let is_label = operator == "In" && values.len() == 1 && values.contains(value);
+    if is_label {
+        fields.end(report);
+    } else {
+        report.note(format_args!(
+            "a requirement on the pool's key isn't carried over, its nodes have {value}: {original}"
+        ));
+    }
+    None
+}

@@ -1,0 +1,132 @@
+//! Pools on their way from the input to TenantPools: each gets a name and a label of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::{imported::ImportedObject, names::names};
+
+/// Characters of a pool's name.
+const MOST: usize = 40;
+
+/// A taint that keeps pods off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HardTaint {
+    pub(super) key: String,
+    pub(super) value: String,
+    pub(super) effect: String,
+}
+
+/// What the input says about the nodes of a pool, for those who choose among pools.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeFacts {
+    /// Labels, the provisioner's own included.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Values of labels that requirements allow: any for none.
+    pub(super) allowed: BTreeMap<String, Option<Vec<String>>>,
+    pub(super) taints: Vec<HardTaint>,
+}
+
+/// A pool without a name.
+#[derive(Clone, Debug)]
+pub(super) struct PoolDraft {
+    /// Kind and name in the input, for notes.
+    pub(super) source: String,
+    /// The text that its name is made of.
+    pub(super) wanted: String,
+    /// Key and value of its label and taint; Croft's key and the pool's name without.
+    pub(super) label: Option<(String, String)>,
+    pub(super) effects: Vec<String>,
+    /// Further fields of the spec.
+    pub(super) spec: Map<String, Value>,
+    pub(super) metadata: Map<String, Value>,
+    pub(super) facts: NodeFacts,
+    pub(super) notes: Vec<String>,
+}
+
+impl PoolDraft {
+    /// True if its nodes carry this label in the input.
+    pub(super) fn has_label(&self, key: &str, value: &str) -> bool {
+        self.label.as_ref().is_some_and(|(k, v)| k == key && v == value)
+            || self.facts.labels.get(key).is_some_and(|v| v == value)
+    }
+
+    /// True if its nodes have their label already, and keep it.
+    fn is_elsewhere(&self) -> bool {
+        self.spec.get("provisioner").is_some_and(|provisioner| provisioner == "None")
+    }
+
+    fn key(&self) -> &str {
+        self.label.as_ref().map_or(croft_api::pool::DEFAULT_KEY, |(key, _)| key)
+    }
+}
+
+/// The TenantPools of drafts, in their order, with their names.
+pub(super) fn finish(drafts: Vec<PoolDraft>) -> Vec<(String, ImportedObject)> {
+    // Every node also has the pool's name, under Croft's own key: one that is a label there already is no other pool's.
+    let mut order: Vec<(usize, &PoolDraft)> = drafts.iter().enumerate().collect();
+    order.sort_by_key(|(at, draft)| (!draft.is_elsewhere(), *at));
+    let wanted: Vec<_> =
+        order.iter().map(|(_, draft)| (draft.wanted.clone(), draft.source.clone())).collect();
+    let names: BTreeMap<usize, String> = order.iter().map(|(at, _)| *at).zip(names(&wanted, MOST)).collect();
+    let names: Vec<String> = names.into_values().collect();
+    let values = values(&drafts, &names);
+    let made = drafts.into_iter().zip(names).zip(values).map(|((draft, name), value)| {
+        let object = made(draft, &name, value);
+        (name, object)
+    });
+    made.collect()
+}
+
+/// The value of each pool's label: no two pools have one label.
+fn values(drafts: &[PoolDraft], names: &[String]) -> Vec<String> {
+    let value = |draft: &PoolDraft, name: &str| {
+        draft.label.as_ref().map_or_else(|| name.to_owned(), |(_, value)| value.clone())
+    };
+    // A pool without a label in the input can't give its own away, and one that is called as its label comes before others.
+    let mut order: Vec<(usize, (&PoolDraft, &String))> = drafts.iter().zip(names).enumerate().collect();
+    order.sort_by_key(|(at, (draft, name))| {
+        (!draft.is_elsewhere(), draft.label.is_some(), value(draft, name) != **name, *at)
+    });
+    let own = croft_api::pool::DEFAULT_KEY;
+    let named = drafts.iter().zip(names).filter(|(draft, _)| draft.key() != own);
+    let mut taken: BTreeSet<(&str, String)> = named.map(|(_, name)| (own, name.clone())).collect();
+    let mut values = BTreeMap::new();
+    for (at, (draft, name)) in order {
+        let others = (2..).map(|number| format!("{name}-{number}"));
+        let mut candidates = [value(draft, name), name.clone()].into_iter().chain(others);
+        let free = candidates.find(|value| taken.insert((draft.key(), value.clone())));
+        values.insert(at, free.unwrap_or_default());
+    }
+    values.into_values().collect()
+}
+
+fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
+    let key = draft.key().to_owned();
+    let PoolDraft { source, wanted, label, effects, mut spec, metadata, facts: _, mut notes } = draft;
+    if name != wanted {
+        notes.insert(
+            0,
+            format!(
+                "{source}: the pool of {wanted:?} is called {name} here: a pool's name has lower case letters, digits and '-', at most \
+                 {MOST}, and is no other's"
+            ),
+        );
+    }
+    match &label {
+        None => notes.push(format!(
+            "{source} has no taint of its own: Croft taints its nodes {key}={value}:NoSchedule, so that only its tenants' pods run there"
+        )),
+        Some((_, old)) if *old != value => notes.push(format!(
+            "{source}: another pool has the label {key}={old}, and a label is one pool's: its nodes get {key}={value}. Its tenants may \
+             use both pools; pods that select {key}={old} run in the other one"
+        )),
+        Some(_) => {}
+    }
+    spec.insert("key".to_owned(), json!(key));
+    spec.insert("effects".to_owned(), json!(effects));
+    if value != name {
+        spec.insert("value".to_owned(), json!(value));
+    }
+    ImportedObject::new(("TenantPool", name), metadata, Value::Object(spec), (&source, notes))
+}
