@@ -32,6 +32,7 @@ mod costs;
 mod croft_object;
 mod failure;
 mod output;
+mod own_events;
 mod own_objects;
 mod page_client;
 mod record;
