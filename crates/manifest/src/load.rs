@@ -91,7 +91,8 @@ fn read(sources: &[Source], options: &LoadOptions) -> Result<Input, InputError> 
     for source in sources {
         kinds::read(source, &options.namespace, &mut input, &mut findings);
     }
-    let Findings { mut problems, unknown } = findings;
+    input.warnings.extend(findings.foreign_warnings());
+    let Findings { mut problems, unknown, .. } = findings;
     input.warnings.extend(unknown.warnings());
     check::references(&input, &mut problems);
     if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
