@@ -8,7 +8,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 pub(crate) use croft_inspect::amounts::counted;
 
-use crate::output::one_line;
+use crate::shown::one_line;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -16,10 +16,6 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
 pub(crate) const NOTE: Style = AnsiColor::Yellow.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
-
-/// What a terminal gets of the styles above: the only control characters that a command writes.
-pub(crate) const STYLES: [&str; 7] =
-    ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[36m"];
 
 /// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

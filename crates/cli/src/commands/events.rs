@@ -14,8 +14,9 @@ use kube::{
 
 use crate::{
     failure::Failure,
-    output::{Format, Output, one_line},
+    output::{Format, Output},
     own_events::{CONTROLLER, is_possible},
+    shown::one_line,
     source::ClusterArgs,
     table::{NAME, NOTE},
 };

@@ -11,9 +11,9 @@ use super::{declared, found::Found, progress::Progress};
 use crate::{
     aws::{AwsArgs, Instances},
     commands::check::leader_of,
-    output::one_line,
     own_events::{is_possible, says_croft},
     own_objects::{claims, is_absent, names},
+    shown::one_line,
     table::{counted, shortened},
 };
 
