@@ -57,7 +57,7 @@ pub struct Metrics {
     objects: [AtomicUsize; KINDS.len()],
     /// Requests in flight, by address.
     pub inflight: Share,
-    /// Those of them that have a reader, by user.
+    /// Requests in flight that have a reader, by user.
     pub read: Arc<Share>,
     /// Open streams of events, by user.
     pub streams: Arc<Share>,

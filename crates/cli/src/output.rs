@@ -79,7 +79,7 @@ impl Write for Output {
     }
 }
 
-/// What a command writes in a test.
+/// The output of a command in a test.
 #[cfg(test)]
 #[derive(Clone, Default)]
 pub(crate) struct Written(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
@@ -97,7 +97,7 @@ impl Write for Written {
 
 #[cfg(test)]
 impl Written {
-    /// What was written, without styles.
+    /// The text that was written, without styles.
     pub(crate) fn text(&self) -> String {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         anstream::adapter::strip_str(&text).to_string()

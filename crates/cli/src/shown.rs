@@ -1,7 +1,7 @@
-//! What others wrote, shown as text.
+//! Text that others wrote, with its control characters as text.
 //!
 //! Names, notes, messages and annotations are what others wrote: a tenant's people too. Control characters in them are shown as
-//! text, so that nobody else decides what a terminal does. Only Croft's own styles pass. A line break is the one character that a
+//! text, so that no tenant decides what a terminal does. Only Croft's own styles pass. A line break is the one character that a
 //! stream can't tell from Croft's own: cells of tables and free texts take [`one_line`].
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
     io::{self, Write},
 };
 
-/// What a terminal gets of the styles of [`crate::table`]: the only control characters that a command writes.
+/// The sequences that a terminal gets of the styles of [`crate::table`]: the only control characters that a command writes.
 const STYLES: [&str; 7] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[36m"];
 
 /// True for a character that changes what a terminal shows of others: controls, and those that reorder or hide text.
@@ -28,7 +28,7 @@ fn escaped(character: char) -> String {
     }
 }
 
-/// What others wrote, on one line.
+/// A text that others wrote, on one line.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);

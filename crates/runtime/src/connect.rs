@@ -81,7 +81,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     Client::try_from(config).map_err(|error| failed(error, cluster, plugin))
 }
 
-/// The same for a command, which nobody ends: a request fails whose answer doesn't begin within this time.
+/// The same for a command, which has no deadline of its own: a request fails whose answer doesn't begin within this time.
 ///
 /// # Errors
 /// As [`connect`].

@@ -1,4 +1,4 @@
-//! What one user holds of what all readers share. Before a request's user is known, it counts by its address, as in every server
+//! Amounts that one user holds of those that all readers share. Before a request's user is known, it counts by its address, as in every server
 //! of [`croft_runtime::serve`].
 
 use std::{

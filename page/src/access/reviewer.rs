@@ -52,13 +52,13 @@ struct Reader {
     _kept: OwnedPermit<Held>,
 }
 
-/// Who has a token, and what that reader may see.
+/// The user of a token, and the part that the user may see.
 pub struct Access {
     /// The user.
     pub identity: Arc<Identity>,
     /// The part of the cluster that the user may see.
     pub scope: Scope,
-    /// What the user holds of what all share.
+    /// The amounts that the user holds.
     pub held: Arc<Held>,
 }
 

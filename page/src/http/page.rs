@@ -67,7 +67,7 @@ impl Page {
     }
 
     /// Runs `work` of a user beside the server, one at a time. Users take turns, however many each one waits for. The turn lasts
-    /// as long as `work`, even if nobody waits for it any more.
+    /// as long as `work`, even if its request is gone.
     ///
     /// # Errors
     /// [`ApiError::Busy`] if its turn doesn't come, [`ApiError::Failed`] if it panics.

@@ -28,7 +28,7 @@ pub struct Reader {
     pub model: Arc<Model>,
     /// The token, for later checks of an open stream.
     pub token: String,
-    /// What the user holds of what all share.
+    /// The amounts that the user holds.
     pub held: Arc<Held>,
     _counted: OwnedPermit<Held>,
 }

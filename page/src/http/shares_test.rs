@@ -1,4 +1,4 @@
-//! What one reader leaves to others: streams, requests in flight, computations, kept answers.
+//! The amounts that one reader leaves to others: streams, requests in flight, computations, kept answers.
 
 use std::sync::{Arc, Mutex, atomic::Ordering, mpsc};
 
@@ -124,7 +124,7 @@ async fn operators_computation_waits_for_one_of_a_reader_not_for_all() {
 }
 
 #[tokio::test]
-async fn computation_that_nobody_waits_for_any_more_keeps_its_turn() {
+async fn computation_whose_request_is_gone_keeps_its_turn() {
     let (page, _) = page_with(state(), BOUNDS);
     let [reader, operator] = [Arc::new(Held::default()), Arc::new(Held::default())];
     let begun = Arc::new(Mutex::new(Vec::new()));

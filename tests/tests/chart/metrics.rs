@@ -1,4 +1,4 @@
-//! Who may read the metrics of the processes, which have each tenant's cost and use.
+//! The pods that may read the metrics of the processes, which have each tenant's cost and use.
 
 use serde_json::{Value, json};
 

@@ -105,7 +105,7 @@ fn show_new(
     write(event, args.output, out)
 }
 
-/// An Event that somebody else wrote in Croft's name.
+/// A message about an Event that others wrote in Croft's name.
 fn forged(event: &Event) -> String {
     let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
     let name = event.metadata.name.as_deref().unwrap_or_default();
