@@ -1,7 +1,9 @@
-//! Events: deduplicated and rate-limited, so that they never delay other writes to the API server.
+//! Events: deduplicated and rate-limited, so that they never delay other writes to the API server. Namespaces take turns, so that
+//! one with many events neither delays nor drops another's.
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    ops::Bound,
     time::Duration,
 };
 
@@ -24,7 +26,7 @@ const REPEAT_AFTER: Duration = Duration::from_secs(600);
 /// Events that may be written at once, and the rate per second.
 const BURST: u32 = 20;
 const PER_SECOND: u32 = 10;
-/// Queued events beyond this are dropped, the oldest first.
+/// Queued events beyond this are dropped, the oldest of the namespace with the most.
 const MAX_QUEUED: usize = 2_000;
 /// Events of this reason are written only if they still hold after this time: a bound pod needs no event about the
 /// claim that it waited for, and the API server is busiest when many pods are bound.
@@ -37,9 +39,9 @@ const CONTROLLER: &str = "croft.dev/controller";
 #[derive(Debug, Default)]
 pub struct EventRecorder {
     recorded: BTreeMap<String, Duration>,
-    queue: VecDeque<UserEvent>,
-    /// Events that wait for their delay, in the order of its end.
-    delayed: VecDeque<(Duration, UserEvent)>,
+    queue: Turns,
+    /// Events that wait for their delay, of each namespace in the order of its end.
+    delayed: Turns,
     /// In thousandths of an event.
     tokens: u32,
     refilled: Option<Duration>,
@@ -70,15 +72,9 @@ impl EventRecorder {
         self.recorded.insert(key, mono);
         let (reason, delay) = DELAYED;
         if event.reason == reason {
-            self.delayed.push_back((mono.saturating_add(delay), event));
-            if self.delayed.len() > MAX_QUEUED {
-                self.delayed.pop_front();
-            }
-            return;
-        }
-        self.queue.push_back(event);
-        if self.queue.len() > MAX_QUEUED {
-            self.queue.pop_front();
+            self.delayed.push(mono.saturating_add(delay), event);
+        } else {
+            self.queue.push(mono, event);
         }
     }
 
@@ -88,9 +84,9 @@ impl EventRecorder {
         mono: Duration,
         is_over: impl Fn(&UserEvent) -> bool,
     ) -> (Vec<UserEvent>, Option<Duration>) {
-        self.delayed.retain(|(_, event)| !is_over(event));
-        while let Some((_, event)) = self.delayed.pop_front_if(|(at, _)| *at <= mono) {
-            self.queue.push_back(event);
+        self.delayed.retain(|event| !is_over(event));
+        for event in self.delayed.take_due(mono) {
+            self.queue.push(mono, event);
         }
         self.queue.retain(|event| event.reason != DELAYED.0 || !is_over(event));
         let full = BURST * 1_000;
@@ -101,13 +97,89 @@ impl EventRecorder {
         self.refilled = Some(mono);
         let mut due = Vec::new();
         while self.tokens >= 1_000 {
-            let Some(event) = self.queue.pop_front() else { break };
+            let Some(event) = self.queue.pop() else { break };
             self.tokens -= 1_000;
             due.push(event);
         }
         let paced =
             (!self.queue.is_empty()).then(|| mono + Duration::from_millis(1_000 / u64::from(PER_SECOND)));
-        (due, earliest(paced, self.delayed.front().map(|(at, _)| *at)))
+        (due, earliest(paced, self.delayed.next()))
+    }
+}
+
+/// Events with a time, by the namespace of the object that they are about; that of cluster-scoped objects is empty.
+#[derive(Debug, Default)]
+struct Turns {
+    /// No queue is empty.
+    by_namespace: BTreeMap<String, VecDeque<(Duration, UserEvent)>>,
+    /// The namespace whose turn it was.
+    last: String,
+    len: usize,
+}
+
+impl Turns {
+    fn push(&mut self, at: Duration, event: UserEvent) {
+        let namespace = event.regarding.namespace.clone().unwrap_or_default();
+        self.by_namespace.entry(namespace).or_default().push_back((at, event));
+        self.len += 1;
+        if self.len > MAX_QUEUED {
+            let longest = self.by_namespace.iter().max_by_key(|(_, queue)| queue.len());
+            if let Some(longest) = longest.map(|(namespace, _)| namespace.clone()) {
+                self.pop_of(&longest);
+            }
+        }
+    }
+
+    /// The oldest event of the namespace whose turn it is.
+    fn pop(&mut self) -> Option<UserEvent> {
+        let after = (Bound::Excluded(self.last.as_str()), Bound::Unbounded);
+        let next =
+            self.by_namespace.range::<str, _>(after).next().or_else(|| self.by_namespace.iter().next());
+        self.last = next?.0.clone();
+        self.pop_of(&self.last.clone())
+    }
+
+    fn pop_of(&mut self, namespace: &str) -> Option<UserEvent> {
+        let queue = self.by_namespace.get_mut(namespace)?;
+        let (_, event) = queue.pop_front()?;
+        self.len -= 1;
+        if queue.is_empty() {
+            self.by_namespace.remove(namespace);
+        }
+        Some(event)
+    }
+
+    /// Takes the events whose time has come.
+    fn take_due(&mut self, mono: Duration) -> Vec<UserEvent> {
+        let mut due = Vec::new();
+        for queue in self.by_namespace.values_mut() {
+            while let Some((_, event)) = queue.pop_front_if(|(at, _)| *at <= mono) {
+                due.push(event);
+            }
+        }
+        self.settle();
+        due
+    }
+
+    fn retain(&mut self, keep: impl Fn(&UserEvent) -> bool) {
+        for queue in self.by_namespace.values_mut() {
+            queue.retain(|(_, event)| keep(event));
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.by_namespace.retain(|_, queue| !queue.is_empty());
+        self.len = self.by_namespace.values().map(VecDeque::len).sum();
+    }
+
+    /// The earliest time of an event.
+    fn next(&self) -> Option<Duration> {
+        self.by_namespace.values().filter_map(|queue| queue.front()).map(|(at, _)| *at).min()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.by_namespace.is_empty()
     }
 }
 
@@ -178,6 +250,32 @@ mod tests {
         assert_eq!(wake, Some(Duration::from_millis(100)));
         assert_eq!(recorder.due(Duration::from_millis(100), |_| false).0.len(), 1);
         assert_eq!(recorder.due(Duration::from_millis(1_100), |_| false).0.len(), 10);
+    }
+
+    fn within(namespace: &str, note: usize) -> UserEvent {
+        let mut event = event("a", &note.to_string());
+        event.regarding.namespace = Some(namespace.to_owned());
+        event
+    }
+
+    #[test]
+    fn namespaces_take_turns_and_the_one_with_the_most_loses_what_is_too_much() {
+        let mut recorder = EventRecorder::default();
+        for note in 0..15 {
+            recorder.record(within("quiet", note), Duration::ZERO);
+        }
+        for note in 0..3_000 {
+            recorder.record(within("loud", note), Duration::ZERO);
+        }
+        recorder.record(event("node", "x"), Duration::ZERO);
+        let count = |due: &[UserEvent], of: Option<&str>| {
+            due.iter().filter(|event| event.regarding.namespace.as_deref() == of).count()
+        };
+        let (first, _) = recorder.due(Duration::ZERO, |_| false);
+        assert_eq!([Some("loud"), Some("quiet"), None].map(|of| count(&first, of)), [10, 9, 1]);
+        let (second, _) = recorder.due(Duration::from_secs(2), |_| false);
+        assert_eq!(count(&second, Some("quiet")), 6, "none of its events is dropped");
+        assert_eq!(recorder.queue.len, MAX_QUEUED - 40);
     }
 
     #[test]

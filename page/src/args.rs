@@ -51,10 +51,10 @@ pub struct BoundArgs {
     /// Connections open at once; a client may have as many as it leaves free
     #[arg(long, value_name = "N", env = "CROFT_MAX_CONNECTIONS", default_value = "512")]
     pub max_connections: usize,
-    /// Requests in flight at once, shared likewise
+    /// Requests in flight at once, shared likewise; half of them also among users
     #[arg(long, value_name = "N", env = "CROFT_MAX_INFLIGHT", default_value = "64")]
     pub max_inflight: usize,
-    /// Streams of events open at once, shared likewise
+    /// Streams of events open at once; a user may have as many as that user leaves free
     #[arg(long, value_name = "N", env = "CROFT_MAX_STREAMS", default_value = "256")]
     pub max_streams: usize,
 }

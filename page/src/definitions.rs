@@ -13,7 +13,8 @@ metrics! {
     OPEN_STREAMS = Beta Gauge "croft_page_open_streams" [];
     /// Open connections.
     OPEN_CONNECTIONS = Beta Gauge "croft_page_open_connections" [];
-    /// Connections, handshakes and requests that were refused because the client held its share already, or nothing was free.
+    /// Connections, handshakes, requests and streams that were refused because the client, or the user, held its share already, or
+    /// nothing was free.
     REFUSED = Beta Counter "croft_page_refused" ["resource"];
     /// TokenReviews and SubjectAccessReviews that were sent to the API server; cached answers need none.
     REVIEWS = Beta Counter "croft_page_reviews" ["kind"];

@@ -55,10 +55,12 @@ pub struct Metrics {
     builds: AtomicU64,
     build_micros: AtomicU64,
     objects: [AtomicUsize; KINDS.len()],
-    /// Requests in flight.
+    /// Requests in flight, by address.
     pub inflight: Share,
-    /// Open streams of events.
-    pub streams: AtomicUsize,
+    /// Requests in flight that have a reader, by user.
+    pub read: Arc<Share>,
+    /// Open streams of events, by user.
+    pub streams: Arc<Share>,
     /// Connections and handshakes, of both listeners.
     pub shares: Arc<Shares>,
     /// Watches that failed.
@@ -77,7 +79,8 @@ impl Default for Metrics {
             build_micros: AtomicU64::new(0),
             objects: Default::default(),
             inflight: Share::default(),
-            streams: AtomicUsize::new(0),
+            read: Arc::default(),
+            streams: Arc::default(),
             shares: Arc::default(),
             watch_errors: AtomicU64::new(0),
             certificate_expiry: Arc::default(),
@@ -152,7 +155,7 @@ impl Collector for Exposition {
         );
         for (metric, value) in [
             (definitions::INFLIGHT_REQUESTS, float(metrics.inflight.used())),
-            (definitions::OPEN_STREAMS, float(metrics.streams.load(Ordering::Relaxed))),
+            (definitions::OPEN_STREAMS, float(metrics.streams.used())),
             (definitions::OPEN_CONNECTIONS, float(connections.used())),
             (definitions::MODEL_BUILD, build),
             (definitions::CERTIFICATE_EXPIRY, expiry),
@@ -164,8 +167,13 @@ impl Collector for Exposition {
         {
             metric.counter(&mut encoder, value.load(Ordering::Relaxed))?;
         }
-        let refusing =
-            [("connections", connections), ("handshakes", handshakes), ("requests", &metrics.inflight)];
+        let refusing = [
+            ("connections", connections),
+            ("handshakes", handshakes),
+            ("requests", &metrics.inflight),
+            ("requests_of_user", &metrics.read),
+            ("streams", &metrics.streams),
+        ];
         definitions::REFUSED.refusals(&mut encoder, &refusing)?;
         let mut objects = definitions::MODEL_OBJECTS.describe(&mut encoder)?;
         for (kind, value) in KINDS.iter().zip(&metrics.objects) {

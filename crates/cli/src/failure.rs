@@ -3,6 +3,7 @@
 use std::io;
 
 use croft_manifest::{InputError, WriteError};
+use croft_runtime::process::chain;
 use thiserror::Error;
 
 /// Why a command failed.
@@ -18,7 +19,7 @@ pub enum Failure {
     #[error(transparent)]
     Yaml(#[from] WriteError),
     /// Anything else: exit code 1.
-    #[error("{0:#}")]
+    #[error("{}", told(.0))]
     Other(#[from] anyhow::Error),
 }
 
@@ -32,5 +33,26 @@ impl Failure {
             Self::Write(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Write(_) | Self::Yaml(_) | Self::Other(_) => 1,
         }
+    }
+}
+
+/// An error with its causes, each once.
+pub(crate) fn told(error: &anyhow::Error) -> String {
+    chain(error.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn each_cause_of_a_failure_is_said_once() {
+        let inner = io::Error::other("no such file");
+        let named: Result<(), _> = Err(Failure::Write(inner));
+        let error = named.context("failed to list pods").unwrap_err();
+        let text = Failure::Other(error).to_string();
+        assert_eq!(text, "failed to list pods: failed to write the result: no such file");
     }
 }

@@ -20,7 +20,7 @@
 //! | `aws` | which AWS commands ask, if any |
 //! | `record` | the decision log: where it is read from, times, and how entries are shown |
 //! | `page_client` | the page's API, for users with rights in their own namespaces only |
-//! | `output`, `table`, `costs`, `reference` | text, tables, costs, the generated reference page |
+//! | `output`, `shown`, `table`, `costs`, `reference` | text, what others wrote, tables, costs, the generated reference page |
 
 mod activity;
 mod args;
@@ -32,10 +32,12 @@ mod costs;
 mod croft_object;
 mod failure;
 mod output;
+mod own_events;
 mod own_objects;
 mod page_client;
 mod record;
 pub mod reference;
+mod shown;
 mod source;
 mod table;
 

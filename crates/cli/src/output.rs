@@ -1,10 +1,12 @@
 //! Where the command line writes: the result to standard output, everything else to standard error.
+//!
+//! Both streams show what others wrote as text (see [`crate::shown`]).
 
 use std::io::{self, Write};
 
 use clap::ValueEnum;
 
-use crate::table::NOTE;
+use crate::{shown::Shown, table::NOTE};
 
 /// How a command prints its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -26,15 +28,15 @@ impl Output {
     #[must_use]
     pub fn standard() -> Self {
         Self {
-            out: Box::new(io::BufWriter::new(anstream::AutoStream::auto(io::stdout()))),
-            err: Box::new(anstream::AutoStream::auto(io::stderr())),
+            out: Box::new(Shown(io::BufWriter::new(anstream::AutoStream::auto(io::stdout())))),
+            err: Box::new(Shown(anstream::AutoStream::auto(io::stderr()))),
         }
     }
 
     /// Two other writers.
     #[must_use]
     pub fn to(out: Box<dyn Write>, err: Box<dyn Write>) -> Self {
-        Self { out, err }
+        Self { out: Box::new(Shown(out)), err: Box::new(Shown(err)) }
     }
 
     /// Writes warnings to standard error.
@@ -74,5 +76,30 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()?;
         self.err.flush()
+    }
+}
+
+/// The output of a command in a test.
+#[cfg(test)]
+#[derive(Clone, Default)]
+pub(crate) struct Written(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+#[cfg(test)]
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Written {
+    /// The text that was written, without styles.
+    pub(crate) fn text(&self) -> String {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        anstream::adapter::strip_str(&text).to_string()
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use croft_runtime::connect::client_within;
 use http::{Method, Request};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
@@ -16,7 +17,7 @@ use kube::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::source::{ClusterArgs, block_on};
+use crate::source::{ANSWER, ClusterArgs, block_on};
 
 /// The audience of tokens for the page.
 pub(crate) const AUDIENCE: &str = "croft-page";
@@ -154,9 +155,8 @@ impl PageArgs {
     /// A client of the page alone: it has no certificate and no token of the cluster.
     fn client(&self, page: &http::Uri) -> anyhow::Result<Client> {
         let mut config = Config::new(page.clone());
-        config.default_retry = false;
         config.root_cert_file.clone_from(&self.page_ca);
-        Client::try_from(config).with_context(|| format!("failed to make a client for the page {page}"))
+        client_within(config, ANSWER).with_context(|| format!("failed to make a client for the page {page}"))
     }
 
     fn token(&self, cluster: &ClusterArgs) -> anyhow::Result<String> {

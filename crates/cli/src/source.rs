@@ -3,14 +3,19 @@
 use std::{
     future::Future,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::Args;
 use croft_manifest::{Input, LoadOptions, load};
+use croft_runtime::connect::connect_within;
 use kube::Client;
 
 use crate::{activity::Activity, cluster_reader::read, failure::Failure, output::Output};
+
+/// Time until an answer begins. An API server ends requests itself after 60 s, but for watches, whose answers begin at once.
+pub(crate) const ANSWER: Duration = Duration::from_secs(65);
 
 /// Arguments of a command that reads files.
 #[derive(Args, Clone, Debug)]
@@ -70,7 +75,7 @@ pub(crate) struct SourceArgs {
 }
 
 /// Arguments of a command that talks to a cluster.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ClusterArgs {
     /// The cluster; else KUBECONFIG, the pod's service account, or ~/.kube/config
     #[arg(long, value_name = "FILE")]
@@ -115,10 +120,7 @@ impl ClusterArgs {
         &self,
         work: impl FnOnce(Client) -> F,
     ) -> anyhow::Result<T> {
-        block_on(async {
-            let client = croft_runtime::connect::connect(self.kubeconfig.as_deref()).await?;
-            work(client).await
-        })
+        block_on(async { work(connect_within(self.kubeconfig.as_deref(), ANSWER).await?).await })
     }
 }
 

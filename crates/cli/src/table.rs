@@ -1,9 +1,14 @@
 //! Tables, colours and short lists of the text output.
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
 
 use anstyle::{AnsiColor, Style};
 pub(crate) use croft_inspect::amounts::counted;
+
+use crate::shown::one_line;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -46,15 +51,20 @@ impl Table {
     /// Writes heading and rows with two blanks between columns and none at the end of a line.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let width = |text: &str| text.chars().count();
-        let mut widths: Vec<usize> = self.head.iter().map(|(title, _)| width(title)).collect();
-        for row in &self.rows {
+        let head: Vec<(Cow<str>, Style)> =
+            self.head.iter().map(|(title, _)| (Cow::Borrowed(*title), BOLD)).collect();
+        let rows = self
+            .rows
+            .iter()
+            .map(|row| row.iter().map(|(cell, style)| (one_line(cell), *style)).collect::<Vec<_>>());
+        let rows: Vec<Vec<(Cow<str>, Style)>> = std::iter::once(head).chain(rows).collect();
+        let mut widths = vec![0; self.head.len()];
+        for row in &rows {
             for (at, (cell, _)) in widths.iter_mut().zip(row) {
-                *at = (*at).max(width(cell));
+                *at = width(cell).max(*at);
             }
         }
-        let head: Vec<(String, Style)> =
-            self.head.iter().map(|(title, _)| ((*title).to_owned(), BOLD)).collect();
-        for row in std::iter::once(&head).chain(&self.rows) {
+        for row in &rows {
             let mut line = String::new();
             let mut pending = 0;
             for (((cell, style), size), (_, align)) in row.iter().zip(&widths).zip(&self.head) {
@@ -78,7 +88,7 @@ impl Table {
     /// Writes the table as Markdown.
     pub(crate) fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
-        let escaped = |text: &str| text.replace('|', "\\|");
+        let escaped = |text: &str| one_line(text).replace('|', "\\|");
         writeln!(out, "{}", line(self.head.iter().map(|(title, _)| escaped(title)).collect()))?;
         let rule = |align: Align| if align == Align::Right { "---:" } else { "---" };
         writeln!(out, "{}", line(self.head.iter().map(|(_, align)| rule(*align).to_owned()).collect()))?;

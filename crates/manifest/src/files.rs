@@ -1,6 +1,7 @@
 //! Paths to texts: files, folders, standard input.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     fs,
     io::{self, Read as _},
@@ -33,7 +34,8 @@ impl Given {
     }
 }
 
-/// Reads each path: a file, a folder (its YAML and JSON files, recursively, sorted by name, hidden ones left out), or `-`.
+/// Reads each path: a file, a folder (its YAML and JSON files, recursively, sorted by name, hidden ones left out), or `-`. A folder that
+/// links lead to more than once, as one that links to itself, is read once.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Given>, InputError> {
     let mut given = Vec::new();
     for path in paths {
@@ -43,7 +45,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Given>, InputError> {
             io::stdin().read_to_end(&mut bytes).map_err(|source| failed(path, source))?;
             sources.push(source(path, bytes)?);
         } else if path.is_dir() {
-            folder(path, &mut sources)?;
+            folder(path, &mut BTreeSet::new(), &mut sources)?;
             if sources.is_empty() {
                 return Err(InputError::EmptyFolder { path: path.display().to_string() });
             }
@@ -55,7 +57,10 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Given>, InputError> {
     Ok(given)
 }
 
-fn folder(path: &Path, sources: &mut Vec<Source>) -> Result<(), InputError> {
+fn folder(path: &Path, read: &mut BTreeSet<PathBuf>, sources: &mut Vec<Source>) -> Result<(), InputError> {
+    if !read.insert(path.canonicalize().map_err(|source| failed(path, source))?) {
+        return Ok(());
+    }
     let mut entries = Vec::new();
     for entry in fs::read_dir(path).map_err(|source| failed(path, source))? {
         entries.push(entry.map_err(|source| failed(path, source))?.path());
@@ -67,7 +72,7 @@ fn folder(path: &Path, sources: &mut Vec<Source>) -> Result<(), InputError> {
             continue;
         }
         if entry.is_dir() {
-            folder(&entry, sources)?;
+            folder(&entry, read, sources)?;
         } else if is_manifest(&entry) {
             sources.push(file(&entry)?);
         }
@@ -100,4 +105,23 @@ fn source(path: &Path, bytes: Vec<u8>) -> Result<Source, InputError> {
 
 fn failed(path: &Path, source: io::Error) -> InputError {
     InputError::File { path: path.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_that_links_to_itself_is_read_once() {
+        let root = std::env::temp_dir().join(format!("croft-manifest-links-{}", std::process::id()));
+        fs::create_dir_all(root.join("inner")).unwrap();
+        fs::write(root.join("inner/a.yaml"), "").unwrap();
+        for link in ["again", "inner/up"] {
+            std::os::unix::fs::symlink(&root, root.join(link)).unwrap();
+        }
+        std::os::unix::fs::symlink(root.join("inner"), root.join("other")).unwrap();
+        let found = read(std::slice::from_ref(&root)).map(|sources| sources.len());
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(found.unwrap(), 1);
+    }
 }

@@ -1,5 +1,7 @@
 //! Documents to typed objects: which kinds are read, and the steps of each.
 
+use std::collections::BTreeMap;
+
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
@@ -43,6 +45,23 @@ pub(crate) struct Findings {
     pub(crate) problems: Vec<Problem>,
     /// Fields that were left out.
     pub(crate) unknown: UnknownFields,
+    /// Objects of Karpenter, by kind: the first, and the number of the others.
+    pub(crate) foreign: BTreeMap<String, (String, usize)>,
+}
+
+impl Findings {
+    /// Warnings about objects that launch nodes elsewhere, and here none.
+    pub(crate) fn foreign_warnings(&self) -> impl Iterator<Item = String> {
+        self.foreign.values().map(|(first, others)| {
+            let what = match others {
+                0 => format!("{first} is Karpenter's: its nodes aren't planned here"),
+                _ => format!(
+                    "{first}, and {others} more of its kind, are Karpenter's: their nodes aren't planned here"
+                ),
+            };
+            format!("{what}; croft import writes Croft's objects for them")
+        })
+    }
 }
 
 /// Reads the objects of one file into `input`. Namespaced objects that name no namespace get `namespace`. False if it holds
@@ -192,6 +211,12 @@ impl Reader<'_> {
                 self.problem(tree.line_of("kind"), &object, "kind", message);
             }
             return;
+        }
+        if matches!(group, "karpenter.sh" | "karpenter.k8s.aws" | "eks.amazonaws.com") {
+            let origin = Origin { file: self.source.file.clone(), line: tree.line };
+            let first = || (format!("{origin}: {object}"), 0);
+            let found = self.findings.foreign.entry(kind.to_owned());
+            found.and_modify(|(_, others)| *others += 1).or_insert_with(first);
         }
         *self.input.skipped.entry(kind.to_owned()).or_default() += 1;
     }

@@ -113,7 +113,9 @@ impl<'o> Reading<'o> {
     }
 
     fn finish(self) -> Result<Input, InputError> {
-        let Self { mut input, findings: Findings { mut problems, unknown }, .. } = self;
+        let Self { mut input, findings, .. } = self;
+        input.warnings.extend(findings.foreign_warnings());
+        let Findings { mut problems, unknown, .. } = findings;
         input.warnings.extend(unknown.warnings());
         check::references(&input, &mut problems);
         if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }

@@ -52,6 +52,18 @@ impl Share {
         None
     }
 
+    /// [`Self::take`] of one for what outlives the call that takes it: an open stream, an entry of a cache. `held` is the
+    /// amount of `peer` that it counts in.
+    pub fn take_owned<P>(
+        self: &Arc<Self>,
+        peer: &Arc<P>,
+        held: fn(&P) -> &AtomicUsize,
+        capacity: usize,
+    ) -> Option<OwnedPermit<P>> {
+        std::mem::forget(self.take(held(peer), 1, capacity)?);
+        Some(OwnedPermit { share: self.clone(), peer: peer.clone(), held })
+    }
+
     /// The amount in use.
     #[must_use]
     pub fn used(&self) -> usize {
@@ -80,6 +92,20 @@ impl Drop for Permit<'_> {
     }
 }
 
+/// One in use, as [`Permit`]; it keeps alive what it counts in.
+#[derive(Debug)]
+pub struct OwnedPermit<P> {
+    share: Arc<Share>,
+    peer: Arc<P>,
+    held: fn(&P) -> &AtomicUsize,
+}
+
+impl<P> Drop for OwnedPermit<P> {
+    fn drop(&mut self) {
+        drop(Permit { share: &self.share, held: (self.held)(&self.peer), amount: 1 });
+    }
+}
+
 /// The identity by which a client's share is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -87,6 +113,8 @@ pub enum Source {
     Certificate(String),
     /// The address of the client; of IPv6 the /64, in which a host chooses addresses freely.
     Address(IpAddr),
+    /// The user of the client's token, or what stands for all users that one person can create.
+    User(String),
 }
 
 impl Source {
@@ -116,19 +144,25 @@ pub struct Peer {
     pub bytes: AtomicUsize,
 }
 
-/// Every source that holds a permit.
+/// Every source that holds a permit, with its amounts as a `P`.
 #[derive(Debug, Default)]
-pub struct Peers(Mutex<PeerTable>);
+pub struct Peers<P = Peer>(Mutex<PeerTable<P>>);
 
-#[derive(Debug, Default)]
-struct PeerTable {
-    peers: HashMap<Source, Weak<Peer>>,
+#[derive(Debug)]
+struct PeerTable<P> {
+    peers: HashMap<Source, Weak<P>>,
     after_last_prune: usize,
 }
 
-impl Peers {
-    /// The amounts that `source` holds. Called once per connection, never per request.
-    pub fn of(&self, source: Source) -> Arc<Peer> {
+impl<P> Default for PeerTable<P> {
+    fn default() -> Self {
+        Self { peers: HashMap::new(), after_last_prune: 0 }
+    }
+}
+
+impl<P: Default> Peers<P> {
+    /// The amounts that `source` holds. The webhook calls it once per connection, never per request.
+    pub fn of(&self, source: Source) -> Arc<P> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = known.peers.get(&source).and_then(Weak::upgrade) {
             return peer;
@@ -137,7 +171,7 @@ impl Peers {
             known.peers.retain(|_, peer| peer.strong_count() > 0);
             known.after_last_prune = known.peers.len();
         }
-        let peer = Arc::new(Peer::default());
+        let peer = Arc::new(P::default());
         known.peers.insert(source, Arc::downgrade(&peer));
         peer
     }
@@ -201,6 +235,19 @@ mod tests {
     }
 
     #[test]
+    fn owned_permit_counts_as_another_and_is_returned_when_dropped() {
+        let (share, peers) = (Arc::new(Share::default()), Peers::<Peer>::default());
+        let peer = peers.of(Source::User("one".to_owned()));
+        let mut held: Vec<_> =
+            std::iter::from_fn(|| share.take_owned(&peer, |peer| &peer.requests, 8)).collect();
+        assert_eq!((held.len(), share.used(), share.refused()), (4, 4, 1));
+        assert!(share.take(&peer.requests, 1, 8).is_none(), "both kinds count in one amount");
+        held.pop();
+        assert_eq!((share.used(), peer.requests.load(Ordering::Relaxed)), (3, 3));
+        assert!(share.take(&peer.requests, 1, 8).is_some());
+    }
+
+    #[test]
     fn addresses_of_one_host_are_one_source() {
         let of = |text: &str| Source::of(text.parse().unwrap());
         assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
@@ -211,7 +258,7 @@ mod tests {
 
     #[test]
     fn peers_without_permits_are_dropped() {
-        let peers = Peers::default();
+        let peers: Peers = Peers::default();
         let kept = peers.of(Source::Certificate("kept".to_owned()));
         for n in 0..1000_u32 {
             drop(peers.of(Source::Certificate(n.to_string())));

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use croft_runtime::share::{OwnedPermit, Peers, Share};
 use k8s_openapi::api::{
     authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
     authorization::v1::SubjectAccessReviewSpec,
@@ -13,14 +14,14 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use sha2::{Digest as _, Sha256};
 
-use super::error::AccessError;
+use super::{error::AccessError, held, held::Held};
 use crate::metrics::{Metrics, Review};
 
 /// The longest token that is sent to the API server.
 const TOKEN_BYTES: usize = 16 << 10;
 /// The time for which an answer about a token counts.
 const KEPT: Duration = Duration::from_secs(10);
-/// Answers that are kept at most.
+/// Answers that are kept at most, shared among users.
 const ANSWERS: usize = 2_048;
 
 /// A user as the API server knows it.
@@ -59,14 +60,20 @@ impl Identity {
 }
 
 type Digest = [u8; 32];
-/// When the API server was asked about a token, and its answer.
-type Reviewed = (Instant, Option<Arc<Identity>>);
+
+/// The API server's answer about a token.
+struct Reviewed {
+    read: Instant,
+    answer: Option<Arc<Identity>>,
+    _kept: OwnedPermit<Held>,
+}
 
 /// Tokens to identities. A token itself is never kept, only its digest.
 pub struct Tokens {
     client: Client,
     audiences: Vec<String>,
     answers: Mutex<BTreeMap<Digest, Reviewed>>,
+    kept: Arc<Share>,
     metrics: Arc<Metrics>,
 }
 
@@ -74,15 +81,21 @@ impl Tokens {
     /// Reviews tokens for one of `audiences`, and counts the reviews in `metrics`.
     #[must_use]
     pub fn new(client: Client, audiences: Vec<String>, metrics: Arc<Metrics>) -> Self {
-        Self { client, audiences, answers: Mutex::default(), metrics }
+        Self { client, audiences, answers: Mutex::default(), kept: Arc::default(), metrics }
     }
 
-    /// The identity of a token at `now`.
+    /// The identity of a token at `now`. An answer is kept while its user, among `peers`, has a share of what is kept.
     ///
     /// # Errors
     /// [`AccessError::Unauthenticated`] if the API server doesn't accept it, [`AccessError::Unavailable`] if it can't be
     /// asked.
-    pub async fn identify(&self, token: &str, now: Instant) -> Result<Arc<Identity>, AccessError> {
+    pub async fn identify(
+        &self,
+        token: &str,
+        now: Instant,
+        peers: &Peers<Held>,
+        owners: &BTreeMap<String, String>,
+    ) -> Result<Arc<Identity>, AccessError> {
         if token.is_empty() || token.len() > TOKEN_BYTES {
             return Err(AccessError::Unauthenticated);
         }
@@ -91,20 +104,26 @@ impl Tokens {
             return known.ok_or(AccessError::Unauthenticated);
         }
         let found = self.review(token).await?;
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.len() >= ANSWERS {
-            answers.retain(|_, (read, _)| now.saturating_duration_since(*read) < KEPT);
-        }
-        if answers.len() < ANSWERS {
-            answers.insert(digest, (now, found.clone()));
-        }
-        drop(answers);
+        let source = found.as_ref().map_or_else(held::unknown, |identity| held::source(identity, owners));
+        self.keep(digest, found.clone(), now, &peers.of(source));
         found.ok_or(AccessError::Unauthenticated)
+    }
+
+    fn keep(&self, digest: Digest, answer: Option<Arc<Identity>>, now: Instant, user: &Arc<Held>) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let take = || self.kept.take_owned(user, |held| &held.tokens, ANSWERS);
+        let kept = take().or_else(|| {
+            answers.retain(|_, kept| now.saturating_duration_since(kept.read) < KEPT);
+            take()
+        });
+        if let Some(kept) = kept {
+            answers.insert(digest, Reviewed { read: now, answer, _kept: kept });
+        }
     }
 
     fn known(&self, digest: &Digest, now: Instant) -> Option<Option<Arc<Identity>>> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let (read, answer) = answers.get(digest)?;
+        let Reviewed { read, answer, .. } = answers.get(digest)?;
         (now.saturating_duration_since(*read) < KEPT).then(|| answer.clone())
     }
 

@@ -5,11 +5,13 @@
 //! ```
 
 pub mod error;
+pub mod held;
 pub mod identity;
 pub mod reviewer;
 pub mod scope;
 
 pub use error::AccessError;
+pub use held::Held;
 pub use identity::Identity;
-pub use reviewer::Reviewer;
+pub use reviewer::{Access, Reviewer};
 pub use scope::Scope;

@@ -142,8 +142,8 @@ async fn past<T: Send + 'static>(
     part: Part,
     view: impl FnOnce(&Model, &Scope) -> Option<T> + Send + 'static,
 ) -> Result<Past<T>, ApiError> {
-    let (state, now) = (page.state.clone(), page.now());
-    page.compute(move || {
+    let (state, now, held) = (page.state.clone(), page.now(), reader.held.clone());
+    page.compute(&held, move || {
         let Reader { scope, model, .. } = reader;
         let then = crate::state::past::model(&state, at, now);
         let seen = then.as_ref().map(|then| past::seen(then, &model, &scope));
@@ -234,9 +234,9 @@ async fn advice(
     tenant: Option<String>,
 ) -> Answer<AdviceRows> {
     let state = page.state.clone();
-    let Reader { scope, model, .. } = reader;
+    let Reader { scope, model, held, .. } = reader;
     let most = if tenant.is_some() { COUNTERFACTUALS } else { COUNTERFACTUALS_OF_ONE };
-    let computed = page.compute(move || {
+    let computed = page.compute(&held, move || {
         let part = part_of(&state.cluster().input, &model, &scope);
         croft_inspect::advice_rows(&part, focus, tenant.as_deref(), scope.namespaces(), most)
     });
@@ -259,7 +259,7 @@ async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill
         return Ok(bill);
     }
     let state = page.state.clone();
-    page.compute(move || {
+    page.compute(&reader.held, move || {
         let is_read = state.log().month(from, now).is_some();
         if !is_read {
             state.change_log(|log| log.read_month(from, now));
@@ -305,12 +305,12 @@ pub async fn node_removal(
     reader: Reader,
     Path(name): Path<String>,
 ) -> Answer<NodeRemoval> {
-    let Reader { scope, model, .. } = reader;
+    let Reader { scope, model, held, .. } = reader;
     if node::seen(&model, &scope, &name).is_none() {
         return Err(ApiError::Missing(format!("node {name}")));
     }
     let state = page.state.clone();
-    let computed = page.compute(move || {
+    let computed = page.compute(&held, move || {
         let part = part_of(&state.cluster().input, &model, &scope);
         let Some(node) = node::seen(&model, &scope, &name) else { return Ok(NodeRemoval::default()) };
         let found = croft_inspect::node_removal(&part, &node.info.name)?;
@@ -335,8 +335,8 @@ pub async fn pod(
     let mut detail = found.ok_or_else(|| ApiError::Missing(format!("pod {namespace}/{name}")))?;
     if detail.pod.as_ref().is_some_and(|pod| pod.node.is_none()) {
         let state = page.state.clone();
-        let Reader { scope, model, .. } = reader;
-        let outlook = page.compute(move || {
+        let Reader { scope, model, held, .. } = reader;
+        let outlook = page.compute(&held, move || {
             let part = part_of(&state.cluster().input, &model, &scope);
             croft_inspect::outlook(&part, &namespace, &name)
         });
@@ -432,8 +432,8 @@ pub async fn cost(
         return Err(ApiError::Invalid("from must be before to, by 400 days at most".to_owned()));
     }
     let (from, state) = (hour_of(from), page.state.clone());
-    let Reader { scope, model, .. } = reader;
-    let statement = page.compute(move || {
+    let Reader { scope, model, held, .. } = reader;
+    let statement = page.compute(&held, move || {
         let log = state.log();
         let mut lines = log.lines(from, to);
         lines.retain(|line| bill::sees_line(&model, &scope, line));
@@ -463,8 +463,8 @@ pub async fn what_if(
         return Err(ApiError::Invalid("the manifest isn't UTF-8".to_owned()));
     };
     let state = page.state.clone();
-    let Reader { scope, model, .. } = reader;
-    let answer = page.compute(move || {
+    let Reader { scope, model, held, .. } = reader;
+    let answer = page.compute(&held, move || {
         let added = what_if::read(&scope, &text, namespace.as_deref().unwrap_or("default"))?;
         let part = part_of(&state.cluster().input, &model, &scope);
         Ok::<_, ApiError>(croft_inspect::what_if(&part, &added).map_err(what_if::WhatIfError::Input)?)

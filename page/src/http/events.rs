@@ -6,6 +6,7 @@ use axum::{
     extract::State as Shared,
     response::sse::{Event, KeepAlive, Sse},
 };
+use croft_runtime::share::OwnedPermit;
 use futures::{Stream, stream};
 use serde::Serialize;
 use tokio::{
@@ -13,13 +14,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{
-    error::ApiError,
-    page::{OpenStream, Page},
-    reader::Reader,
-};
+use super::{error::ApiError, page::Page, reader::Reader};
 use crate::{
-    access::Scope,
+    access::{Held, Scope},
     model::{change::Change, facts::Model},
     views::pool::NodeView,
 };
@@ -91,19 +88,19 @@ struct Open {
     scope: Scope,
     changes: Receiver<Arc<Change>>,
     check_at: Instant,
-    _counted: OpenStream,
+    _counted: OwnedPermit<Held>,
 }
 
 /// The stream of a reader's events. It ends when the reader's rights end, or the process stops.
 ///
 /// # Errors
-/// If too many streams are open.
+/// If the reader has its share of streams already.
 pub async fn events(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     let open = Open {
-        _counted: page.open_stream()?,
+        _counted: page.open_stream(&reader.held)?,
         changes: page.state.changes(),
         check_at: Instant::now() + CHECK,
         scope: reader.scope,
@@ -125,7 +122,7 @@ impl Open {
                 () = stop => return None,
                 () = sleep_until(self.check_at) => {
                     let model = self.page.state.model();
-                    let (_, scope) = self.page.reviewer.scope(&self.token, &model).await.ok()?;
+                    let scope = self.page.reviewer.access(&self.token, &model).await.ok()?.scope;
                     self.check_at = Instant::now() + CHECK;
                     if std::mem::replace(&mut self.scope, scope) != self.scope {
                         return event(&reset(model.version));

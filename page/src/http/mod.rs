@@ -19,3 +19,5 @@ pub mod session;
 
 #[cfg(test)]
 mod router_test;
+#[cfg(test)]
+mod shares_test;

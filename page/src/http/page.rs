@@ -1,15 +1,18 @@
 //! The parts that the handlers share.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use croft_runtime::{clock::Clock, health::Gate, shutdown::Shutdown};
+use croft_runtime::{clock::Clock, health::Gate, share::OwnedPermit, shutdown::Shutdown};
 use tokio::{sync::Semaphore, time::timeout};
 
 use super::error::ApiError;
-use crate::{access::Reviewer, args::BoundArgs, metrics::Metrics, model::facts::Model, state::store::State};
+use crate::{
+    access::{Held, Reviewer},
+    args::BoundArgs,
+    metrics::Metrics,
+    model::facts::Model,
+    state::store::State,
+};
 
 /// How long a computation may wait for its turn.
 const TURN: Duration = Duration::from_secs(5);
@@ -31,7 +34,7 @@ pub struct Page {
     /// Counters, of requests in flight and open streams among them.
     pub metrics: Arc<Metrics>,
     /// One simulation or long sum at a time.
-    computing: Semaphore,
+    computing: Arc<Semaphore>,
 }
 
 impl Page {
@@ -45,7 +48,7 @@ impl Page {
         built: Gate,
         stop: Shutdown,
     ) -> Arc<Self> {
-        let (metrics, computing) = (state.metrics().clone(), Semaphore::new(1));
+        let (metrics, computing) = (state.metrics().clone(), Arc::new(Semaphore::new(1)));
         Arc::new(Self { state, reviewer, clock, bounds, built, stop, metrics, computing })
     }
 
@@ -63,41 +66,47 @@ impl Page {
         self.clock.wall().as_millisecond()
     }
 
-    /// Runs `work` beside the server, one at a time.
+    /// Runs `work` of a user beside the server, one at a time. Users take turns, however many each one waits for. The turn lasts
+    /// as long as `work`, even if its request is gone.
     ///
     /// # Errors
     /// [`ApiError::Busy`] if its turn doesn't come, [`ApiError::Failed`] if it panics.
     pub async fn compute<T: Send + 'static>(
         &self,
+        user: &Held,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let turn = timeout(TURN, self.computing.acquire()).await;
-        let (Ok(Ok(_turn)),) = (turn,) else { return Err(ApiError::Busy) };
-        tokio::task::spawn_blocking(work).await.map_err(|error| {
+        let turns = timeout(TURN, async {
+            let own = user.computing.clone().lock_owned().await;
+            (self.computing.clone().acquire_owned().await, own)
+        });
+        let Ok((Ok(turn), own)) = turns.await else { return Err(ApiError::Busy) };
+        let computed = tokio::task::spawn_blocking(move || {
+            let _turns = (turn, own);
+            work()
+        });
+        computed.await.map_err(|error| {
             tracing::error!(%error, "a computation failed");
             ApiError::Failed
         })
     }
 
-    /// Counts a stream of events.
+    /// Counts a request of a user.
     ///
     /// # Errors
-    /// [`ApiError::Busy`] if there are too many.
-    pub fn open_stream(self: &Arc<Self>) -> Result<OpenStream, ApiError> {
-        let open = OpenStream(self.clone());
-        if self.metrics.streams.fetch_add(1, Ordering::AcqRel) < self.bounds.max_streams {
-            Ok(open)
-        } else {
-            Err(ApiError::Busy)
-        }
+    /// [`ApiError::Busy`] if the user has its share already.
+    pub fn open_request(&self, user: &Arc<Held>) -> Result<OwnedPermit<Held>, ApiError> {
+        // Users behind one address, as of an Ingress, share what that address gets: half of all at most.
+        let most = self.bounds.max_inflight.div_ceil(2);
+        self.metrics.read.take_owned(user, |held| &held.requests, most).ok_or(ApiError::Busy)
     }
-}
 
-/// A stream that is open; counted until it is dropped.
-pub struct OpenStream(Arc<Page>);
-
-impl Drop for OpenStream {
-    fn drop(&mut self) {
-        self.0.metrics.streams.fetch_sub(1, Ordering::AcqRel);
+    /// Counts a stream of events of a user.
+    ///
+    /// # Errors
+    /// [`ApiError::Busy`] if the user has its share already.
+    pub fn open_stream(&self, user: &Arc<Held>) -> Result<OwnedPermit<Held>, ApiError> {
+        let most = self.bounds.max_streams;
+        self.metrics.streams.take_owned(user, |held| &held.streams, most).ok_or(ApiError::Busy)
     }
 }

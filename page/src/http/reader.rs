@@ -4,13 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::FromRequestParts};
 use bytes::Bytes;
+use croft_runtime::share::OwnedPermit;
 use http::{HeaderMap, header, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use super::{cookie, error::ApiError, page::Page};
 use crate::{
-    access::{AccessError, Identity, Scope},
+    access::{Access, AccessError, Held, Identity, Scope},
     model::facts::Model,
 };
 
@@ -27,16 +28,29 @@ pub struct Reader {
     pub model: Arc<Model>,
     /// The token, for later checks of an open stream.
     pub token: String,
+    /// The amounts that the user holds.
+    pub held: Arc<Held>,
+    _counted: OwnedPermit<Held>,
+}
+
+impl Reader {
+    /// The reader with `token`, counted until it is dropped.
+    ///
+    /// # Errors
+    /// If the token has no reader, or the reader has its share of requests already.
+    pub async fn new(page: &Page, token: String) -> Result<Self, ApiError> {
+        let model = page.model()?;
+        let Access { identity, scope, held } = page.reviewer.access(&token, &model).await?;
+        let counted = page.open_request(&held)?;
+        Ok(Self { identity, scope, model, token, held, _counted: counted })
+    }
 }
 
 impl FromRequestParts<Arc<Page>> for Reader {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, page: &Arc<Page>) -> Result<Self, ApiError> {
-        let token = token(&parts.headers)?.to_owned();
-        let model = page.model()?;
-        let (identity, scope) = page.reviewer.scope(&token, &model).await?;
-        Ok(Self { identity, scope, model, token })
+        Self::new(page, token(&parts.headers)?.to_owned()).await
     }
 }
 

@@ -200,7 +200,7 @@ fn snapshots(of: &[(i64, &Input)]) -> ConfigMap {
     slot("croft-snapshot-00", bytes)
 }
 
-fn state() -> Arc<State> {
+pub(super) fn state() -> Arc<State> {
     let state = Arc::new(State::default());
     let input = parse("objects.yaml", OBJECTS, &LoadOptions::default()).unwrap();
     state.change(|cluster| {
@@ -233,7 +233,8 @@ fn review(path: &str, asked: &Value) -> Value {
     if path.ends_with("/tokenreviews") {
         assert_eq!(asked["spec"]["audiences"], json!([AUDIENCE]), "the page's own audience");
         let token = asked["spec"]["token"].as_str().unwrap();
-        let known = ["operator", "alpha", "without-rights", "for-the-api-server"].contains(&token);
+        let known = ["operator", "alpha", "without-rights", "for-the-api-server"].contains(&token)
+            || token.starts_with("system:serviceaccount:alpha-ns:");
         // An authenticator that knows no audiences names none.
         let audiences = if token == "for-the-api-server" { json!([]) } else { json!([AUDIENCE]) };
         return json!({"authenticated": known, "user": {"username": token, "groups": ["g"]}, "audiences": audiences});
@@ -244,7 +245,9 @@ fn review(path: &str, asked: &Value) -> Value {
     assert_eq!((&attributes["verb"], &spec["groups"]), (&json!("list"), &json!(["g"])));
     let allowed = match spec["user"].as_str().unwrap() {
         "operator" => true,
-        "alpha" => attributes["resource"] == "pods" && attributes["namespace"] == "alpha-ns",
+        user if user == "alpha" || user.starts_with("system:serviceaccount:alpha-ns:") => {
+            attributes["resource"] == "pods" && attributes["namespace"] == "alpha-ns"
+        }
         _ => false,
     };
     json!({"allowed": allowed})
@@ -252,6 +255,13 @@ fn review(path: &str, asked: &Value) -> Value {
 
 /// A page for `state`, and the number of reviews that it asked for.
 fn page(state: Arc<State>) -> (Router, Arc<AtomicUsize>) {
+    let bounds = BoundArgs { max_connections: 8, max_inflight: 8, max_streams: 1 };
+    let (page, reviews) = page_with(state, bounds);
+    (router(page), reviews)
+}
+
+/// The same with these bounds, before it has routes.
+pub(super) fn page_with(state: Arc<State>, bounds: BoundArgs) -> (Arc<Page>, Arc<AtomicUsize>) {
     let reviews = Arc::new(AtomicUsize::new(0));
     let counted = reviews.clone();
     let api_server = service_fn(move |request: Request<kube::client::Body>| {
@@ -270,10 +280,9 @@ fn page(state: Arc<State>) -> (Router, Arc<AtomicUsize>) {
     let clock: Arc<dyn Clock> = Arc::new(FixedClock);
     let built = Health::default().gate("model");
     built.set(true);
-    let bounds = BoundArgs { max_connections: 8, max_inflight: 8, max_streams: 1 };
     let metrics = state.metrics().clone();
     let reviewer = Reviewer::new(client, vec![AUDIENCE.to_owned()], clock.clone(), metrics);
-    (router(Page::new(state, reviewer, clock, bounds, built, Shutdown::new())), reviews)
+    (Page::new(state, reviewer, clock, bounds, built, Shutdown::new()), reviews)
 }
 
 struct Answer {
@@ -288,7 +297,7 @@ async fn send(router: &Router, request: Request<Body>) -> Answer {
     Answer { status: parts.status, headers: parts.headers, text }
 }
 
-fn request(method: &Method, path: &str, token: Option<&str>, body: &str) -> Request<Body> {
+pub(super) fn request(method: &Method, path: &str, token: Option<&str>, body: &str) -> Request<Body> {
     let mut request = Request::builder().method(method).uri(path);
     if let Some(token) = token {
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -58,9 +58,7 @@ pub async fn sign_in(Shared(page): Shared<Arc<Page>>, request: Request) -> Resul
     let body = read_body(body, BODY_BYTES).await?;
     let SignIn { token } = serde_json::from_slice(&body).map_err(|_| wrong())?;
     let cookie = cookie::set(&token, "").ok_or_else(wrong)?;
-    let model = page.model()?;
-    let (identity, scope) = page.reviewer.scope(&token, &model).await?;
-    let reader = Reader { identity, scope, model, token };
+    let reader = Reader::new(&page, token).await?;
     let mut response = Json(view(&reader)).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
@@ -81,7 +79,7 @@ pub async fn sign_out() -> Response {
 }
 
 fn view(reader: &Reader) -> SessionView {
-    let Reader { identity, scope, model, token: _ } = reader;
+    let Reader { identity, scope, model, .. } = reader;
     let tenants = model.tenants.keys().filter(|tenant| scope.sees_tenant(model, tenant));
     SessionView {
         user: identity.user.clone(),

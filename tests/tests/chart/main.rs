@@ -10,4 +10,5 @@
 
 mod install;
 mod matrix;
+mod metrics;
 mod render;

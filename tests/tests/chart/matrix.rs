@@ -27,6 +27,7 @@ dashboards: {enabled: true, annotations: {grafana_folder: Croft}, labels: {grafa
 imagePullSecrets: [{name: pull}]
 imageRegistry: registry.example:5000/team
 labels: {team: platform}
+scrapers: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}, podSelector: {matchLabels: {app.kubernetes.io/name: prometheus}}}, {ipBlock: {cidr: 10.1.0.0/16}}]
 serviceMonitor: {enabled: true, interval: 15s, labels: {release: prometheus}}
 controller:
   affinity:
@@ -248,6 +249,8 @@ fn bad_values_are_refused_with_their_name() {
         ("webhook.hostNetwork=true,controller.hostNetwork=true", "set controller.ports.health"),
         ("certificates.certManager.issuerRef.name=a", "set certificates.mode to cert-manager"),
         ("webhook.image.digest=sha256:1", "/webhook/image/digest"),
+        ("serviceMonitor.enabled=true", "serviceMonitor.enabled needs scrapers"),
+        ("scrapers[0].namespace=monitoring", "/scrapers/0"),
     ] {
         let error = rendered("platform", &["--set", argument]).unwrap_err();
         assert!(error.contains(said), "{argument}: {error}");

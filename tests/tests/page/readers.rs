@@ -273,6 +273,25 @@ fn utc(millis: i64) -> String {
     k8s_openapi::jiff::Timestamp::from_millisecond(millis).unwrap().to_string()
 }
 
+/// One reader opens streams until the page refuses; everybody else still gets one, and the reader keeps its own.
+async fn streams_are_shared_among_readers(world: &World) {
+    let [mine, other] = TENANTS;
+    let greedy = world.reader((mine, READER)).await;
+    let mut open = Vec::new();
+    let refused = loop {
+        match greedy.events().await {
+            Ok(stream) => open.push(stream),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(refused.contains("429"), "{refused}");
+    assert_eq!(open.len(), 128, "half of --max-streams");
+    for reader in [OPERATOR, (other, READER)] {
+        let stream = world.reader(reader).await.events().await;
+        assert!(stream.is_ok(), "{reader:?}: {:?}", stream.err());
+    }
+}
+
 /// A right that is taken away counts no longer than the page says.
 async fn a_revoked_right_ends_reading(world: &World, mine: &str) {
     let reader = world.reader((mine, READER)).await;
@@ -299,6 +318,7 @@ async fn each_reader_gets_its_own_part_by_every_route() {
     an_operator_sees_everything(&world).await;
     commands_ask_the_page(&mut world, alpha, bravo).await;
     events_reach_their_readers_alone(&world).await;
+    streams_are_shared_among_readers(&world).await;
     a_revoked_right_ends_reading(&world, alpha).await;
     let health = world.stack.croft.health(Part::Page).unwrap();
     let metrics = http::get(health, "/metrics").await.unwrap().body;

@@ -35,7 +35,7 @@ use crate::{
     cluster_reader::list_all,
     failure::Failure,
     output::{Format, Output},
-    source::load_files,
+    source::{ANSWER, load_files},
     table::{Align, BAD, BOLD, GOOD, NAME, Table, counted},
 };
 
@@ -91,7 +91,8 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
     let facts = if filenames.is_empty() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.context("failed to start")?.block_on(async {
-            Facts::in_cluster(croft_runtime::connect::connect(kubeconfig.as_deref()).await?).await
+            Facts::in_cluster(croft_runtime::connect::connect_within(kubeconfig.as_deref(), ANSWER).await?)
+                .await
         })?
     } else {
         Facts::in_files(&load_files(filenames, namespace, out)?)?

@@ -15,12 +15,11 @@ use kube::{
 use crate::{
     failure::Failure,
     output::{Format, Output},
+    own_events::{CONTROLLER, is_possible},
+    shown::one_line,
     source::ClusterArgs,
     table::{NAME, NOTE},
 };
-
-/// The reporting controller of Croft's Events.
-const CONTROLLER: &str = "croft.dev/controller";
 
 /// Arguments of `croft events`.
 #[derive(Args, Clone, Debug)]
@@ -96,10 +95,25 @@ fn show_new(
 ) -> anyhow::Result<()> {
     let version = event.metadata.resource_version.clone();
     let is_new = shown.insert(event.metadata.uid.clone(), version.clone()) != Some(version);
-    if is_new && args.about.as_ref().is_none_or(|about| *about == object(event)) {
-        write(event, args.output, out)?;
+    if !is_new || args.about.as_ref().is_some_and(|about| *about != object(event)) {
+        return Ok(());
     }
-    Ok(())
+    if !is_possible(event) {
+        out.warn(&[forged(event)])?;
+        return Ok(());
+    }
+    write(event, args.output, out)
+}
+
+/// A message about an Event that others wrote in Croft's name.
+fn forged(event: &Event) -> String {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+    let name = event.metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "left out: Event {name} in namespace {namespace} says that it is Croft's and about {}, and Croft writes Events about pods alone \
+         there: see who may create Events in {namespace}",
+        one_line(&object(event))
+    )
 }
 
 /// The time of the Event's last occurrence.
@@ -126,9 +140,52 @@ fn write(event: &Event, format: Format, out: &mut Output) -> anyhow::Result<()> 
     let namespace = regarding.and_then(|object| object.namespace.as_deref()).unwrap_or_default();
     let within = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
     let is_warning = event.type_.as_deref() == Some("Warning");
-    let reason = event.reason.as_deref().unwrap_or_default();
-    let reason = if is_warning { format!("{NOTE}{reason}{NOTE:#}") } else { reason.to_owned() };
-    let note = event.note.as_deref().unwrap_or_default();
-    writeln!(out, "{at}  {NAME}{}{NAME:#}{within}  {reason}: {note}", object(event))?;
+    let reason = one_line(event.reason.as_deref().unwrap_or_default());
+    let reason = if is_warning { format!("{NOTE}{reason}{NOTE:#}") } else { reason.into_owned() };
+    let note = one_line(event.note.as_deref().unwrap_or_default());
+    writeln!(out, "{at}  {NAME}{}{NAME:#}{within}  {reason}: {note}", one_line(&object(event)))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::output::Written;
+
+    /// Standard output and standard error of an Event in bravo.
+    fn shown(regarding: &Value, note: &str, format: Format) -> (String, String) {
+        let event: Event = serde_json::from_value(json!({
+            "metadata": {"name": "e", "namespace": "bravo", "uid": "u", "resourceVersion": "1"},
+            "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": CONTROLLER,
+            "regarding": regarding, "reason": "Nominated", "note": note, "type": "Normal",
+        }))
+        .unwrap();
+        let cluster = ClusterArgs::default();
+        let args = EventsArgs { watch: false, namespace: None, about: None, output: format, cluster };
+        let (out, err) = (Written::default(), Written::default());
+        let mut output = Output::to(Box::new(out.clone()), Box::new(err.clone()));
+        show_new(&event, &args, &mut BTreeMap::new(), &mut output).unwrap();
+        (out.text(), err.text())
+    }
+
+    #[test]
+    fn note_with_control_characters_and_a_second_line_is_one_line_of_text() {
+        let pod = json!({"kind": "Pod", "name": "web", "namespace": "bravo"});
+        let note = "x\u{1b}[2J\n2026-01-02 03:04:05Z  Node/other  Empty: gone";
+        let (out, err) = shown(&pod, note, Format::Text);
+        let line = "2026-01-02 03:04:05Z  Pod/web in bravo  Nominated: x\\u001b[2J\\n2026-01-02 03:04:05Z  Node/other  Empty: gone\n";
+        assert_eq!((out.as_str(), err.as_str()), (line, ""));
+    }
+
+    #[test]
+    fn event_about_a_node_in_a_tenants_namespace_is_left_out_and_said() {
+        let node = json!({"kind": "Node", "name": "ip-10-0-0-1", "namespace": "bravo"});
+        for format in [Format::Text, Format::Json] {
+            let (out, err) = shown(&node, "it goes", format);
+            assert_eq!(out, "");
+            assert!(err.contains("Event e in namespace bravo") && err.contains("Node/ip-10-0-0-1"), "{err}");
+        }
+    }
 }

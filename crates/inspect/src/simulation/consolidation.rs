@@ -30,6 +30,9 @@ use crate::amounts::per_month;
 /// The taint of a node that is being removed.
 pub(crate) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 
+/// Why a node without a NodeClaim is kept, among others that have one.
+pub const WITHOUT_CLAIM: &str = "it has no NodeClaim: Croft didn't launch it and won't remove it";
+
 /// The result of the search, and the nodes that aren't candidates.
 #[derive(Clone, Debug)]
 pub struct Savings {
@@ -247,6 +250,10 @@ fn candidate(
     let claim = input.claims.iter().find(|claim| {
         claim.status.as_ref().is_some_and(|s| s.node_name == node.metadata.name && s.node_name.is_some())
     });
+    // A file without NodeClaims is of nodes alone, which count as Croft's.
+    if claim.is_none() && !input.claims.is_empty() {
+        return Err(WITHOUT_CLAIM.to_owned());
+    }
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let capacity_type = label("karpenter.sh/capacity-type").and_then(CapacityType::parse).unwrap_or_default();
     let of_claim =

@@ -86,6 +86,16 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{/* The rule of a NetworkPolicy for the health port, whose metrics have each tenant's cost: the scrapers. Traffic of a pod's own node,
+and so a kubelet's probes, passes in any case. */}}
+{{- define "croft.scrapes" -}}
+{{- with .Values.scrapers }}
+- from:
+  {{- toYaml . | nindent 2 }}
+  ports: [{port: health, protocol: TCP}]
+{{- end }}
+{{- end }}
+
 {{/* The Secret with the files of the webhook's certificate is mounted here. */}}
 {{- define "croft.certificateFolder" -}}/etc/croft/certificate{{- end }}
 
@@ -112,6 +122,13 @@ imagePullSecrets:
 {{- end }}
 {{- if and (eq .Values.page.certificate.mode "cert-manager") (not .Values.page.certificate.issuerRef.name) }}
 {{- fail "page.certificate.mode is cert-manager, but page.certificate.issuerRef has no name: write the name of the issuer" }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled (empty .Values.scrapers) }}
+{{- range $name, $values := dict "webhook" $webhook "controller" $controller }}
+{{- if and $values.networkPolicy.enabled (not $values.hostNetwork) }}
+{{- fail (printf "serviceMonitor.enabled needs scrapers, since the NetworkPolicy croft-%s admits no other pod to /metrics: write where Prometheus runs, such as scrapers: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]" $name) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if and (ne .Values.certificates.mode "cert-manager") .Values.certificates.certManager.issuerRef }}
 {{- fail (printf "certificates.certManager.issuerRef is set, but certificates.mode is %s: set certificates.mode to cert-manager, or remove issuerRef" .Values.certificates.mode) }}

@@ -1,6 +1,6 @@
 //! The API server, Croft's CRDs and Croft's namespace.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::{
     api::core::v1::Namespace,
@@ -9,19 +9,25 @@ use k8s_openapi::{
     },
 };
 use kube::{Api, Client, ResourceExt as _};
+use tokio::time::timeout;
 
 use super::report::{Finding, fail};
 use crate::table::counted;
 
+/// The time of the first answer, which needs nothing but a way to the API server.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
 /// The API server answers.
 pub(super) async fn api_server(client: &Client) -> Finding {
-    match client.apiserver_version().await {
-        Ok(version) => Ok(format!("Kubernetes {}", version.git_version)),
-        Err(error) => fail(
-            format!("the API server doesn't answer: {error}"),
-            "look at the kubeconfig and the network: kubectl version",
-        ),
-    }
+    let error = match timeout(FIRST_ANSWER, client.apiserver_version()).await {
+        Ok(Ok(version)) => return Ok(format!("Kubernetes {}", version.git_version)),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("it didn't say its version within {} s", FIRST_ANSWER.as_secs()),
+    };
+    fail(
+        format!("the API server doesn't answer: {error}"),
+        "look at the kubeconfig and the network: kubectl version",
+    )
 }
 
 /// The CRDs are installed, established, and of this version.

@@ -9,6 +9,7 @@ use kube::Client;
 use super::report::{Finding, fail};
 use crate::{
     aws::{AwsArgs, Instances, annotations_of, cluster_uid},
+    failure::told,
     table::{counted, shortened},
 };
 
@@ -20,7 +21,7 @@ const PAGE: &str = "docs/tasks/restore-a-backup.md";
 pub(super) async fn recorded(client: &Client, namespace: &str) -> Finding {
     let (uid, annotations) = match read(client, namespace).await {
         Ok(read) => read,
-        Err(error) => return fail(format!("{error:#}"), "ask for the right to read namespaces"),
+        Err(error) => return fail(told(&error), "ask for the right to read namespaces"),
     };
     match annotations.get(&format!("{IDENTITY_PREFIX}cluster-uid")) {
         None => Ok("no controller has led yet".to_owned()),
@@ -39,7 +40,7 @@ pub(super) async fn recorded(client: &Client, namespace: &str) -> Finding {
 pub(super) async fn former_instances(client: &Client, namespace: &str, aws: &AwsArgs) -> Finding {
     let (uid, annotations) = match read(client, namespace).await {
         Ok(read) => read,
-        Err(error) => return fail(format!("{error:#}"), "ask for the right to read namespaces"),
+        Err(error) => return fail(told(&error), "ask for the right to read namespaces"),
     };
     let mut left = Vec::new();
     let former = former(&uid, &annotations);
@@ -49,7 +50,7 @@ pub(super) async fn former_instances(client: &Client, namespace: &str, aws: &Aws
                 left.extend(found.into_iter().filter(|instance| instance.state.is_alive()).map(|i| i.id));
             }
             Ok(Instances::Unknown(why)) => return Ok(format!("of {}: AWS {why}", former.join(", "))),
-            Err(error) => return fail(format!("{error:#}"), "look at the credentials"),
+            Err(error) => return fail(told(&error), "look at the credentials"),
         }
     }
     if left.is_empty() {

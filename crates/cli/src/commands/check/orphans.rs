@@ -12,6 +12,7 @@ use super::report::{Finding, fail};
 use crate::{
     aws::{AwsArgs, Instances},
     cluster_reader::list_all,
+    failure::told,
     own_objects::{claims, names},
     table::{counted, shortened},
 };
@@ -29,11 +30,11 @@ pub(super) async fn check(client: &Client, namespace: &str, aws: &AwsArgs) -> Fi
     let remedy = "ask for the ClusterRole croft-view, and for the right to list nodes";
     let (claims, pools, nodes) = match read(client).await {
         Ok(read) => read,
-        Err(error) => return fail(format!("failed to list nodes and NodeClaims: {error:#}"), remedy),
+        Err(error) => return fail(format!("failed to list nodes and NodeClaims: {}", told(&error)), remedy),
     };
     let instances = match aws.instances(client, namespace).await {
         Ok(instances) => instances,
-        Err(error) => return fail(format!("{error:#}"), remedy),
+        Err(error) => return fail(told(&error), remedy),
     };
     let known: BTreeSet<&str> = claims.iter().filter_map(instance_of).collect();
     let names: BTreeSet<String> = claims.iter().map(|claim| claim.name_any()).collect();

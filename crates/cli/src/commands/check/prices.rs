@@ -4,13 +4,13 @@ use croft_api::NodeClaim;
 use kube::Client;
 
 use super::report::Outcome;
-use crate::{own_objects::claims, table::counted};
+use crate::{failure::told, own_objects::claims, table::counted};
 
 /// No node's price is an estimate.
 pub(super) async fn check(client: &Client) -> Outcome {
     match claims(client).await {
         Ok(claims) => verdict(&claims),
-        Err(error) => Outcome::Unknown(format!("{error:#}")),
+        Err(error) => Outcome::Unknown(told(&error)),
     }
 }
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
 
 use super::report::{Finding, fail};
-use crate::table::counted;
+use crate::{failure::told, table::counted};
 
 /// Name of the controller's Lease.
 const LEADER: &str = "croft-controller";
@@ -60,6 +60,6 @@ pub(super) async fn leader(client: &Client, namespace: &str) -> Finding {
     match leader_of(client, namespace).await {
         Ok(Some(holder)) => Ok(format!("{holder} leads")),
         Ok(None) => fail("no controller leads: no instance is launched or terminated", remedy),
-        Err(error) => fail(format!("{error:#}"), "ask for the ClusterRole croft-view"),
+        Err(error) => fail(told(&error), "ask for the ClusterRole croft-view"),
     }
 }

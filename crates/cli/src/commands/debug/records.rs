@@ -1,6 +1,6 @@
 //! Documents for the reader of a snapshot, of which `croft simulate` takes the time alone: versions, the leader, Leases, events, metrics.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_manifest::{SNAPSHOT_KIND, SNAPSHOT_VERSION};
 use croft_record::snapshot::fields::Fields;
@@ -10,13 +10,16 @@ use k8s_openapi::api::{coordination::v1::Lease, core::v1::Pod, events::v1::Event
 use kube::{Api, Client, Resource, ResourceExt as _, api::ListParams};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::objects::written;
-use crate::{cluster_reader::list_all, commands::check};
+use crate::{cluster_reader::list_all, commands::check, failure::told};
 
 /// The label of Croft's pods, and its values.
 const NAME: &str = "app.kubernetes.io/name";
 const PROCESSES: [&str; 2] = ["croft-controller", "croft-webhook"];
+/// Time for the metrics of a pod.
+const METRICS: Duration = Duration::from_secs(10);
 /// The annotation of a pod with the port of its metrics.
 const PORT: &str = "prometheus.io/port";
 
@@ -40,7 +43,7 @@ pub(super) async fn documents(
         }
     };
     let leader = check::leader_of(client, namespace).await.unwrap_or_else(|error| {
-        note("the leader", format!("{error:#}"));
+        note("the leader", told(&error));
         None
     });
     let leases: Vec<Lease> = in_namespace(client, namespace).await.unwrap_or_else(|error| {
@@ -48,7 +51,7 @@ pub(super) async fn documents(
         Vec::new()
     });
     let mut events: Vec<Event> = list_all(client).await.unwrap_or_else(|error| {
-        note("events", format!("{error:#}"));
+        note("events", told(&error));
         Vec::new()
     });
     events.retain(is_of_croft);
@@ -125,7 +128,11 @@ async fn metrics(client: &Client, namespace: &str, pod: &Pod) -> Result<String, 
     let port = pod.annotations().get(PORT).ok_or_else(|| format!("it has no annotation {PORT}"))?;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{}:{port}/proxy/metrics", pod.name_any());
     let request = Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
-    client.request_text(request).await.map_err(|error| error.to_string())
+    // Where `scrapers` of the chart leaves out the API servers, packets of this request are dropped.
+    match timeout(METRICS, client.request_text(request)).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {} s: see the chart's scrapers", METRICS.as_secs())),
+    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use croft_inspect::{
     admission::Admission,
     advice::Focus,
     inventory::{self, NodeInfo},
-    simulation::node_outlook,
+    simulation::{WITHOUT_CLAIM, node_outlook},
     workload::controller,
 };
 use croft_manifest::Input;
@@ -68,7 +68,10 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
                 out,
             )?;
         }
-        None => writeln!(out, "  it has no NodeClaim: Croft didn't launch it and won't remove it")?,
+        None if input.claims.is_empty() => {
+            writeln!(out, "  no NodeClaim is in the input: the node counts as launched by Croft")?;
+        }
+        None => writeln!(out, "  {WITHOUT_CLAIM}")?,
     }
     let pods: Vec<&Pod> =
         inventory::active_pods(input).filter(|p| inventory::node_of(p) == Some(name)).collect();
@@ -119,15 +122,12 @@ fn workload(
     let names: Vec<String> =
         others.iter().map(|p| format!("{}/{}", p.namespace().unwrap_or_default(), p.name_any())).collect();
     let shown = format!("{}: {}", counted(others.len(), "pod"), shortened(&names, 5));
-    match &info.claim {
-        Some(_) => {
-            writeln!(out, "  it runs {shown}")?;
-            if let Some(why) = node_outlook(input, croft_cloud::builtin_catalog(), &info.name)? {
-                writeln!(out, "  {why}")?;
-            }
-            write_prices(input, Focus::Node(info.name.clone()), out)?;
+    writeln!(out, "  it runs {shown}")?;
+    if info.claim.is_some() || input.claims.is_empty() {
+        if let Some(why) = node_outlook(input, croft_cloud::builtin_catalog(), &info.name)? {
+            writeln!(out, "  {why}")?;
         }
-        None => writeln!(out, "  it runs {shown}")?,
+        write_prices(input, Focus::Node(info.name.clone()), out)?;
     }
     for pod in others {
         let held =

@@ -163,25 +163,10 @@ fn pending(pod: &Pod, outlook: Option<&Outlook>, out: &mut Output) -> Result<(),
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        io::{self, Write},
-        sync::{Arc, Mutex},
-    };
+    use std::io;
 
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Written {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::output::Written;
 
     #[test]
     fn a_pending_pods_answer_is_written_with_reason_and_remedy() {
@@ -194,9 +179,7 @@ mod tests {
         let mut out = Output::to(Box::new(written.clone()), Box::new(io::sink()));
         write(&serde_json::from_str(answer).unwrap(), "n", "p", &mut out).unwrap();
         out.flush().unwrap();
-        drop(out);
-        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
-        let text = anstream::adapter::strip_str(&text).to_string();
+        let text = written.text();
         assert_eq!(
             text,
             "Pod n/p: Pending\n  namespace n belongs to tenant shop\n  PoolLimit: the limit is reached\n  pool a: PoolLimit: nodes: 3 of 3\n    Raise spec.limits.\n"

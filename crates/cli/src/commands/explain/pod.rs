@@ -20,8 +20,11 @@ use crate::{
     costs::estimate_mark,
     failure::Failure,
     output::Output,
-    table::{BAD, BOLD, GOOD, NAME, NOTE},
+    table::{BAD, BOLD, GOOD, NAME, NOTE, shortened},
 };
+
+/// Pools that are named.
+const POOLS: usize = 5;
 
 /// Explains one pod: tenant, pool, node, or why it stays pending.
 pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
@@ -43,7 +46,10 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         NamespaceTenancy::Tenant { tenant, .. } => {
             writeln!(out, "  namespace {namespace} belongs to tenant {NAME}{}{NAME:#}", tenant.name)?;
         }
-        NamespaceTenancy::NonTenant => writeln!(out, "  namespace {namespace} belongs to no tenant")?,
+        NamespaceTenancy::NonTenant => {
+            writeln!(out, "  namespace {namespace} belongs to no tenant")?;
+            write_kept_out(input, namespace, out)?;
+        }
         NamespaceTenancy::Exempt => {
             writeln!(out, "  namespace {namespace} is exempt: Croft doesn't manage its pods")?
         }
@@ -70,6 +76,36 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         Some(node) => placed(input, &admission, pod, node, out),
         None => pending(input, pod, namespace, name, out),
     }
+}
+
+/// The pools that a pod of no tenant is kept out of, and those that are open to it.
+fn write_kept_out(input: &Input, namespace: &str, out: &mut Output) -> Result<(), Failure> {
+    let names = |list: &[String]| list.iter().any(|one| one == namespace);
+    if input.configs.iter().any(|config| names(&config.spec.shared_with)) {
+        writeln!(
+            out,
+            "  sharedWith of the CroftConfig names {namespace}: the nodes of every pool are open to its pods"
+        )?;
+        return Ok(());
+    }
+    let (open, closed): (Vec<_>, Vec<_>) = input.pools.iter().partition(|pool| names(&pool.spec.shared_with));
+    if !open.is_empty() {
+        let open: Vec<String> = open.iter().map(|pool| pool.name_any()).collect();
+        writeln!(
+            out,
+            "  sharedWith names {namespace}: the nodes of {} are open to its pods",
+            shortened(&open, POOLS)
+        )?;
+    }
+    if !closed.is_empty() {
+        let closed: Vec<String> = closed.iter().map(|pool| pool.name_any()).collect();
+        writeln!(
+            out,
+            "  Croft keeps its pods out of the nodes of {}, by the node affinity that it adds",
+            shortened(&closed, POOLS)
+        )?;
+    }
+    Ok(())
 }
 
 fn placed(

@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use crate::{
     costs::estimate_mark,
+    own_events::{is_possible, says_croft},
     table::{Align, Table},
 };
 
@@ -241,7 +242,7 @@ impl ClaimState {
 /// The last nomination of each pod, by its uid.
 fn nominations_by_pod(events: &[Event]) -> BTreeMap<String, String> {
     let mut last: BTreeMap<String, (Option<Timestamp>, String)> = BTreeMap::new();
-    for event in events {
+    for event in events.iter().filter(|event| says_croft(event) && is_possible(event)) {
         let Some(uid) = event.regarding.as_ref().and_then(|object| object.uid.clone()) else { continue };
         let time = event.event_time.as_ref().map(|time| time.0);
         let note = event.note.clone().unwrap_or_default();

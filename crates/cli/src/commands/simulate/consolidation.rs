@@ -30,7 +30,8 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
         ("SAVES", Align::Right),
     ]);
     for one in &found.commands {
-        let moved: usize = one.onto.iter().map(|p| p.pods.len()).sum();
+        let onto_kept = one.onto.iter().map(|p| p.pods.len());
+        let moved: usize = onto_kept.chain(one.instances.iter().map(|m| m.pods.len())).sum();
         table.row(vec![
             shortened(&one.nodes, 3),
             instances(one),

@@ -18,7 +18,7 @@ use super::{
     rows::{Rows, Sort},
     text,
 };
-use crate::costs::cost_cell;
+use crate::{costs::cost_cell, failure::told};
 
 const KEYS: &str =
     "Tab, 1-3 view   \u{2191}\u{2193} row   Enter its nodes   Esc back   s sort   / filter   q quit";
@@ -146,7 +146,7 @@ impl View {
                 self.error = None;
                 self.sort_rows();
             }
-            Err(error) => self.error = Some(format!("{error:#}")),
+            Err(error) => self.error = Some(told(&error)),
         }
     }
 

@@ -11,7 +11,9 @@ use super::{declared, found::Found, progress::Progress};
 use crate::{
     aws::{AwsArgs, Instances},
     commands::check::leader_of,
+    own_events::{is_possible, says_croft},
     own_objects::{claims, is_absent, names},
+    shown::one_line,
     table::{counted, shortened},
 };
 
@@ -101,6 +103,7 @@ async fn explain(client: &Client, left: &str, led: bool, claims: &[NodeClaim]) -
         .items
         .into_iter()
         .filter(|event| event.reason.as_deref() == Some(FAILED_DRAINING))
+        .filter(|event| says_croft(event) && is_possible(event))
         .filter(|event| {
             let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
             claims.iter().any(|claim| claim.metadata.name.as_deref() == about)
@@ -110,7 +113,7 @@ async fn explain(client: &Client, left: &str, led: bool, claims: &[NodeClaim]) -
     blocked.sort();
     blocked.dedup();
     for note in blocked.iter().take(NAMED) {
-        text.push_str(&format!("\n  {note}"));
+        text.push_str(&format!("\n  {}", one_line(note)));
     }
     text.push_str(if led {
         "\nlook at kubectl describe nodeclaims; a PodDisruptionBudget is met once its pods run elsewhere: give them nodes of no \

@@ -12,6 +12,7 @@ use crate::{
         command::Subject,
         report::{Finding, Report, fail},
     },
+    failure::told,
     own_objects,
 };
 
@@ -40,9 +41,7 @@ pub(in crate::commands::check) async fn check(
                 input = Some(read);
                 Ok(text)
             }
-            Err(error) => {
-                fail(format!("{error:#}"), "ask for the right to list them: ClusterRole view and nodes")
-            }
+            Err(error) => fail(told(&error), "ask for the right to list them: ClusterRole view and nodes"),
         })
         .await?;
     if let Some(mut input) = input {
@@ -87,7 +86,7 @@ async fn earlier(client: &Client) -> Finding {
     let found: Vec<String> = match own_objects::crds(client).await {
         Ok(crds) => crds.iter().map(ResourceExt::name_any).collect(),
         Err(error) => {
-            return fail(format!("{error:#}"), "ask for the right to read CustomResourceDefinitions");
+            return fail(told(&error), "ask for the right to read CustomResourceDefinitions");
         }
     };
     if found.is_empty() {
