@@ -113,6 +113,8 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         on_conflict: OnConflict::Reject,
         unreadable_claims: false,
         creation: None,
+        owners: Vec::new(),
+        peers: Vec::new(),
         needs_objects: false,
     }
 }

@@ -96,6 +96,7 @@ async fn exempt_namespaces_add(setup: &Setup) {
     let config = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"},
         "spec": {"exemptNamespaces": ["left-alone"]}}"#;
     setup.plane.apply(config).await.unwrap();
+    setup.plane.apply(CLOSED).await.unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "left-alone"}});
     assert!(create(&setup.admin, &namespace, false).await.unwrap().is_done());
     let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
@@ -192,7 +193,15 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: assigns-
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: maker}]
 ";
 
-/// Only a user who may assign the pools creates a namespace to which they are open by name.
+/// A tenant with a closed network, whose prefix claims one of the names in it.
+const CLOSED: &str = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "closed"}, "spec": {
+    "namespaces": ["closed"], "pools": ["pool-b"], "namespaceCreation": {"prefix": "closed-", "maximum": 1},
+    "owners": [{"kind": "ServiceAccount", "name": "ci", "namespace": "later-builds"}],
+    "networkIsolation": {"enabled": true, "egress": "Restricted",
+        "allowFrom": [{"namespace": "later-ingress"}, {"namespace": "closed-web"}],
+        "allowTo": [{"namespace": "later-database"}]}}}"#;
+
+/// Only a user who may assign the pools creates a namespace to which they are open by name; and so it is with Tenants.
 async fn names_need_the_verb(setup: &Setup) {
     let maker = setup.user("maker").await;
     let shared = r#"{"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "pool-b"},
@@ -213,15 +222,24 @@ async fn names_need_the_verb(setup: &Setup) {
     says("later-agents", "assign on tenantpools/pool-b").await;
     says("later-exempt", "assign on croftconfigs/default").await;
     says("later-shared", "assign on croftconfigs/default").await;
-    for name in ["later-agents", "later-exempt", "later-shared"] {
+    // A closed network that names them, and an owner from there.
+    says("later-ingress", "assign on tenants/closed").await;
+    says("later-database", "assign on tenants/closed").await;
+    says("later-builds", "assign on tenants/closed").await;
+    says("closed-web", "into or out of tenant closed").await;
+    for name in
+        ["later-agents", "later-exempt", "later-shared", "later-ingress", "later-database", "later-builds"]
+    {
         assert!(!create(&maker, &namespace(name), false).await.unwrap().is_done(), "{name}");
     }
     assert!(create(&maker, &namespace("ordinary"), false).await.unwrap().is_done());
     setup.plane.apply(ASSIGN).await.unwrap();
     says("later-agents", "allowed").await;
+    says("later-ingress", "assign on tenants/closed").await;
     says("later-exempt", "assign on croftconfigs/default").await;
     assert!(create(&maker, &namespace("later-agents"), false).await.unwrap().is_done());
     assert!(create(&setup.admin, &namespace("later-exempt"), false).await.unwrap().is_done());
+    assert!(create(&setup.admin, &namespace("later-ingress"), false).await.unwrap().is_done());
 }
 
 /// A node that Croft launched registers with its taints, but without its pool's label: a non-tenant pod that tolerates

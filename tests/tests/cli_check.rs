@@ -96,6 +96,16 @@ async fn account_is_checked_as_the_controller_uses_it(stack: &mut Stack) {
     }
 }
 
+/// A role for every ServiceAccount with wildcards gives the verb of the switch to the one that stands for it.
+async fn broad_binding_stops_enforcement(stack: &Stack) {
+    kubectl(stack, "create clusterrole broad --verb=* --resource=croftconfigs.croft.dev").await;
+    kubectl(stack, "create clusterrolebinding broad --clusterrole=broad --group=system:serviceaccounts")
+        .await;
+    says(stack, &["fail  enforcement: enforcement is stopped, and not by croft break-glass"]).await;
+    kubectl(stack, "delete clusterrolebinding,clusterrole broad").await;
+    says(stack, &["ok    enforcement: enforcement is on"]).await;
+}
+
 /// Objects with a secret wherever one may be, and pods without a place.
 const SECRET: &str = "pl4nted-s3cret";
 const PLANTED: &str = r#"
@@ -304,6 +314,7 @@ async fn check_finds_every_failure_with_its_remedy() {
     assert_eq!(code, 0, "{text}");
 
     account_is_checked_as_the_controller_uses_it(&mut stack).await;
+    broad_binding_stops_enforcement(&stack).await;
     snapshot_gives_the_clusters_plan_without_secrets(&stack).await;
 
     // The API server gets no answer: what a closed security group looks like, too.

@@ -14,10 +14,12 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{
+    arena::create,
     cli::{croft, croft_with_credentials},
     manifests::{daemon_set, joined},
     stack::{EVENTUALLY, Stack, running},
 };
+use kube::Client;
 use serde_json::{Value, json};
 
 const GRACE: Duration = Duration::from_secs(20);
@@ -168,16 +170,63 @@ async fn uninstall_refuses_without_a_controller_then_drains_and_leaves_nothing()
     assert!(text.contains("nothing of Croft is left"), "{text}");
 }
 
+/// An owner who may create namespaces under a prefix.
+async fn owner_of_namespaces(stack: &Stack) -> Client {
+    let owned = json!({"spec": {"owners": [{"kind": "User", "name": "carla"}],
+        "namespaceCreation": {"prefix": "a-", "maximum": 3}}});
+    stack
+        .plane
+        .kubectl(["patch", "tenant", "tenant-a", "--type=merge", "-p", &owned.to_string()])
+        .await
+        .unwrap();
+    let owner = stack.plane.client_for("carla", &[]).await.unwrap();
+    until("the owner to be kept to the prefix", EVENTUALLY, async || {
+        let said = attempt(&owner).await;
+        anyhow::Ok(Seen::from_option(said.contains("choose a name that begins with a-").then_some(()), said))
+    })
+    .await
+    .unwrap();
+    owner
+}
+
+/// What the API server says to an owner who takes a name of another, with a level of Pod Security of the owner's choice.
+async fn attempt(owner: &Client) -> String {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "of-another",
+        "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});
+    create(owner, &namespace, true).await.unwrap().sentence()
+}
+
+/// Runs `work` while an owner takes names all the time. Returns what was allowed.
+async fn with_attempts<T>(owner: &Client, work: impl Future<Output = anyhow::Result<T>>) -> (T, Vec<String>) {
+    let mut taken = Vec::new();
+    let mut work = std::pin::pin!(work);
+    let done = loop {
+        tokio::select! {
+            biased;
+            done = &mut work => break done.unwrap(),
+            said = attempt(owner) => {
+                if said.contains("allowed") {
+                    taken.push(said);
+                }
+            }
+        }
+    };
+    (done, taken)
+}
+
 #[tokio::test]
 async fn kept_instances_are_listed_reported_and_adopted_and_crds_deleted_by_hand_leave_none() {
     let mut stack = two_tenants().await;
     let client = stack.plane.admin().await.unwrap();
     let before = ids(&mut stack).await;
+    let owner = owner_of_namespaces(&stack).await;
 
     // The test's own process isn't run by the Deployment that the command scales down.
     stack.croft.stop(Part::Controller, GRACE).await.unwrap();
-    let (code, text) = croft(&stack.plane, "uninstall --yes --keep-instances --skip-aws").await.unwrap();
+    let uninstalled = croft(&stack.plane, "uninstall --yes --keep-instances --skip-aws");
+    let ((code, text), taken) = with_attempts(&owner, uninstalled).await;
     assert_eq!(code, 0, "{text}");
+    assert_eq!(taken, Vec::<String>::new(), "names that the owner could take meanwhile");
     for id in &before {
         assert!(text.contains(id.as_str()), "{id}\n{text}");
     }

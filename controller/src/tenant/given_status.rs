@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use croft_api::{Tenant, condition::Statement, tenant::QuotaUse};
+use croft_policy::definitions::SURPLUS_ANNOTATION;
 
 use crate::{
     definitions::conditions as reasons,
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// Namespaces that a condition names.
-const MAX_NAMED: usize = 5;
+const MAX_NAMED: usize = 20;
 
 /// The quota of all the tenant's namespaces together, and what they use of it.
 pub(super) fn quota_use(state: &State, tenant: &Tenant, own: &[&str]) -> Vec<QuotaUse> {
@@ -39,10 +40,14 @@ pub(super) fn creation_condition(created: &Created) -> Statement {
         (true, reason, format!("{count} namespaces begin with {prefix}, and {maximum} may"))
     } else {
         let named: Vec<&str> = surplus.iter().take(MAX_NAMED).map(String::as_str).collect();
-        let more = if surplus.len() > MAX_NAMED { ", ..." } else { "" };
+        let more = match surplus.len().saturating_sub(MAX_NAMED) {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
         let message = format!(
             "{count} namespaces begin with {prefix}, and {maximum} may: {}{more} stay without pools and roles, and their pods \
-             are refused; delete namespaces, or raise spec.namespaceCreation.maximum",
+             are refused; delete those that nobody needs, or raise spec.namespaceCreation.maximum. Each carries the annotation \
+             {SURPLUS_ANNOTATION}",
             named.join(", ")
         );
         (false, reasons::ABOVE_MAXIMUM, message)

@@ -3,14 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use croft_policy::definitions::OWNERS_ROLE;
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{amount::Amount, bounds};
-
-/// The role of owners who name none.
-pub const DEFAULT_ROLE: &str = "admin";
 
 /// Quotas of a tenant, by the names that a ResourceQuota has: `requests.cpu`, `limits.memory`, `pods`,
 /// `requests.nvidia.com/gpu`, `count/deployments.apps`, ... A pod without a request for a resource of a quota is refused;
@@ -132,7 +130,7 @@ pub struct Owner {
 }
 
 fn default_roles() -> Vec<String> {
-    vec![DEFAULT_ROLE.to_owned()]
+    vec![OWNERS_ROLE.to_owned()]
 }
 
 /// The namespaces that a tenant's owners may create. Every namespace whose name begins with the prefix belongs to the tenant,

@@ -13,7 +13,10 @@ impl World {
     pub(crate) fn iam(&mut self, call: &Call) -> Outcome {
         let p = &call.params;
         let name = p.get("InstanceProfileName").unwrap_or_default().to_owned();
-        let arn = format!("arn:aws:iam::{}:instance-profile/{name}", self.settings.account);
+        // The ARN has the path: that of the profile, or of the request that makes one. A name alone has none.
+        let path = self.profiles.get(&name).map(|profile| profile.path.as_str()).or_else(|| p.get("Path"));
+        let path = path.unwrap_or("/");
+        let arn = format!("arn:aws:iam::{}:instance-profile{path}{name}", self.settings.account);
         let action = format!("iam:{}", call.action);
         let have = self.profiles.get(&name).map(|profile| profile.tags.clone()).unwrap_or_default();
         let about = Demand::new(&action, &arn).with_tags("aws:ResourceTag", &have);

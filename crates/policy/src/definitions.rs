@@ -32,6 +32,8 @@ documented_enum! {
         Placed,
         /// Allowed: the change does not concern placement.
         Unchanged,
+        /// Allowed: Croft's controller gives a role to owners, as their Tenant declares it.
+        DeclaredOwners,
         /// Refused for now: the namespace is not in the index yet.
         UnknownNamespace,
         /// Refused for now: the namespace lacks an object that its Tenant declares, such as a NetworkPolicy.
@@ -74,10 +76,12 @@ documented_enum! {
         PoolTaint,
         /// Refused: the write moves a namespace from one tenant to another, or into or out of a tenant.
         NamespaceMove,
-        /// Refused: pools are open to any namespace of this name.
+        /// Refused: pools, networks or roles are open to any namespace of this name.
         NamespaceName,
         /// Refused: a label or annotation that only Croft writes.
         ReservedMetadata,
+        /// Refused for now: Croft's controller gives a role that no Tenant declares, as far as this replica has seen.
+        UndeclaredRole,
     }
 }
 
@@ -182,6 +186,9 @@ pub const NAMESPACE_CREATOR_ROLE: &str = "croft-namespace-creator";
 /// The verb on Tenants by which the policies know the users that have that role.
 pub const CREATE_NAMESPACES_VERB: &str = "create-namespaces";
 
+/// The ClusterRole of owners for whom their Tenant names none.
+pub const OWNERS_ROLE: &str = "admin";
+
 /// The beginning of the names of all objects that Croft keeps in tenants' namespaces.
 pub const TENANT_OBJECT_PREFIX: &str = "croft-tenant-";
 
@@ -214,7 +221,8 @@ pub mod parameter {
         Annotation ALL_POOLS = "policy.croft.dev/all-pools", on "Croft's own Namespace", by "the controller";
         /// `Policy` while the mutating policies change pods and DaemonSets; `Webhook` while only the webhook does.
         Annotation MUTATION = "policy.croft.dev/mutation", on "Croft's own Namespace", by "the controller";
-        /// Names of namespaces to which pools are open, as `name=resource/name`, each followed by a semicolon.
+        /// Names of namespaces to which pools, tenants' networks or roles are open, as `name=resource/name`, each followed by a
+        /// semicolon.
         Annotation OPEN_NAMES = "policy.croft.dev/open-names", on "Croft's own Namespace", by "the controller";
         /// Tenants whose owners may create namespaces: a line for each, with its name, prefix, maximum, `open` or `full`, and
         /// its owners as `U:user` and `G:group`, separated by blanks.
@@ -239,6 +247,8 @@ pub mod webhook {
     pub const PLACEMENT: &str = "placement.croft.dev";
     /// Validates bindings, but for those of schedulers.
     pub const BINDINGS: &str = "bindings.croft.dev";
+    /// Validates the roles that Croft's controller gives to the owners of tenants.
+    pub const OWNERS: &str = "owners.croft.dev";
     /// Warns about workloads whose pods will be refused.
     pub const WARNINGS: &str = "warnings.croft.dev";
 }

@@ -23,7 +23,7 @@ impl Denial {
     /// True if the same request may be allowed in a moment.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.rule, Rule::UnknownNamespace | Rule::NamespaceIncomplete)
+        matches!(self.rule, Rule::UnknownNamespace | Rule::NamespaceIncomplete | Rule::UndeclaredRole)
     }
 
     pub(crate) fn new(rule: Rule, message: String) -> Self {
@@ -354,8 +354,26 @@ impl Denial {
         Self::new(
             Rule::NamespaceName,
             format!(
-                "pods of a namespace that is named {namespace:?} may run in pools, by {opened_by}; to create it takes the \
-                 verb assign on {opened_by}: ask the cluster's operator, or choose another name"
+                "what is in a namespace that is named {namespace:?} has pools, networks or roles of tenants open to it, by \
+                 {opened_by}; to create it takes the verb assign on {opened_by}: ask the cluster's operator, or choose another \
+                 name"
+            ),
+        )
+    }
+
+    /// `role` is that of a binding in `namespace`, or in the whole cluster if it is empty; `subject` may not have it.
+    pub(crate) fn undeclared_role(namespace: &str, role: &str, subject: &str) -> Self {
+        let (place, field) = if namespace.is_empty() {
+            ("the whole cluster".to_owned(), "spec.owners beside spec.namespaceCreation")
+        } else {
+            (format!("namespace {namespace:?}"), "spec.owners")
+        };
+        Self::new(
+            Rule::UndeclaredRole,
+            format!(
+                "Croft's controller may give a role only to owners: {role} in {place} for {subject} is in {field} of no Tenant that \
+                 this replica of the webhook has seen; if the Tenant has just been changed, try again in a moment. Otherwise \
+                 another uses the controller's token: delete its pods, and its ServiceAccount's tokens"
             ),
         )
     }

@@ -1,13 +1,13 @@
 //! One request, one outcome: dispatches an AdmissionReview to the rule of its kind.
 //!
-//! Called by the webhook and by `croft admit`. Handles pods, DaemonSets, bindings, nodes, namespaces, and warnings on
-//! other workloads; everything else is allowed.
+//! Called by the webhook and by `croft admit`. Handles pods, DaemonSets, bindings, nodes, namespaces, roles that the
+//! controller gives, and warnings on other workloads; everything else is allowed.
 
 use crate::{
     definitions::Rule,
     outcome::Outcome,
     request::review::{Object, Operation, Request},
-    rules::{binding, daemonset, namespace, node, pod, update, workload},
+    rules::{binding, daemonset, namespace, node, pod, role_binding, update, workload},
     tenancy::index::Tenants,
 };
 
@@ -98,6 +98,7 @@ pub fn evaluate<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -
             let checked = namespace::check(tenants.declarations(), user, name, old, &new.metadata);
             Outcome::from_check(checked, Rule::Unchanged)
         }
+        (Object::RoleBinding(new), _) if validates => role_binding::evaluate(tenants, request, new),
         (Object::Workload(new), _) if request.subresource.is_empty() => match new.template() {
             Some(template) => workload::evaluate(tenants, namespace, request.kind_name.as_str(), template),
             None => Outcome::allow(Rule::NotApplicable),

@@ -56,8 +56,8 @@ pub use tenancy::{
     declarations,
     index::{Index, NamespaceTenancy, NodePools, Tenants},
     model::{
-        self, Config, Creator, Mutation, Namespace, NamespaceCreation, Node, NonTenantPods, OnConflict, Pool,
-        Provisioner, Tenant,
+        self, Config, Mutation, Namespace, NamespaceCreation, Node, NonTenantPods, OnConflict, Owner, Pool,
+        Provisioner, Subject, Tenant,
     },
     replica_status, selector, stored, taint,
 };

@@ -8,6 +8,7 @@ fn review(kind: &str, object: Value) -> Value {
     let group = match kind {
         "DaemonSet" | "Deployment" => "apps",
         "CronJob" => "batch",
+        "RoleBinding" => "rbac.authorization.k8s.io",
         _ => "",
     };
     json!({
@@ -59,6 +60,11 @@ fn objects() -> Vec<(&'static str, Value)> {
         ),
         ("PodTemplate", json!({"kind": "PodTemplate", "metadata": {}, "template": template()})),
         ("Binding", json!({"kind": "Binding", "metadata": {"name": "p"}, "target": {"name": "n"}})),
+        (
+            "RoleBinding",
+            json!({"kind": "RoleBinding", "roleRef": {"kind": "ClusterRole", "name": "admin"},
+                "subjects": [{"kind": "ServiceAccount", "name": "ci", "namespace": "build"}]}),
+        ),
         ("Namespace", json!({"kind": "Namespace", "metadata": meta()})),
         (
             "Node",

@@ -167,7 +167,7 @@ async fn unmarked(plane: &ControlPlane, admin: &Client, tenants: &Tenants) {
 /// The unmarked namespace as the second one that owners created, of one that may be.
 fn surplus_world() -> Tenants {
     let mut index = Index::offline();
-    let creation = NamespaceCreation { prefix: "label".to_owned(), maximum: 1, creators: Vec::new() };
+    let creation = NamespaceCreation { prefix: "label".to_owned(), maximum: 1 };
     index.upsert_tenant(Tenant {
         creation: Some(creation),
         needs_objects: true,

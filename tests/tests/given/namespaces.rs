@@ -116,6 +116,12 @@ pub(crate) async fn names_and_labels(plane: &ControlPlane, admin: &Client) {
         let said = said(&carla, name, metadata.clone()).await;
         assert!(said.contains(part), "{name} {metadata}: {said}");
     }
+    let mut kept = namespace("loom-1", json!({}));
+    kept["spec"] = json!({"finalizers": ["example.com/stay"]});
+    let said_of_spec = arena::create(&carla, &kept, true).await.unwrap().sentence();
+    assert!(said_of_spec.contains("may not give finalizers, also not in its spec"), "{said_of_spec}");
+    kept["spec"] = json!({"finalizers": ["kubernetes"]});
+    assert!(arena::create(&carla, &kept, true).await.unwrap().is_done(), "the API server's own");
     let member = plane.client_for("someone", &["spinners"]).await.unwrap();
     assert!(said(&member, "loom-1", json!({})).await.contains("allowed"));
     assert!(said(&member, "x", json!({})).await.contains("loom-"));
@@ -175,6 +181,13 @@ pub(crate) async fn concurrent(plane: &ControlPlane, admin: &Client) {
         said.reason == "AboveMaximum" && said.message.contains("stay without pools and roles"),
         "{said:?}"
     );
+    until("the name of each", EVENTUALLY, async || {
+        let said = condition_of::<Tenant>(admin, TENANT, "NamespaceCreation", "False").await?;
+        let all = closed.iter().all(|name| said.message.contains(name.as_str()));
+        anyhow::Ok(Seen::from_option(all.then_some(()), format!("{said:?}")))
+    })
+    .await
+    .unwrap();
     until("the refusal of a pod in a surplus namespace", EVENTUALLY, async || {
         // By kubectl: the library tries again for minutes what may be admitted later.
         let run = ["run", "x", "--image=c", "--dry-run=server", "--namespace", &surplus];

@@ -140,7 +140,7 @@ mod tests {
         let hooks = Hooks::built_in().unwrap();
         let mutating = hooks.mutating(&service(), None, &Scope::default(), &[]);
         let validating = hooks.validating(&service(), None, &Scope::default(), &[]);
-        assert_eq!((mutating.len(), validating.len()), (2, 3));
+        assert_eq!((mutating.len(), validating.len()), (2, 4));
         let all = mutating
             .iter()
             .map(|h| (&h.name, &h.failure_policy, h.timeout_seconds))

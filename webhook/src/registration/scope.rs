@@ -22,10 +22,13 @@ pub const NOT_KEPT_OUT: &str = "not-kept-out-already";
 /// The condition of the webhook for bindings that depends on the settings.
 pub const NOT_A_SCHEDULER: &str = "not-a-scheduler";
 
+/// The condition of the webhook for roles that the controller gives.
+pub const BY_THE_CONTROLLER: &str = "by-the-controller";
+
 /// The condition of the mutating webhooks in Policy mode.
 pub const NOT_BY_POLICY: &str = "not-planned-by-policies";
 
-/// The condition of every webhook that no request meets while there is no Tenant.
+/// The condition of every webhook but [`webhook::OWNERS`] that no request meets while there is no Tenant.
 pub const A_TENANT_EXISTS: &str = "a-tenant-exists";
 
 /// The declarations that webhook configurations depend on, sorted.
@@ -39,6 +42,7 @@ pub struct Scope {
     shared_with: Vec<String>,
     keys: Vec<String>,
     schedulers: Vec<String>,
+    controller: String,
 }
 
 impl Scope {
@@ -57,6 +61,7 @@ impl Scope {
             shared_with: owned(rules.shared_with()),
             keys: owned(rules.keys()),
             schedulers: owned(rules.schedulers()),
+            controller: rules.controller_user(),
         }
     }
 
@@ -82,8 +87,13 @@ impl Scope {
         Self { mutation: if waits { Mutation::Webhook } else { self.mutation }, ..self.clone() }
     }
 
-    /// Leaves out by name the namespaces whose requests the webhook `name` doesn't get.
+    /// Leaves out by name the namespaces whose requests the webhook `name` doesn't get. What the controller may not write, it
+    /// may write in none.
     pub fn restrict(&self, name: &str, selector: &mut Option<LabelSelector>) {
+        if name == webhook::OWNERS {
+            selector.get_or_insert_default();
+            return;
+        }
         let shared: &[String] = if name == webhook::NON_TENANT { &self.shared_with } else { &[] };
         let mut left_out: Vec<String> = self.exempt.iter().chain(shared).cloned().collect();
         left_out.sort_unstable();
@@ -106,12 +116,16 @@ impl Scope {
                 let other = format!("!(request.userInfo.username in {})", list(&self.schedulers));
                 vec![(NOT_A_SCHEDULER, other)]
             }
+            webhook::OWNERS => {
+                let own = list(std::slice::from_ref(&self.controller));
+                vec![(BY_THE_CONTROLLER, format!("request.userInfo.username in {own}"))]
+            }
             _ => Vec::new(),
         };
         let mutates = matches!(name, webhook::NON_TENANT | webhook::PODS);
         let by_policy = (mutates && self.mutation == Mutation::Policy)
             .then(|| (NOT_BY_POLICY, not_planned_by_policies()));
-        let none = (!self.active).then(|| (A_TENANT_EXISTS, "false".to_owned()));
+        let none = (!self.active && name != webhook::OWNERS).then(|| (A_TENANT_EXISTS, "false".to_owned()));
         let added = own
             .into_iter()
             .chain(by_policy)
@@ -231,6 +245,20 @@ mod tests {
         let mut conditions = None;
         Scope::of(&index.snapshot()).condition(webhook::PODS, &mut conditions);
         assert_eq!(conditions, None);
+    }
+
+    #[test]
+    fn roles_are_asked_about_for_the_controller_alone_in_every_namespace_and_without_a_tenant() {
+        let scope = scope(Config { exempt: vec!["more".to_owned()], ..Config::installed_in("ours") });
+        let (mut conditions, mut selector) = (None, None);
+        scope.condition(webhook::OWNERS, &mut conditions);
+        scope.restrict(webhook::OWNERS, &mut selector);
+        let expressions: Vec<String> = conditions.unwrap().into_iter().map(|c| c.expression).collect();
+        assert_eq!(
+            expressions,
+            ["request.userInfo.username in ['system:serviceaccount:ours:croft-controller']"]
+        );
+        assert_eq!(selector, Some(LabelSelector::default()));
     }
 
     #[test]

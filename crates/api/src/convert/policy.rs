@@ -2,7 +2,7 @@
 //! controller; the webhook decodes its own views.
 
 use croft_policy::{
-    self as policy, Creator,
+    self as policy, Subject,
     definitions::POOL_NAME_LABEL,
     selector::{Requirement, Selector, Test},
     taint::{Effect, Taint},
@@ -17,8 +17,9 @@ use thiserror::Error;
 
 use crate::{
     config,
-    given::{NamespaceCreation, Owner, OwnerKind},
-    pool, tenant,
+    given::Owner,
+    pool,
+    tenant::{self, NetworkPeer},
 };
 
 /// Why the selector of a Tenant can't be converted.
@@ -50,11 +51,12 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
         namespaces: tenant.spec.namespaces.clone(),
         // An empty selector would claim every namespace there is.
         selector: selector.filter(|s| !s.requirements().is_empty()),
-        creation: tenant
-            .spec
-            .namespace_creation
-            .as_ref()
-            .map(|declared| creation(declared, &tenant.spec.owners)),
+        creation: tenant.spec.namespace_creation.as_ref().map(|declared| policy::NamespaceCreation {
+            prefix: declared.prefix.clone(),
+            maximum: declared.maximum,
+        }),
+        owners: tenant.spec.owners.iter().filter_map(owner).collect(),
+        peers: peers(tenant.spec.network_isolation.as_ref()),
         pools: tenant.spec.pools.clone(),
         on_conflict: match tenant.spec.on_conflict {
             tenant::OnConflict::Reject => policy::OnConflict::Reject,
@@ -65,19 +67,18 @@ pub fn tenant(tenant: &crate::Tenant) -> Result<policy::Tenant, SelectorError> {
     })
 }
 
-fn creation(declared: &NamespaceCreation, owners: &[Owner]) -> policy::NamespaceCreation {
-    let creator = |owner: &Owner| match (owner.kind, &owner.namespace) {
-        (OwnerKind::Group, _) => Creator::Group(owner.name.clone()),
-        (OwnerKind::ServiceAccount, Some(namespace)) => {
-            Creator::User(format!("system:serviceaccount:{namespace}:{}", owner.name))
-        }
-        (OwnerKind::User | OwnerKind::ServiceAccount, _) => Creator::User(owner.name.clone()),
-    };
-    policy::NamespaceCreation {
-        prefix: declared.prefix.clone(),
-        maximum: declared.maximum,
-        creators: owners.iter().map(creator).collect(),
-    }
+fn owner(owner: &Owner) -> Option<policy::Owner> {
+    let subject =
+        Subject::new(owner.kind.as_str(), &owner.name, owner.namespace.as_deref().unwrap_or_default())?;
+    Some(policy::Owner { subject, roles: owner.cluster_roles.clone() })
+}
+
+/// The namespaces that a closed network names.
+fn peers(isolation: Option<&tenant::NetworkIsolation>) -> Vec<String> {
+    let Some(isolation) = isolation.filter(|isolation| isolation.enabled) else { return Vec::new() };
+    let to: &[NetworkPeer] =
+        if isolation.egress == tenant::Egress::Restricted { &isolation.allow_to } else { &[] };
+    isolation.allow_from.iter().chain(to).filter_map(|peer| peer.namespace.clone()).collect()
 }
 
 /// Converts a label selector.

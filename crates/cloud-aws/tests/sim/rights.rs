@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_cloud::{CloudError, CloudProvider, FaultClass, InUse};
 use croft_cloud_aws::{Verdict, check_rights, owned_instances};
-use croft_ec2_sim::policy::Policy;
+use croft_ec2_sim::policy::{Demand, Policy};
 use croft_scheduler::CapacityType::OnDemand;
 use serde_json::Value;
 
@@ -176,6 +176,43 @@ async fn instances_that_run_get_no_tag_keys_but_those_of_croft() {
     bed.provider.tag(&id, &tags("croft.dev/claim")).await.unwrap();
     let error = bed.provider.tag(&id, &tags("team")).await.unwrap_err();
     assert_eq!(error.class(), FaultClass::Forbidden, "{error}");
+}
+
+/// What exists already and is another team's: whoever has the controller's role can't make it the cluster's, nor launch
+/// from it. A tag of the request is no evidence about a resource that was there before.
+#[test]
+fn nothing_that_others_have_is_claimed_by_a_tag_of_the_request() {
+    let policy = Policy::parse(&policy()).unwrap();
+    let own = BTreeMap::from([("croft.dev/cluster".to_owned(), UID.to_owned())]);
+    let profile = |rest: &str| format!("arn:aws:iam::000000000000:instance-profile/{rest}");
+    let ec2 = |rest: &str| format!("arn:aws:ec2:us-east-1:000000000000:{rest}");
+    let claims = |action: &str, arn: String| Demand::new(action, arn).with_tags("aws:RequestTag", &own);
+    let made = |action: &str, arn: String, by: &str| claims(action, arn).with("ec2:CreateAction", by);
+    let claimed = |action: &str, arn: String| Demand::new(action, arn).with_tags("aws:ResourceTag", &own);
+    let within = profile(&format!("croft/{UID}/croft-1"));
+    for (allowed, demand) in [
+        (true, claims("iam:CreateInstanceProfile", within.clone())),
+        (true, claims("iam:TagInstanceProfile", within.clone())),
+        (true, claimed("iam:DeleteInstanceProfile", within)),
+        (false, claims("iam:TagInstanceProfile", profile("payroll"))),
+        (false, claims("iam:TagInstanceProfile", profile("croft/another/croft-1"))),
+        (false, claims("iam:CreateInstanceProfile", profile("payroll"))),
+        (false, claimed("iam:AddRoleToInstanceProfile", profile("payroll"))),
+        (false, claimed("iam:RemoveRoleFromInstanceProfile", profile("payroll"))),
+        (false, claimed("iam:DeleteInstanceProfile", profile("payroll"))),
+        (true, claims("ec2:CreateLaunchTemplate", ec2("launch-template/*"))),
+        (false, claims("ec2:RunInstances", ec2("launch-template/lt-1"))),
+        (false, claims("ec2:CreateFleet", ec2("launch-template/lt-1"))),
+        (true, made("ec2:CreateTags", ec2("instance/*"), "RunInstances")),
+        (false, claims("ec2:CreateTags", ec2("instance/i-1"))),
+        (false, claims("ec2:CreateTags", ec2("volume/vol-1"))),
+        (false, claims("ec2:CreateTags", ec2("network-interface/eni-1"))),
+        (false, claims("ec2:CreateTags", ec2("launch-template/lt-1"))),
+        (false, claims("ec2:TerminateInstances", ec2("instance/i-1"))),
+        (false, claims("ec2:DeleteLaunchTemplate", ec2("launch-template/lt-1"))),
+    ] {
+        assert_eq!(policy.allows(&demand), allowed, "{demand:?}");
+    }
 }
 
 #[tokio::test]

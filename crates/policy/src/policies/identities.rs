@@ -211,6 +211,9 @@ fn namespaces() -> Policy {
 
 /// The controller writes its own objects of tenants' namespaces, which carry its label and its names, and none in a
 /// namespace that is exempt or known to be outside every tenant.
+///
+/// A policy can't know whom a Tenant declares as owners: all that it can read is what the controller writes. The webhook
+/// [`OWNERS`](webhook::OWNERS) compares bindings with Tenants; this holds without it, and against a Tenant that names Croft.
 fn tenant_objects() -> Policy {
     let own = |object: &str| {
         format!(
@@ -219,6 +222,7 @@ fn tenant_objects() -> Policy {
         )
     };
     let what = "request.resource.resource + ' ' + request.namespace + '/' + request.name";
+    let is_not_binding = "request.resource.resource != 'rolebindings' || request.operation == 'DELETE'";
     policy(
         "croft-controller-tenant-objects",
         CONTROLLER,
@@ -258,18 +262,41 @@ fn tenant_objects() -> Policy {
                 format!("'the controller may not change the metadata of ' + {what} + ' but its own label'"),
             ),
             (
-                "request.resource.resource != 'rolebindings' || request.operation == 'DELETE' || \
-                 !dyn(object).?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && \
-                 s.?namespace.orValue('') == params.metadata.name)"
-                    .to_owned(),
-                format!("'the controller may not give a role to Croft\\'s own ServiceAccounts: ' + {what}"),
+                format!("{is_not_binding} || !({})", binds_reserved_subject()),
+                format!("{RESERVED_SUBJECTS} + {what}"),
+            ),
+            (
+                format!("{is_not_binding} || dyn(object).roleRef.kind == 'ClusterRole'"),
+                format!("'the controller binds ClusterRoles, and no Roles: ' + {what}"),
             ),
         ],
     )
 }
 
+/// CEL: the binding gives its role to a user or group of Kubernetes' own (`system:`), or to a ServiceAccount of Croft, in
+/// any spelling. ServiceAccounts of other namespaces may own a tenant: by name, by user name, or by the group of their
+/// namespace. Groups that hold every ServiceAccount hold Croft's.
+fn binds_reserved_subject() -> String {
+    let prefixes = |prefix: &str, end: &str| {
+        format!(
+            "(s.name.startsWith('{prefix}') && !(s.name + '{end}').startsWith('{prefix}' + params.metadata.name + ':'))"
+        )
+    };
+    format!(
+        "dyn(object).?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' ? \
+         s.?namespace.orValue('') == params.metadata.name : (s.name.startsWith('system:') && !(s.kind == 'User' ? {} : {})))",
+        prefixes("system:serviceaccount:", ""),
+        prefixes("system:serviceaccounts:", ":"),
+    )
+}
+
+/// CEL: the beginning of the message about such a binding.
+const RESERVED_SUBJECTS: &str = "'the controller may not give a role to Croft\\'s own ServiceAccounts, or to a user or group \
+                                 whose name begins with system:, but for ServiceAccounts of other namespaces: '";
+
 /// The controller lets a tenant's owners create namespaces, by its own ClusterRoleBindings, and gives no other role in the
-/// whole cluster. It may bind further roles in single namespaces, and RBAC can't tell the two apart.
+/// whole cluster. It may bind further roles in single namespaces, and RBAC can't tell the two apart. Whether the subjects
+/// are owners, the webhook [`OWNERS`](webhook::OWNERS) knows.
 fn namespace_creators() -> Policy {
     let own = |object: &str| {
         format!(
@@ -303,11 +330,8 @@ fn namespace_creators() -> Policy {
                     .to_owned(),
             ),
             (
-                "request.operation == 'DELETE' || !dyn(object).?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' \
-                 && s.?namespace.orValue('') == params.metadata.name)"
-                    .to_owned(),
-                "'the controller may not give a role to Croft\\'s own ServiceAccounts: ClusterRoleBinding ' + request.name"
-                    .to_owned(),
+                format!("request.operation == 'DELETE' || !({})", binds_reserved_subject()),
+                format!("{RESERVED_SUBJECTS} + 'ClusterRoleBinding ' + request.name"),
             ),
         ],
     )
@@ -446,9 +470,12 @@ fn configurations() -> Policy {
 
 /// The fields that the webhook doesn't choose, by name of the registered webhook.
 fn shipped(mutating: bool) -> Value {
-    let rule = |group: &str, resources: &[&str], operations: &[&str]| {
+    let scoped = |group: &str, resources: &[&str], operations: &[&str], scope: &str| {
         json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": resources,
-            "scope": "Namespaced"})
+            "scope": scope})
+    };
+    let rule = |group: &str, resources: &[&str], operations: &[&str]| {
+        scoped(group, resources, operations, "Namespaced")
     };
     let hook = |name: &str, declarations: &[Value], failure: &str, seconds: i64| {
         let mut fields = json!({
@@ -470,7 +497,13 @@ fn shipped(mutating: bool) -> Value {
             rule("batch", &["jobs", "cronjobs"], &written),
             rule("", &["replicationcontrollers", "podtemplates"], &written),
         ];
+        let group = "rbac.authorization.k8s.io";
+        let bindings = [
+            rule(group, &["rolebindings"], &written),
+            scoped(group, &["clusterrolebindings"], &written, "Cluster"),
+        ];
         vec![
+            hook(webhook::OWNERS, &bindings, "Fail", 3),
             hook(webhook::PLACEMENT, &[rule("", &["pods"], &created)], "Fail", 3),
             hook(webhook::BINDINGS, &[rule("", &["pods/binding", "bindings"], &created)], "Fail", 3),
             hook(webhook::WARNINGS, &workloads, "Ignore", 1),

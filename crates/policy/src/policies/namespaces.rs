@@ -137,8 +137,8 @@ pub(super) fn moves() -> Policy {
     }
 }
 
-/// Only a user with the verb `assign` on each TenantPool that is shared with a name, and on the CroftConfig that lists
-/// it, may create a namespace of that name.
+/// Only a user with the verb `assign` on each object that opens something to a name may create a namespace of that name:
+/// see [`opened_by`](crate::namespace::opened_by).
 pub(super) fn names() -> Policy {
     let opened = |i: usize| format!("variables.opened_by[{i}]");
     let check = |i: usize| {
@@ -151,8 +151,9 @@ pub(super) fn names() -> Policy {
     };
     let message = |what: String| {
         format!(
-            "'pods of a namespace that is named ' + object.metadata.name + ' may run in pools, by ' + {what} + '; to create it \
-             takes the verb assign on ' + {what} + ': ask the cluster\\'s operator, or choose another name'"
+            "'what is in a namespace that is named ' + object.metadata.name + ' has pools, networks or roles of tenants open to \
+             it, by ' + {what} + '; to create it takes the verb assign on ' + {what} + ': ask the cluster\\'s operator, or choose \
+             another name'"
         )
     };
     let mut validations: Vec<(String, String)> = (0..CHECKS)
@@ -160,10 +161,10 @@ pub(super) fn names() -> Policy {
         .collect();
     validations.push((
         format!(
-            "size(variables.opened_by) <= {CHECKS} || \
-             authorizer.group('croft.dev').resource('tenantpools').check('assign').allowed()"
+            "size(variables.opened_by) <= {CHECKS} || (authorizer.group('croft.dev').resource('tenantpools')\
+             .check('assign').allowed() && authorizer.group('croft.dev').resource('tenants').check('assign').allowed())"
         ),
-        message("'tenantpools of every name'".to_owned()),
+        message("'tenantpools and tenants of every name'".to_owned()),
     ));
     Policy {
         name: "croft-namespace-names",
@@ -245,12 +246,14 @@ pub(super) fn creation() -> Policy {
                 ),
             ),
             (
+                // The API server itself gives every namespace the finalizer `kubernetes` in its spec.
                 "size(object.metadata.?finalizers.orValue([])) == 0 && \
+                 object.?spec.?finalizers.orValue([]).all(f, f == 'kubernetes') && \
                  size(object.metadata.?ownerReferences.orValue([])) == 0"
                     .to_owned(),
                 format!(
-                    "'owners of a tenant may not give finalizers or ownerReferences to namespace ' + object.metadata.name + ': \
-                     leave them out, {ask}'"
+                    "'owners of a tenant may not give finalizers, also not in its spec, or ownerReferences to namespace ' + \
+                     object.metadata.name + ': leave them out, {ask}'"
                 ),
             ),
         ],

@@ -20,10 +20,13 @@ use crate::{
             POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
         },
     },
-    rules::{namespace, node::RESTRICTED_PREFIX},
+    rules::{
+        namespace::{self, EVERY_TENANT},
+        node::RESTRICTED_PREFIX,
+    },
     tenancy::{
         declarations::{Declarations, DeclaredTenant},
-        model::{BUILT_IN_EXEMPT, Creator, Mutation, NonTenantPods, Provisioner, SINGLETON},
+        model::{BUILT_IN_EXEMPT, Mutation, NonTenantPods, Owner, Provisioner, SINGLETON, Subject},
         selector::Test,
         taint::Effect,
     },
@@ -141,12 +144,12 @@ fn namespace_creation(tenants: &[DeclaredTenant], state: impl Fn(&str) -> Creati
     let mut text = String::new();
     for tenant in tenants {
         let Some(creation) = tenant.creation() else { continue };
-        let word = |creator: &Creator| match creator {
-            Creator::User(name) => format!("U:{name}"),
-            Creator::Group(name) => format!("G:{name}"),
+        let word = |owner: &Owner| match &owner.subject {
+            Subject::User(name) => format!("U:{name}"),
+            Subject::Group(name) => format!("G:{name}"),
         };
         // A name with a blank would be two words.
-        let words = creation.creators.iter().map(word).filter(|word| !word.contains(char::is_whitespace));
+        let words = tenant.owners().iter().map(word).filter(|word| !word.contains(char::is_whitespace));
         let state = state(&tenant.name).as_str();
         let first =
             [&*tenant.name, &creation.prefix, &creation.maximum.to_string(), state].map(str::to_owned);
@@ -194,15 +197,25 @@ fn kubelet_labels(declarations: &Declarations) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).chain(others).collect()
 }
 
-/// The names of namespaces to which pools are open, as `name=resource/name,resource/name`; entries end with a semicolon.
-/// If they don't fit, every name needs the verb `assign` on the CroftConfig.
+/// The names of namespaces to which something is open, as `name=resource/name,resource/name`; entries end with a semicolon.
+/// If they don't fit, each name that Tenants open needs the verb `assign` on all of them. If they don't fit then either,
+/// every name needs it on the CroftConfig.
 fn open_names(declarations: &Declarations) -> String {
     let plain = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     let entries = namespace::open_names(declarations).into_iter().filter(plain);
-    let text: String = entries
-        .map(|name| format!("{name}={};", namespace::opened_by(declarations, name).join(",")))
-        .collect();
-    if text.len() > NAMES_LIMIT_BYTES { format!("{MORE}=croftconfigs/{SINGLETON};") } else { text }
+    let entries: Vec<_> = entries.map(|name| (name, namespace::opened_by(declarations, name))).collect();
+    let text = |of: &dyn Fn(&[String]) -> Vec<String>| -> String {
+        entries.iter().map(|(name, opened_by)| format!("{name}={};", of(opened_by).join(","))).collect()
+    };
+    let short = |opened_by: &[String]| -> Vec<String> {
+        let (tenants, others): (Vec<_>, Vec<_>) =
+            opened_by.iter().cloned().partition(|object| object.starts_with("tenants/"));
+        let all = (!tenants.is_empty()).then(|| EVERY_TENANT.to_owned());
+        others.into_iter().chain(all).collect()
+    };
+    let candidates = [text(&<[String]>::to_vec), text(&short)];
+    let fits = candidates.into_iter().find(|text| text.len() <= NAMES_LIMIT_BYTES);
+    fits.unwrap_or_else(|| format!("{MORE}=croftconfigs/{SINGLETON};"))
 }
 
 /// Every pool as `key=value:effects:label:provisioner`; entries end with a semicolon. If they don't fit, the mutating policies refuse
@@ -300,6 +313,10 @@ mod tests {
         }
     }
 
+    fn owner(kind: &str, name: &str, namespace: &str) -> Owner {
+        Owner { subject: Subject::new(kind, name, namespace).unwrap(), roles: vec!["admin".to_owned()] }
+    }
+
     fn declarations(tenants: &[Tenant], pools: &[Pool]) -> Declarations {
         Declarations::new(&Config::default(), tenants.iter(), pools.iter())
     }
@@ -323,13 +340,11 @@ mod tests {
 
     #[test]
     fn tenants_whose_owners_create_namespaces_are_listed_with_prefix_and_owners() {
-        let creators = ["jane", "two words"]
-            .map(|name| Creator::User(name.to_owned()))
-            .into_iter()
-            .chain([Creator::Group("ops".to_owned())]);
         let mut one = tenant("a", &["n"], &[]);
-        one.creation =
-            Some(NamespaceCreation { prefix: "a-".to_owned(), maximum: 7, creators: creators.collect() });
+        one.owners = [("User", "jane"), ("User", "two words"), ("Group", "ops")]
+            .map(|(kind, name)| owner(kind, name, ""))
+            .into();
+        one.creation = Some(NamespaceCreation { prefix: "a-".to_owned(), maximum: 7 });
         let declared = declarations(&[one, tenant("b", &["m"], &[])], &[]);
         let open = written(&declared, true);
         assert_eq!(open[TENANTS], "a:n::a-;b:m:;");
@@ -364,6 +379,30 @@ mod tests {
         let many: Vec<String> = (0..5_000).map(|n| format!("namespace-{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert_eq!(text(&[shared("p", &many)]), "*=croftconfigs/default;");
+    }
+
+    #[test]
+    fn names_of_networks_and_of_owners_accounts_are_open_unless_a_tenant_claims_them() {
+        let mut shop = tenant("shop", &["shop"], &[]);
+        shop.peers = ["ingress", "shop", "pay-web", "kube-system"].map(str::to_owned).into();
+        shop.owners =
+            vec![owner("ServiceAccount", "ci", "build"), owner("Group", "system:serviceaccounts:cd", "")];
+        let mut pay = tenant("pay", &["pay"], &[]);
+        pay.creation = Some(NamespaceCreation { prefix: "pay-".to_owned(), maximum: 1 });
+        pay.peers = ["ingress", "shop"].map(str::to_owned).into();
+        let text = |tenants: &[Tenant]| written(&declarations(tenants, &[]), true)[OPEN_NAMES].clone();
+        assert_eq!(
+            text(&[shop, pay]),
+            "build=tenants/shop;cd=tenants/shop;ingress=tenants/pay,tenants/shop;"
+        );
+        let peered = |count: usize, peers: &dyn Fn(usize) -> String| -> Vec<Tenant> {
+            let one = |n: usize| Tenant { peers: vec![peers(n)], ..tenant(&format!("tenant-{n}"), &[], &[]) };
+            (0..count).map(one).collect()
+        };
+        assert_eq!(text(&peered(4, &|_| "ingress".to_owned())), "ingress=tenants/*;");
+        let many = text(&peered(1_300, &|n| format!("peer-{n:04}")));
+        assert!(many.starts_with("peer-0000=tenants/*;peer-0001=tenants/*;"), "{}", many.len());
+        assert_eq!(text(&peered(5_000, &|n| format!("peer-{n:04}"))), "*=croftconfigs/default;");
     }
 
     #[test]

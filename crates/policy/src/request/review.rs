@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::request::{
     object::objects,
     text::Text,
-    view::{Binding, DaemonSet, Namespace, Node, Pod, Workload, nullable},
+    view::{Binding, DaemonSet, Namespace, Node, Pod, RoleBinding, Workload, nullable},
 };
 
 /// The only supported API version of reviews.
@@ -112,6 +112,8 @@ pub enum Kind {
     Node,
     /// A Namespace.
     Namespace,
+    /// A RoleBinding, or a ClusterRoleBinding.
+    RoleBinding,
     /// Any other workload with a pod template.
     Workload,
     /// Any other kind: allowed, unchanged.
@@ -129,6 +131,7 @@ impl Kind {
             ("", "Node") => Self::Node,
             ("", "Namespace") => Self::Namespace,
             ("apps", "DaemonSet") => Self::DaemonSet,
+            ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => Self::RoleBinding,
             ("apps", "Deployment" | "StatefulSet" | "ReplicaSet")
             | ("batch", "Job" | "CronJob")
             | ("", "ReplicationController" | "PodTemplate") => Self::Workload,
@@ -154,6 +157,8 @@ pub enum Object<'a> {
     Node(Node<'a>),
     /// A Namespace.
     Namespace(Namespace<'a>),
+    /// A RoleBinding, or a ClusterRoleBinding.
+    RoleBinding(RoleBinding<'a>),
     /// Another workload with a pod template.
     Workload(Workload<'a>),
     /// An object that isn't parsed.
@@ -169,6 +174,7 @@ impl Object<'_> {
             Self::Binding(binding) => &binding.kind,
             Self::Node(node) => &node.kind,
             Self::Namespace(namespace) => &namespace.kind,
+            Self::RoleBinding(binding) => &binding.kind,
             Self::Workload(workload) => &workload.kind,
             Self::Other => "",
         }
@@ -274,7 +280,9 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, ReviewError> {
     if request.operation == Operation::Update && request.old_object.is_none() {
         return missing("oldObject");
     }
-    if request.namespace.is_empty() && !matches!(request.kind, Kind::Node | Kind::Namespace) {
+    let is_in_none =
+        matches!(request.kind, Kind::Node | Kind::Namespace) || request.kind_name == "ClusterRoleBinding";
+    if request.namespace.is_empty() && !is_in_none {
         return missing("namespace");
     }
     for (field, object) in [("object", &request.object), ("oldObject", &request.old_object)] {
@@ -520,6 +528,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
             Kind::Binding => Object::Binding(Deserialize::deserialize(deserializer)?),
             Kind::Node => Object::Node(Deserialize::deserialize(deserializer)?),
             Kind::Namespace => Object::Namespace(Deserialize::deserialize(deserializer)?),
+            Kind::RoleBinding => Object::RoleBinding(Deserialize::deserialize(deserializer)?),
             Kind::Workload => Object::Workload(Deserialize::deserialize(deserializer)?),
             Kind::Other => {
                 IgnoredAny::deserialize(deserializer)?;

@@ -359,6 +359,48 @@ pub struct Target<'a> {
     pub name: Text<'a>,
 }
 
+/// A RoleBinding, or a ClusterRoleBinding.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", remote = "Self")]
+pub struct RoleBinding<'a> {
+    /// The kind that the object states; empty if it states none.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
+    /// The role.
+    #[serde(borrow)]
+    pub role_ref: RoleRef<'a>,
+    /// The users that have it.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub subjects: Vec<RoleSubject<'a>>,
+}
+
+/// The role of a binding.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
+pub struct RoleRef<'a> {
+    /// `Role` or `ClusterRole`.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
+    /// Its name.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub name: Text<'a>,
+}
+
+/// A user, a group or a ServiceAccount, as a binding spells it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
+pub struct RoleSubject<'a> {
+    /// `User`, `Group` or `ServiceAccount`.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub kind: Text<'a>,
+    /// Its name.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub name: Text<'a>,
+    /// The namespace of a ServiceAccount.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub namespace: Text<'a>,
+}
+
 /// A namespace, or another object of which only labels and annotations are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(remote = "Self")]
@@ -429,6 +471,9 @@ pub struct NodeTaint<'a> {
 }
 
 objects!(
+    RoleBinding,
+    RoleRef,
+    RoleSubject,
     Pod,
     Metadata,
     Annotations,

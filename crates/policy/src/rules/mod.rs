@@ -8,6 +8,7 @@
 //! | `workload` | warnings on the templates of other workloads |
 //! | `binding` | nodes that are named outright |
 //! | `node`, `namespace` | writes of nodes and namespaces |
+//! | `role_binding` | roles that Croft's controller gives |
 //! | `pool_choice`, `injection` | the pool of a tenant's pod, and what its spec lacks to run there |
 //! | `keep_out`, `node_affinity` | what keeps a non-tenant pod off the pools |
 
@@ -22,5 +23,6 @@ pub mod node;
 pub(crate) mod node_affinity;
 pub(crate) mod pod;
 pub(crate) mod pool_choice;
+pub(crate) mod role_binding;
 pub(crate) mod update;
 pub(crate) mod workload;

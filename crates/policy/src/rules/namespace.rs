@@ -11,8 +11,8 @@ use crate::{
     denial::Denial,
     request::{review::User, view::Labelled},
     tenancy::{
-        declarations::{Declarations, DeclaredPool, DeclaredTenant},
-        model::{Creator, SINGLETON},
+        declarations::{Declarations, DeclaredPool},
+        model::{SINGLETON, Subject},
     },
 };
 
@@ -36,17 +36,31 @@ pub fn moves<'t>(
     concerned.map(|t| &*t.name).collect()
 }
 
-/// The objects that open pools to any namespace of this name, as `resource/name`: each pool that is shared with it, and
-/// the CroftConfig if it exempts the namespace or shares every pool with it.
+/// In [`opened_by`], all Tenants.
+pub(crate) const EVERY_TENANT: &str = "tenants/*";
+/// The tenants that [`opened_by`] names one by one. More of them are `tenants/*`: the policies check four objects.
+const MAX_TENANTS: usize = 3;
+
+/// The objects that open something to any namespace of this name, as `resource/name`: each pool that is shared with it, the
+/// CroftConfig if it exempts the namespace or shares every pool with it, and each Tenant whose closed network names it or
+/// that is owned by one of its ServiceAccounts.
 ///
-/// Creating such a namespace needs the verb `assign` on each. Namespaces that are exempt in every cluster are left out:
-/// the API server and Croft's installation create those.
+/// Creating such a namespace needs the verb `assign` on each, and for `tenants/*` on every Tenant. Namespaces that are
+/// exempt in every cluster are left out: the API server and Croft's installation create those. So are, for Tenants, those
+/// that a Tenant claims by name or prefix: only its own people create them.
 #[must_use]
 pub fn opened_by(declarations: &Declarations, name: &str) -> Vec<String> {
     let pools = declarations.pools().iter().filter(|pool| pool.is_shared_with(name));
     let settings = declarations.is_exempt_by_settings(name) || declarations.is_shared_with(name);
     let pools = pools.map(|pool| format!("tenantpools/{}", pool.name));
-    settings.then(|| format!("croftconfigs/{SINGLETON}")).into_iter().chain(pools).collect()
+    let settings = settings.then(|| format!("croftconfigs/{SINGLETON}"));
+    settings.into_iter().chain(pools).chain(opened_by_tenants(declarations, name)).collect()
+}
+
+fn opened_by_tenants(declarations: &Declarations, name: &str) -> Vec<String> {
+    let tenants = declarations.opened_by_tenants(name).take(MAX_TENANTS + 1);
+    let tenants: Vec<String> = tenants.map(|tenant| format!("tenants/{}", tenant.name)).collect();
+    if tenants.len() > MAX_TENANTS { vec![EVERY_TENANT.to_owned()] } else { tenants }
 }
 
 /// The names of namespaces for which [`opened_by`] isn't empty, sorted.
@@ -54,16 +68,20 @@ pub fn opened_by(declarations: &Declarations, name: &str) -> Vec<String> {
 pub(crate) fn open_names(declarations: &Declarations) -> BTreeSet<&str> {
     let shared = declarations.pools().iter().flat_map(DeclaredPool::shared_names);
     let exempt = declarations.exempt().into_iter().filter(|name| declarations.is_exempt_by_settings(name));
-    shared.chain(exempt).chain(declarations.shared_with()).collect()
+    shared
+        .chain(exempt)
+        .chain(declarations.shared_with())
+        .chain(declarations.names_opened_by_tenants())
+        .collect()
 }
 
 /// True if `user` is an owner who may create a namespace of this name in `tenant`.
 fn may_create(declarations: &Declarations, user: &User<'_>, name: &str, tenant: &str) -> bool {
     let tenant = declarations.tenant_named(tenant).filter(|tenant| tenant.has_prefix_of(name));
-    tenant.and_then(DeclaredTenant::creation).is_some_and(|creation| {
-        creation.creators.iter().any(|creator| match creator {
-            Creator::User(owner) => *user.username == **owner,
-            Creator::Group(group) => user.groups.iter().any(|of| **of == **group),
+    tenant.is_some_and(|tenant| {
+        tenant.owners().iter().any(|owner| match &owner.subject {
+            Subject::User(owner) => *user.username == **owner,
+            Subject::Group(group) => user.groups.iter().any(|of| **of == **group),
         })
     })
 }
@@ -72,7 +90,8 @@ fn may_create(declarations: &Declarations, user: &User<'_>, name: &str, tenant: 
 /// asked.
 ///
 /// # Errors
-/// If the write moves the namespace, creates one that pools are open to, or changes metadata that only Croft writes.
+/// If the write moves the namespace, creates one to which something is open by name, or changes metadata that only Croft
+/// writes.
 pub(crate) fn check(
     declarations: &Declarations,
     user: &User<'_>,

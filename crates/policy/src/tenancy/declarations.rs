@@ -10,8 +10,8 @@ use crate::{
     definitions::POOL_NAME_LABEL,
     tenancy::{
         model::{
-            BUILT_IN_EXEMPT, Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Pool,
-            Provisioner, Tenant,
+            BUILT_IN_EXEMPT, Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool,
+            Provisioner, Subject, Tenant,
         },
         selector::Selector,
         taint::{Effect, Effects},
@@ -42,6 +42,7 @@ pub struct DeclaredTenant {
     names: FxHashSet<Box<str>>,
     selector: Option<Selector>,
     creation: Option<NamespaceCreation>,
+    owners: Box<[Owner]>,
 }
 
 impl DeclaredTenant {
@@ -83,6 +84,20 @@ impl DeclaredTenant {
     #[must_use]
     pub fn counts_as_created(&self, namespace: &str) -> bool {
         self.has_prefix_of(namespace) && !self.names.contains(namespace)
+    }
+
+    /// Its owners, in the order of the Tenant.
+    #[must_use]
+    pub fn owners(&self) -> &[Owner] {
+        &self.owners
+    }
+
+    /// True if `subject` is an owner; with `role`, one that has this ClusterRole.
+    #[must_use]
+    pub fn is_owned_by(&self, subject: &Subject, role: Option<&str>) -> bool {
+        self.owners.iter().any(|owner| {
+            owner.subject == *subject && role.is_none_or(|role| owner.roles.iter().any(|own| own == role))
+        })
     }
 
     /// The selector of the namespaces that it claims by label.
@@ -183,6 +198,7 @@ pub struct Declarations {
     by_label: FxHashMap<Box<str>, FxHashMap<Box<str>, Vec<TenantId>>>,
     by_other: Vec<TenantId>,
     by_prefix: FxHashMap<Box<str>, Vec<TenantId>>,
+    by_opened: FxHashMap<Box<str>, Vec<TenantId>>,
 }
 
 fn set(names: &[String]) -> FxHashSet<Box<str>> {
@@ -292,6 +308,13 @@ impl Declarations {
         if let Some(creation) = &creation {
             self.by_prefix.entry(creation.prefix.as_str().into()).or_default().push(id);
         }
+        let accounts = tenant.owners.iter().filter_map(|owner| owner.subject.namespace());
+        for name in tenant.peers.iter().map(String::as_str).chain(accounts) {
+            let tenants = self.by_opened.entry(name.into()).or_default();
+            if tenants.last() != Some(&id) {
+                tenants.push(id);
+            }
+        }
         let declared = DeclaredTenant {
             id,
             name: tenant.name.as_str().into(),
@@ -301,6 +324,7 @@ impl Declarations {
             names: set(&tenant.namespaces),
             selector: tenant.selector.clone(),
             creation,
+            owners: tenant.owners.clone().into(),
         };
         self.tenant_ids.insert(declared.name.clone(), id);
         self.tenants.push(declared);
@@ -440,6 +464,32 @@ impl Declarations {
         self.mutation
     }
 
+    /// True if a tenant claims every namespace of this name, whatever its labels are.
+    #[must_use]
+    pub fn is_claimed_by_name(&self, namespace: &str) -> bool {
+        self.by_name.contains_key(namespace) || self.prefixing(namespace).next().is_some()
+    }
+
+    /// The tenants that open something to any namespace of this name, the oldest first: their closed networks name it, or one
+    /// of its ServiceAccounts owns them. None if a tenant claims the name, or it is exempt in every cluster.
+    pub fn opened_by_tenants(&self, namespace: &str) -> impl Iterator<Item = &DeclaredTenant> {
+        let is_kept = self.is_exempt(namespace) && !self.is_exempt_by_settings(namespace);
+        let is_open = !is_kept && !self.is_claimed_by_name(namespace);
+        let tenants = self.by_opened.get(namespace).filter(|_| is_open);
+        tenants.into_iter().flatten().filter_map(|id| self.tenant(*id))
+    }
+
+    /// The names for which [`Self::opened_by_tenants`] has any, in no order.
+    pub fn names_opened_by_tenants(&self) -> impl Iterator<Item = &str> {
+        self.by_opened.keys().map(|name| &**name).filter(|name| self.opened_by_tenants(name).next().is_some())
+    }
+
+    /// Tenants whose prefix the name has.
+    fn prefixing<'s>(&'s self, namespace: &'s str) -> impl Iterator<Item = TenantId> + 's {
+        let prefixes = (1..=namespace.len()).filter_map(move |end| namespace.get(..end));
+        prefixes.filter_map(|prefix| self.by_prefix.get(prefix)).flatten().copied()
+    }
+
     /// The tenant that owns a namespace of this name and these labels: the oldest one that claims it.
     #[must_use]
     pub fn owner<'l>(
@@ -473,8 +523,6 @@ impl Declarations {
         let anchored =
             self.by_label.iter().filter_map(move |(key, values)| values.get(label(key)?)).flatten();
         let claims = move |id: &TenantId| self.tenant(*id).is_some_and(|t| t.claims(namespace, label));
-        let prefixes = (1..=namespace.len()).filter_map(move |end| namespace.get(..end));
-        let prefixed = prefixes.filter_map(|prefix| self.by_prefix.get(prefix)).flatten();
-        anchored.chain(&self.by_other).copied().filter(claims).chain(prefixed.copied())
+        anchored.chain(&self.by_other).copied().filter(claims).chain(self.prefixing(namespace))
     }
 }

@@ -199,8 +199,7 @@ fn pods_wait_for_objects_until_the_annotation_that_is_written_last() {
 #[test]
 fn prefixes_claim_names_by_age_and_leave_exempt_ones() {
     let with = |mut tenant: Tenant, prefix: &str| {
-        tenant.creation =
-            Some(NamespaceCreation { prefix: prefix.to_owned(), maximum: 2, creators: Vec::new() });
+        tenant.creation = Some(NamespaceCreation { prefix: prefix.to_owned(), maximum: 2 });
         tenant
     };
     let mut index = Index::new();

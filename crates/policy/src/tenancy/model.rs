@@ -40,6 +40,10 @@ pub struct Tenant {
     pub selector: Option<Selector>,
     /// Namespaces by prefix, which the tenant's owners may create.
     pub creation: Option<NamespaceCreation>,
+    /// Its owners, with the roles that they have in its namespaces.
+    pub owners: Vec<Owner>,
+    /// Other namespaces that its closed network names: their pods reach the tenant's, or the tenant's reach them.
+    pub peers: Vec<String>,
     /// Names of the pools, the default first.
     pub pools: Vec<String>,
     /// Action on a pod that asks for another pool.
@@ -61,18 +65,60 @@ pub struct NamespaceCreation {
     pub prefix: String,
     /// The number of namespaces that may get pools and roles.
     pub maximum: u32,
-    /// The users that may create them.
-    pub creators: Vec<Creator>,
 }
 
-/// A user that may create namespaces of a tenant.
+/// An owner of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Creator {
+pub struct Owner {
+    /// The user or group.
+    pub subject: Subject,
+    /// ClusterRoles that it has in each of the tenant's namespaces.
+    pub roles: Vec<String>,
+}
+
+/// A user or a group, in the one spelling by which an API server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
     /// By user name; that of a ServiceAccount is `system:serviceaccount:namespace:name`.
     User(String),
     /// By group.
     Group(String),
 }
+
+impl Subject {
+    /// The subject of a binding: `kind` is `User`, `Group` or `ServiceAccount`, and `namespace` that of a ServiceAccount.
+    ///
+    /// ```
+    /// use croft_policy::Subject;
+    ///
+    /// let robot = Subject::User("system:serviceaccount:build:ci".to_owned());
+    /// assert_eq!(Subject::new("ServiceAccount", "ci", "build"), Some(robot));
+    /// assert_eq!(Subject::new("Robot", "ci", ""), None);
+    /// ```
+    #[must_use]
+    pub fn new(kind: &str, name: &str, namespace: &str) -> Option<Self> {
+        match kind {
+            "User" => Some(Self::User(name.to_owned())),
+            "Group" => Some(Self::Group(name.to_owned())),
+            "ServiceAccount" => Some(Self::User(format!("{ACCOUNT_PREFIX}{namespace}:{name}"))),
+            _ => None,
+        }
+    }
+
+    /// The namespace in which whoever may create ServiceAccounts is this subject.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::User(name) => Some(name.strip_prefix(ACCOUNT_PREFIX)?.split_once(':')?.0),
+            Self::Group(name) => name.strip_prefix(ACCOUNTS_PREFIX),
+        }
+    }
+}
+
+/// The beginning of the user names of ServiceAccounts.
+const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+/// The beginning of the groups of all ServiceAccounts of a namespace.
+const ACCOUNTS_PREFIX: &str = "system:serviceaccounts:";
 
 /// Action on a pod that asks for a pool which its tenant may not use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,9 +10,12 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    definitions::POOL_NAME_LABEL,
+    definitions::{OWNERS_ROLE, POOL_NAME_LABEL},
     tenancy::{
-        model::{Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Pool, Provisioner, Tenant},
+        model::{
+            Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, Provisioner,
+            Subject, Tenant,
+        },
         selector::{Requirement, Selector, Test},
         taint::Effect,
     },
@@ -50,6 +53,8 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
         namespaces: namespaces.unwrap_or_default(),
         selector,
         creation,
+        owners: owners(spec),
+        peers: peers(spec),
         // The first pool is the default: if one of several were left out, pods would go to a wrong pool.
         pools: pools.unwrap_or_default(),
         on_conflict,
@@ -59,7 +64,7 @@ pub fn tenant(name: String, created: Option<i64>, spec: &Value) -> Decoded<Tenan
     Decoded { object, error: errors.into_iter().next() }
 }
 
-/// The prefix of the namespaces that owners may create. Only the controller needs to know the owners.
+/// The prefix of the namespaces that owners may create.
 ///
 /// # Errors
 /// A sentence that says what to write instead, if it can't be decoded.
@@ -71,13 +76,37 @@ fn creation(spec: &Value) -> Result<Option<NamespaceCreation>, String> {
     let maximum =
         creation.get("maximum").and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
     match (prefix, maximum) {
-        (Some(prefix), Some(maximum)) => {
-            Ok(Some(NamespaceCreation { prefix: prefix.to_owned(), maximum, creators: Vec::new() }))
-        }
+        (Some(prefix), Some(maximum)) => Ok(Some(NamespaceCreation { prefix: prefix.to_owned(), maximum })),
         _ => Err(format!(
             "spec.namespaceCreation is {creation}; write a prefix that ends with '-', such as shop-, and a maximum"
         )),
     }
+}
+
+/// The owners that can be decoded. One that can't has no role.
+fn owners(spec: &Value) -> Vec<Owner> {
+    let owner = |owner: &Value| {
+        let text = |field: &str| owner.get(field).and_then(Value::as_str);
+        let roles = match owner.get("clusterRoles") {
+            None | Some(Value::Null) => vec![OWNERS_ROLE.to_owned()],
+            Some(roles) => {
+                roles.as_array()?.iter().filter_map(|role| Some(role.as_str()?.to_owned())).collect()
+            }
+        };
+        let subject = Subject::new(text("kind")?, text("name")?, text("namespace").unwrap_or_default())?;
+        Some(Owner { subject, roles })
+    };
+    spec.get("owners").and_then(Value::as_array).into_iter().flatten().filter_map(owner).collect()
+}
+
+/// The namespaces that a closed network names.
+fn peers(spec: &Value) -> Vec<String> {
+    let Some(isolation) = spec.get("networkIsolation") else { return Vec::new() };
+    let of = |field: &str| isolation.get(field).and_then(Value::as_array).into_iter().flatten();
+    let is_on = |field: &str, value: Value| isolation.get(field) == Some(&value);
+    let from = of("allowFrom").filter(|_| is_on("enabled", true.into()));
+    let to = of("allowTo").filter(|_| is_on("enabled", true.into()) && is_on("egress", "Restricted".into()));
+    from.chain(to).filter_map(|peer| Some(peer.get("namespace")?.as_str()?.to_owned())).collect()
 }
 
 fn is_prefix(text: &str) -> bool {
@@ -341,6 +370,32 @@ mod tests {
         let Decoded { object, error } = tenant("t".to_owned(), None, &good);
         assert_eq!((error, object.unreadable_claims), (None, false));
         assert!(object.selector.unwrap().matches(|key| (key == "a").then_some("b")));
+    }
+
+    #[test]
+    fn owners_and_peers_are_decoded_and_odd_ones_are_left_out() {
+        let spec = json!({"pools": ["p"], "owners": [
+                {"kind": "User", "name": "jane"},
+                {"kind": "ServiceAccount", "name": "ci", "namespace": "build", "clusterRoles": ["view", 3]},
+                {"kind": "Robot", "name": "x"}, 5],
+            "networkIsolation": {"enabled": true, "egress": "Restricted",
+                "allowFrom": [{"namespace": "ingress"}, {"cidr": "10.0.0.0/8"}], "allowTo": [{"namespace": "shared"}]}});
+        let Decoded { object, error } = tenant("t".to_owned(), None, &spec);
+        let owner = |subject: Option<Subject>, role: &str| Owner {
+            subject: subject.unwrap(),
+            roles: vec![role.to_owned()],
+        };
+        let expected = [
+            owner(Subject::new("User", "jane", ""), "admin"),
+            owner(Subject::new("ServiceAccount", "ci", "build"), "view"),
+        ];
+        assert_eq!((object.owners.as_slice(), error, object.unreadable_claims), (&expected[..], None, false));
+        assert_eq!(object.peers, ["ingress", "shared"]);
+        for (field, value, left) in [("egress", json!("Open"), 1), ("enabled", json!(false), 0)] {
+            let mut spec = spec.clone();
+            spec["networkIsolation"][field] = value;
+            assert_eq!(tenant("t".to_owned(), None, &spec).object.peers.len(), left, "{field}");
+        }
     }
 
     #[test]

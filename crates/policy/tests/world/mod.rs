@@ -26,6 +26,8 @@ pub fn tenant(name: &str, namespaces: &[&str], pools: &[&str]) -> Tenant {
         namespaces: namespaces.iter().map(|w| (*w).to_owned()).collect(),
         selector: None,
         creation: None,
+        owners: Vec::new(),
+        peers: Vec::new(),
         pools: pools.iter().map(|w| (*w).to_owned()).collect(),
         on_conflict: OnConflict::Reject,
         unreadable_claims: false,

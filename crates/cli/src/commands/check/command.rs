@@ -9,7 +9,7 @@ use kube::Client;
 #[cfg(feature = "aws")]
 use super::account;
 use super::{
-    cluster, configurations, former_clusters, identity,
+    cluster, configurations, enforcement, former_clusters, identity,
     installed::Installed,
     limits, mutation, network_policy, orphans, placement, pod_security, policies,
     preflight::{self, features},
@@ -96,6 +96,7 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
         .await?;
     report.step("configurations", &["namespace"], async || configurations::check(client).await).await?;
     report.step("policies", &["cluster"], async || policies::check(client).await).await?;
+    report.examine("enforcement", &["cluster"], async || enforcement::check(client).await).await?;
     report
         .examine("mutation", &["crds", "namespace"], async || mutation::check(client, namespace).await)
         .await?;

@@ -6,6 +6,7 @@ mod account;
 mod cluster;
 mod command;
 mod configurations;
+mod enforcement;
 mod former_clusters;
 mod identity;
 mod installed;

@@ -84,6 +84,7 @@ async fn uninstall(client: &Client, args: &UninstallArgs, out: &mut Output) -> a
         writeln!(out, "{BAD}stopped:{BAD:#} {left}")?;
         return Ok(ExitCode::FAILURE);
     }
+    tenant_objects::delete_creators(client, &mut progress).await?;
     declared::delete_settings(client, &mut progress).await?;
     parts::delete_enforcement(client, &mut progress).await?;
     tenant_objects::delete(client, &mut progress).await?;

@@ -13,13 +13,14 @@ use super::{
 };
 use crate::table::counted;
 
-/// Kinds of which the controller keeps objects there.
-const KINDS: [ObjectKind; 5] = [
+/// By these owners may create namespaces, and only a policy keeps them to their prefix and its labels.
+const CREATORS: ObjectKind = ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings");
+/// Kinds of which the controller keeps objects in tenants' namespaces.
+const KINDS: [ObjectKind; 4] = [
     ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
     ("v1", "ResourceQuota", "resourcequotas"),
     ("v1", "LimitRange", "limitranges"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings"),
 ];
 
 /// Objects of a kind. Others may carry the same label, so the name counts, too.
@@ -36,7 +37,7 @@ async fn list(client: &Client, kind: ObjectKind) -> anyhow::Result<Vec<DynamicOb
 /// If a kind can't be listed.
 pub(super) async fn read(client: &Client) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([CREATORS]) {
         let objects = list(client, kind).await?;
         found.extend(
             objects.iter().map(|o| format!("{}/{}", o.namespace().unwrap_or_default(), o.name_any())),
@@ -45,21 +46,40 @@ pub(super) async fn read(client: &Client) -> anyhow::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Deletes all of them. Tenants are gone by now, so no controller creates them again.
+/// Deletes the right of owners to create namespaces, before the policies that bound it. Tenants are gone by now, so no
+/// controller gives it again.
+///
+/// # Errors
+/// If one can't be deleted.
+pub(super) async fn delete_creators(client: &Client, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+    let count = delete_all(client, &[CREATORS]).await?;
+    if count > 0 {
+        progress
+            .done("namespaces of owners", &format!("{} removed", counted(count, "ClusterRoleBinding")))?;
+    }
+    Ok(())
+}
+
+/// Deletes the others.
 ///
 /// # Errors
 /// If one can't be deleted.
 pub(super) async fn delete(client: &Client, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+    let count = delete_all(client, &KINDS).await?;
+    if count > 0 {
+        progress.done("objects in tenants' namespaces", &format!("{} removed", counted(count, "object")))?;
+    }
+    Ok(())
+}
+
+async fn delete_all(client: &Client, kinds: &[ObjectKind]) -> anyhow::Result<usize> {
     let mut count = 0;
-    for kind in KINDS {
+    for kind in kinds.iter().copied() {
         for object in list(client, kind).await? {
             let api = parts::api(client, kind, object.namespace().as_deref());
             parts::delete(&api, kind.1, &object.name_any()).await?;
             count += 1;
         }
     }
-    if count > 0 {
-        progress.done("objects in tenants' namespaces", &format!("{} removed", counted(count, "object")))?;
-    }
-    Ok(())
+    Ok(count)
 }
