@@ -142,7 +142,7 @@ async fn prices_without_the_price_list_are_marked_as_estimates() {
         assert_eq!(offering.estimated, offering.capacity_type == CapacityType::Spot, "{offering:?}");
     }
     let p4d = types.iter().find(|t| t.name == "p4d.24xlarge").unwrap();
-    assert!(p4d.offerings.iter().all(|o| o.price.is_none()), "accelerated types have no built-in price");
+    assert!(p4d.offerings.iter().all(|o| o.price.is_some()), "as has every type with devices");
 }
 
 #[tokio::test]
