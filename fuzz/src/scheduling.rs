@@ -36,6 +36,7 @@ fn types(input: &Value) -> Arc<[InstanceType]> {
                 .map_or_else(|| Price::from_dollars(f64::from(cpu)), Price::from_dollars),
             available: true,
             estimated: false,
+            available_count: None,
         };
         InstanceType {
             name: format!("t.{cpu}"),

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{EC2NodeClass, NodeClaim};
+use croft_api::{EC2NodeClass, NodeClaim, condition::SPEC_VALID};
 use croft_cloud::{CallCount, ClassFindings, CloudError, CloudProvider, FaultClass};
 use croft_policy::policies::parameters;
 use croft_runtime::clock::Clock;
@@ -377,6 +377,8 @@ fn class_status_call(
 ) -> Option<Call> {
     let old = class.status.clone().unwrap_or_default();
     let mut new = findings::believed(class, findings, confirmed);
+    // What isn't asked any more, such as a reservation that the class no longer names, has no condition.
+    new.conditions.retain(|c| c.type_ == SPEC_VALID || findings.conditions.iter().any(|s| s.kind == c.type_));
     for statement in &findings.conditions {
         croft_api::condition::set(
             &mut new.conditions,
@@ -421,4 +423,37 @@ pub(super) fn cloud_failure(keys: Vec<Key>, error: &CloudError) -> ActionReport 
         _ => tracing::warn!(%error, "failed, and will be retried"),
     }
     ActionReport { backoff: Backoff::Exponential, ..ActionReport::done(keys) }
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_api::condition::{READY, Statement};
+
+    use super::*;
+
+    #[test]
+    fn condition_that_a_look_up_no_longer_has_is_removed() {
+        let condition = |kind: &str, status: &str| {
+            json!({"type": kind, "status": status, "reason": "R", "message": "", "observedGeneration": 1,
+                "lastTransitionTime": "2026-11-01T00:00:00Z"})
+        };
+        let conditions = [
+            condition(READY, "True"),
+            condition("CapacityReservationsReady", "False"),
+            condition(SPEC_VALID, "False"),
+        ];
+        let class: EC2NodeClass = serde_json::from_value(json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": {"name": "c", "generation": 1},
+            "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "role": "r",
+                "subnetSelectorTerms": [{"tags": {"a": "b"}}], "securityGroupSelectorTerms": [{"tags": {"a": "b"}}]},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap();
+        let ready = Statement { kind: READY, status: Some(true), reason: "R", message: String::new() };
+        let findings = ClassFindings { conditions: vec![ready], ..ClassFindings::default() };
+        let call = class_status_call(&class, &findings, false, jiff::Timestamp::UNIX_EPOCH).unwrap();
+        let Verb::PatchStatus(patch) = call.verb else { panic!("{:?}", call.verb) };
+        let kinds = patch["status"]["conditions"].as_array().unwrap().iter().map(|c| c["type"].clone());
+        assert_eq!(kinds.collect::<Vec<_>>(), [READY, SPEC_VALID]);
+    }
 }

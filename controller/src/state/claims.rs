@@ -58,6 +58,7 @@ impl Snapshot {
         let is_deleting = claim.metadata.deletion_timestamp.is_some();
         let known = old.map(|old| (&**old, self.milestones.get(&name).copied().unwrap_or_default()));
         let milestones = Milestones::observed(&claim, known, now);
+        let is_new = known.is_none();
         self.milestones.insert(name.clone(), milestones);
         self.claims.insert(name.clone(), Arc::new(claim));
         self.plan_version += 1;
@@ -67,6 +68,7 @@ impl Snapshot {
             self.release_nominations(&name);
         }
         self.update_cluster_claim(&name);
+        self.update_reserved(&name, is_new);
     }
 
     pub(super) fn remove_claim(&mut self, name: &str, now: Now) {
@@ -88,5 +90,6 @@ impl Snapshot {
             move_between_sets(&mut self.claims_of_node, name, Some(node), None);
             self.update_cluster_node(node);
         }
+        self.update_reserved(name, false);
     }
 }

@@ -44,6 +44,10 @@ impl Snapshot {
         let class =
             self.class_of(pool).filter(|_| is_accepted(pool)).and_then(|class| self.classes.get(class));
         let types = class.and_then(|class| class.types.clone()).unwrap_or_default();
+        let types = match self.class_of(pool) {
+            Some(class) => self.less_reserved(class, types),
+            None => types,
+        };
         let Some(left_out) =
             self.launch_holds.get(name).map(|held| &held.offerings).filter(|out| !out.is_empty())
         else {

@@ -23,6 +23,7 @@ mod nodes;
 mod pods;
 mod pool_versions;
 mod records;
+mod reservations;
 mod snapshot;
 mod tombstones;
 mod unclaimed;

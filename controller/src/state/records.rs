@@ -24,6 +24,14 @@ pub struct ClassState {
     pub types_error: Option<String>,
 }
 
+/// A claim on reserved capacity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReservedClaim {
+    pub(super) class: String,
+    pub(super) instance_type: String,
+    pub(super) zone: String,
+}
+
 /// A list of the cloud's instances.
 #[derive(Clone, Debug)]
 pub struct InstanceList {

@@ -18,7 +18,8 @@ use super::{
     milestones::Milestones,
     pool_versions::PoolVersions,
     records::{
-        BoundPod, ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, Unclaimed,
+        BoundPod, ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, ReservedClaim,
+        Unclaimed,
     },
     tombstones::Tombstones,
     views::{BudgetView, NodeView, PodView},
@@ -36,6 +37,8 @@ pub struct Snapshot {
     pub(super) claims: BTreeMap<String, Arc<NodeClaim>>,
     pub(super) pools: BTreeMap<String, Arc<TenantPool>>,
     pub(super) classes: BTreeMap<String, ClassState>,
+    /// The claims on reserved capacity that the last list of offerings doesn't count, by name.
+    pub(super) reserved: BTreeMap<String, ReservedClaim>,
     pub(super) tenants: BTreeMap<String, Arc<Tenant>>,
     pub(super) config: Option<Arc<CroftConfig>>,
     pub(super) nodes: BTreeMap<String, NodeView>,
@@ -484,12 +487,13 @@ impl Snapshot {
 
     /// Takes in the offerings of a class, or why they are unknown.
     pub fn set_offerings(&mut self, class: &str, types: Result<Arc<[InstanceType]>, String>) {
+        let counts_more = types.is_ok() && self.count_reserved(class);
         let Some(state) = self.classes.get_mut(class) else { return };
         self.changes += 1;
         let error = match types {
             Ok(types) => {
-                let same =
-                    state.types.as_ref().is_some_and(|old| Arc::ptr_eq(old, &types) || **old == *types);
+                let same = !counts_more
+                    && state.types.as_ref().is_some_and(|old| Arc::ptr_eq(old, &types) || **old == *types);
                 if !same {
                     state.types = Some(types);
                     self.unclaimed.count_again();

@@ -22,6 +22,7 @@ mod panics;
 mod pools;
 mod record;
 mod replay;
+mod reserved;
 mod standing;
 mod unread;
 mod volumes;

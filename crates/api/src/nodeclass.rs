@@ -57,7 +57,7 @@ pub struct EC2NodeClassSpec {
     /// The security groups of the instances: those that any of the terms matches.
     #[schemars(schema_with = "bounds::group_terms")]
     pub security_group_selector_terms: Vec<SelectorTerm>,
-    /// User data merged with Croft's own: a script, MIME multi-part, NodeConfig, or Bottlerocket settings.
+    /// User data merged with Croft's own: a script, MIME multi-part, NodeConfig, or Bottlerocket settings in TOML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::user_data")]
     pub user_data: Option<String>,
@@ -82,7 +82,8 @@ pub struct EC2NodeClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::placement_group")]
     pub placement_group: Option<String>,
-    /// Capacity reservations to use before other capacity is paid for: those that any of the terms matches.
+    /// Capacity reservations to use before other capacity is paid for: those that any of the terms matches. Without an
+    /// active one, other capacity is launched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::reservation_terms")]
     pub capacity_reservation_selector_terms: Vec<SelectorTerm>,
@@ -140,7 +141,8 @@ pub struct BlockDeviceMapping {
     /// Name of the device, such as `/dev/xvda`.
     #[schemars(schema_with = "bounds::device_name")]
     pub device_name: String,
-    /// True for the disk that the kubelet and the container runtime write to.
+    /// True for the disk that the kubelet and the container runtime write to. Default: the one that the image boots from,
+    /// but Bottlerocket's second.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub root_volume: bool,
     /// The disk.
@@ -307,7 +309,9 @@ pub struct SelectorTerm {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EC2NodeClassStatus {
-    /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, and `Ready`, which summarizes them.
+    /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, `UserDataReady`, and `Ready`, which
+    /// summarizes these. `AMIsComplete`, `CapacityReservationsReady` and `LaunchesAccepted` say what isn't launched while
+    /// the class is Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -338,7 +342,8 @@ pub struct AmiStatus {
     pub id: String,
     /// Its architecture, as in the label kubernetes.io/arch.
     pub arch: String,
-    /// Maker of the devices that it has drivers for (`nvidia`, `aws`); absent for an image without such drivers.
+    /// Maker of the devices of the instance types that the image is for: `nvidia` or `aws`. Absent for types without
+    /// devices, and for an image that was chosen by id, parameter or tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
 }

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_cloud::{Fault, FaultClass, LaunchError, Launched, OfferingKey, Prepared};
+use croft_scheduler::CapacityType;
 use tokio::time::Instant;
 
 use crate::{
@@ -142,6 +143,10 @@ impl AwsProvider {
     ) {
         let now = self.now();
         self.give_back(plan);
+        if plan.capacity_type == CapacityType::Reserved {
+            // What is left of the reservations has changed, or wasn't what was cached.
+            self.reservations.outdate();
+        }
         let mut memory = self.memory();
         for (key, subnet, fault) in faults {
             match fault.class {

@@ -23,6 +23,8 @@ pub(crate) struct Cache<K, V> {
 struct Entry<V> {
     value: Arc<V>,
     at: Instant,
+    /// Something has happened since that changes the answer.
+    outdated: bool,
 }
 
 /// Answers that were not requested for this long are removed.
@@ -39,12 +41,8 @@ impl<K: Ord + Clone, V> Cache<K, V> {
     where
         F: Future<Output = Result<V, Fault>>,
     {
-        let fresh = |kept: &Option<(Arc<V>, Instant)>| match kept {
-            Some((value, at)) if at.elapsed() < self.fresh_for => Some(Arc::clone(value)),
-            _ => None,
-        };
         let mut kept = self.kept(key);
-        if let Some(value) = fresh(&kept) {
+        if let Some((value, true)) = kept {
             return Ok((value, None));
         }
         let _turn = match (self.asking.try_lock(), &kept) {
@@ -54,7 +52,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
             (Err(_), None) => {
                 let turn = self.asking.lock().await;
                 kept = self.kept(key);
-                if let Some(value) = fresh(&kept) {
+                if let Some((value, true)) = kept {
                     return Ok((value, None));
                 }
                 turn
@@ -65,7 +63,7 @@ impl<K: Ord + Clone, V> Cache<K, V> {
                 let value = Arc::new(value);
                 let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
                 entries.retain(|_, entry| entry.at.elapsed() < FORGET);
-                entries.insert(key.clone(), Entry { value: Arc::clone(&value), at: Instant::now() });
+                entries.insert(key.clone(), Entry::new(Arc::clone(&value)));
                 Ok((value, None))
             }
             // A definite "not found" replaces the cached answer; a failed call doesn't.
@@ -76,9 +74,10 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         }
     }
 
-    fn kept(&self, key: &K) -> Option<(Arc<V>, Instant)> {
+    /// The cached answer, and whether it is fresh.
+    fn kept(&self, key: &K) -> Option<(Arc<V>, bool)> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.get(key).map(|entry| (Arc::clone(&entry.value), entry.at))
+        entries.get(key).map(|entry| (Arc::clone(&entry.value), entry.is_fresh(self.fresh_for)))
     }
 
     /// Refreshes the answer if it expires within `ahead`, or if there is none. No caller waits for this.
@@ -87,17 +86,37 @@ impl<K: Ord + Clone, V> Cache<K, V> {
         F: Future<Output = Result<V, Fault>>,
     {
         let _turn = self.asking.lock().await;
-        let good = self.kept(key).is_some_and(|(_, at)| at.elapsed() + ahead < self.fresh_for);
+        let until = self.fresh_for.saturating_sub(ahead);
+        let good = {
+            let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            entries.get(key).is_some_and(|entry| entry.is_fresh(until))
+        };
         if !good {
-            let entry = Entry { value: Arc::new(ask.await?), at: Instant::now() };
+            let entry = Entry::new(Arc::new(ask.await?));
             self.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), entry);
         }
         Ok(())
     }
 
+    /// Has the next request call AWS. The answers serve on while AWS can't be reached.
+    pub(crate) fn outdate(&self) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.values_mut().for_each(|entry| entry.outdated = true);
+    }
+
     /// Removes all answers, so that the next request calls AWS.
     pub(crate) fn clear(&self) {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl<V> Entry<V> {
+    fn new(value: Arc<V>) -> Self {
+        Self { value, at: Instant::now(), outdated: false }
+    }
+
+    fn is_fresh(&self, fresh_for: Duration) -> bool {
+        !self.outdated && self.at.elapsed() < fresh_for
     }
 }
 
@@ -120,6 +139,10 @@ mod tests {
         let fresh = Cache::new(Duration::from_secs(3600));
         assert_eq!(*fresh.get(&1, async { Ok("a") }).await.unwrap().0, "a");
         assert_eq!(*fresh.get(&1, async { Ok("b") }).await.unwrap().0, "a", "kept while fresh");
+        fresh.outdate();
+        let (value, error) = fresh.get(&1, async { Err(fault("RequestLimitExceeded")) }).await.unwrap();
+        assert!(*value == "a" && error.is_some(), "AWS is asked, and the answer serves on");
+        assert_eq!(*fresh.get(&1, async { Ok("b") }).await.unwrap().0, "b");
 
         let stale = Cache::new(Duration::ZERO);
         assert_eq!(*stale.get(&1, async { Ok("a") }).await.unwrap().0, "a");

@@ -8,23 +8,21 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::{
     EC2NodeClass,
-    amount::Amount,
     condition::{READY, Statement},
-    nodeclass::{AmiFamily, AmiStatus, InstanceStorePolicy, SubnetStatus},
+    nodeclass::{AmiStatus, SubnetStatus},
 };
 use croft_cloud::{
     ClassFindings, Fault, FaultClass,
-    facts::{DEFAULT_ROOT_GIB, Kept, Setup, Threshold},
-    userdata::{Family, KubeletSetup, NodeBoot, render},
+    class::{family, kubelet, setup},
+    userdata::{Family, NodeBoot, render},
 };
-use croft_scheduler::{Quantity, Resources};
 use tokio::time::Instant;
 
 use crate::{
-    discovery::{self, Alias, ClusterFacts, Group, Image, Reservation, Subnet},
+    discovery::{self, ClusterFacts, Group, Images, Reservation, Serves, Subnet},
+    memory::ClassSetup,
     profile,
     provider::AwsProvider,
-    template,
 };
 
 const SUBNETS: &str = "SubnetsReady";
@@ -32,6 +30,8 @@ const GROUPS: &str = "SecurityGroupsReady";
 const AMIS: &str = "AMIsReady";
 const PROFILE: &str = "InstanceProfileReady";
 const USER_DATA: &str = "UserDataReady";
+// Not part of Ready: without what they name, the class launches the rest.
+const VARIANTS: &str = "AMIsComplete";
 const RESERVATIONS: &str = "CapacityReservationsReady";
 const LAUNCHES: &str = "LaunchesAccepted";
 
@@ -46,71 +46,9 @@ pub(crate) struct Found {
     pub(crate) findings: ClassFindings,
     pub(crate) family: Family,
     pub(crate) subnets: Arc<Vec<Subnet>>,
-    pub(crate) images: Arc<Vec<Image>>,
+    pub(crate) images: Arc<Images>,
     pub(crate) reservations: Arc<Vec<Reservation>>,
     pub(crate) cluster: Option<Arc<ClusterFacts>>,
-}
-
-/// Settings of the class's instances that affect their capacity.
-pub(crate) fn setup(class: &EC2NodeClass, prefix_delegation: bool) -> Setup {
-    let mappings = &class.spec.block_device_mappings;
-    // The disk marked as root volume, else the last one: Bottlerocket's data disk is its second.
-    let root = mappings.iter().find(|m| m.root_volume).or_else(|| mappings.last());
-    let kubelet = class.spec.kubelet.as_ref();
-    let images = Setup::default();
-    let threshold = |signal: &str| kubelet.and_then(|k| Threshold::parse(k.eviction_hard.get(signal)?));
-    let gib = root.and_then(|m| m.ebs.volume_size.as_ref()).and_then(|size| template::gib(&size.0));
-    Setup {
-        max_pods: kubelet.and_then(|k| k.max_pods),
-        root_volume_gib: gib.and_then(|gib| u64::try_from(gib).ok()).unwrap_or(DEFAULT_ROOT_GIB),
-        instance_store: class.spec.instance_store_policy == Some(InstanceStorePolicy::RAID0),
-        prefix_delegation,
-        kube_reserved: kept(kubelet.map(|k| &k.kube_reserved)),
-        system_reserved: kept(kubelet.map(|k| &k.system_reserved)),
-        eviction_memory: threshold("memory.available").unwrap_or(images.eviction_memory),
-        eviction_disk: threshold("nodefs.available").unwrap_or(images.eviction_disk),
-    }
-}
-
-fn kept(amounts: Option<&BTreeMap<String, Amount>>) -> Kept {
-    let native = |name: &str| {
-        let quantity: Quantity = amounts?.get(name)?.0.parse().ok()?;
-        let mut one = Resources::new();
-        one.set_quantity(name, quantity);
-        Some(one.get(name))
-    };
-    Kept { cpu_milli: native("cpu"), memory: native("memory"), disk: native("ephemeral-storage") }
-}
-
-/// The class's kubelet settings, for user data.
-pub(crate) fn kubelet(class: &EC2NodeClass) -> KubeletSetup {
-    let Some(kubelet) = &class.spec.kubelet else { return KubeletSetup::default() };
-    let amounts = |map: &BTreeMap<String, Amount>| {
-        map.iter().map(|(name, amount)| (name.clone(), amount.0.clone())).collect()
-    };
-    KubeletSetup {
-        max_pods: kubelet.max_pods,
-        cluster_dns: kubelet.cluster_dns.clone(),
-        kube_reserved: amounts(&kubelet.kube_reserved),
-        system_reserved: amounts(&kubelet.system_reserved),
-        eviction_hard: kubelet.eviction_hard.clone(),
-    }
-}
-
-fn family(class: &EC2NodeClass) -> Family {
-    match class.spec.ami_family {
-        Some(AmiFamily::AL2023) => Family::Al2023,
-        Some(AmiFamily::AL2) => Family::Al2,
-        Some(AmiFamily::Bottlerocket) => Family::Bottlerocket,
-        Some(AmiFamily::Ubuntu) => Family::Ubuntu,
-        Some(AmiFamily::Custom) => Family::Custom,
-        None => class
-            .spec
-            .ami_selector_terms
-            .iter()
-            .find_map(|term| Alias::parse(term.alias.as_deref()?).ok())
-            .map_or(Family::Custom, |alias| alias.family),
-    }
 }
 
 /// The cache key of selector terms.
@@ -279,14 +217,15 @@ impl AwsProvider {
 
         let (cluster, images) = self.look_up_images(class, cluster, &mut conditions).await;
         let profile = self.look_up_profile(class, &mut conditions).await;
-        let reservations = self.look_up_reservations(class, &mut conditions).await;
-        let family = family(class);
+        let family = family(spec);
         if let Some(cluster) = &cluster {
             conditions.push(user_data_condition(class, family, cluster));
         }
 
         let ready = ready_condition(&conditions);
         conditions.push(ready);
+        conditions.extend(variants_condition(&images));
+        let reservations = self.look_up_reservations(class, &mut conditions).await;
         // Not part of Ready, so that the next launch is attempted, which is what clears this condition.
         conditions.push(self.last_launch(class));
 
@@ -298,20 +237,15 @@ impl AwsProvider {
                 .map(|s| SubnetStatus { id: s.id.clone(), zone: s.zone.clone() })
                 .collect(),
             security_groups: groups.iter().map(|g| g.id.clone()).collect(),
-            amis: images
-                .iter()
-                .map(|i| AmiStatus {
-                    id: i.id.clone(),
-                    arch: i.arch.as_str().to_owned(),
-                    device: i.device.clone(),
-                })
-                .collect(),
+            amis: amis(&images),
             instance_profile: profile,
             conditions,
         };
         if let Some(name) = &class.metadata.name {
-            let setup = setup(class, self.options.prefix_delegation);
-            self.memory().setups.insert(name.clone(), setup);
+            let of = |image| setup(spec, image, self.options.prefix_delegation);
+            let by_image =
+                images.found.iter().map(|image| (image.id.clone(), of(Some(&image.disks)))).collect();
+            self.memory().setups.insert(name.clone(), ClassSetup { by_image, other: of(None) });
         }
         Found { findings, family, subnets, images, reservations, cluster }
     }
@@ -334,7 +268,7 @@ impl AwsProvider {
         class: &EC2NodeClass,
         cluster: Result<(Arc<ClusterFacts>, Option<Fault>), Fault>,
         conditions: &mut Vec<Statement>,
-    ) -> (Option<Arc<ClusterFacts>>, Arc<Vec<Image>>) {
+    ) -> (Option<Arc<ClusterFacts>>, Arc<Images>) {
         let cluster = match cluster {
             Ok((cluster, _)) => cluster,
             Err(fault) => {
@@ -348,23 +282,23 @@ impl AwsProvider {
         let asked = discovery::images(&self.clients, &self.paces, terms, &cluster.version);
         match self.images.get(&question, asked).await {
             Ok((images, fault)) => {
-                conditions.push(if images.is_empty() {
+                let found = images.found.len();
+                conditions.push(if found == 0 {
                     fails(
                         AMIS,
                         "AMIsNotFound",
                         format!("no image matches spec.amiSelectorTerms: correct the terms ({})", key(terms)),
                     )
-                } else if images.len() > MOST_IMAGES {
+                } else if found > MOST_IMAGES {
                     fails(
                         AMIS,
                         "TooManyAMIs",
                         format!(
-                            "spec.amiSelectorTerms match {} images: add a tag that only the right ones have",
-                            images.len()
+                            "spec.amiSelectorTerms match {found} images: add a tag that only the right ones have"
                         ),
                     )
                 } else {
-                    holds(AMIS, noted(format!("{} images", images.len()), fault.as_ref()))
+                    holds(AMIS, noted(format!("{found} images"), fault.as_ref()))
                 });
                 (Some(cluster), images)
             }
@@ -423,7 +357,7 @@ impl AwsProvider {
             Ok((found, fault)) => {
                 conditions.push(if found.is_empty() {
                     fails(RESERVATIONS, "CapacityReservationsNotFound", format!(
-                        "no active capacity reservation matches spec.capacityReservationSelectorTerms ({}): correct or remove the terms", key(terms)))
+                        "no active capacity reservation matches spec.capacityReservationSelectorTerms ({}): instances are launched without one; correct or remove the terms, unless one is yet to come", key(terms)))
                 } else {
                     holds(RESERVATIONS, noted(format!("{} capacity reservations", found.len()), fault.as_ref()))
                 });
@@ -455,10 +389,47 @@ impl AwsProvider {
     }
 }
 
+/// The images for a class's status: one line for each kind of types that an image is for.
+fn amis(images: &Images) -> Vec<AmiStatus> {
+    let lines = images.found.iter().flat_map(|image| {
+        image.serves.makers().iter().map(|maker| AmiStatus {
+            id: image.id.clone(),
+            arch: image.arch.as_str().to_owned(),
+            device: maker.map(str::to_owned),
+        })
+    });
+    lines.collect()
+}
+
+/// Whether every selected image was found. `None` while none was: AMIsReady says so.
+fn variants_condition(images: &Images) -> Option<Statement> {
+    if images.found.is_empty() {
+        return None;
+    }
+    Some(if images.missing.is_empty() {
+        let by_alias = images.found.iter().any(|image| image.serves != Serves::Any);
+        let others = if by_alias {
+            "; instance types with devices that status.amis doesn't name aren't launched"
+        } else {
+            "; any of them is used for instance types with devices"
+        };
+        holds(VARIANTS, format!("every term of spec.amiSelectorTerms has an image{others}"))
+    } else {
+        fails(
+            VARIANTS,
+            "AMIsMissing",
+            format!(
+                "no image for {}: instance types that need it aren't launched, the others are; name another version, or images by id",
+                images.missing.join(", ")
+            ),
+        )
+    })
+}
+
 /// The class's user data is rendered once for a node without labels and taints, so that an error shows before a pod is
 /// pending.
 fn user_data_condition(class: &EC2NodeClass, family: Family, cluster: &ClusterFacts) -> Statement {
-    let kubelet = kubelet(class);
+    let kubelet = kubelet(&class.spec);
     let boot = NodeBoot {
         cluster: &cluster.name,
         endpoint: &cluster.endpoint,

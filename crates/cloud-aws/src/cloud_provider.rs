@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use croft_api::EC2NodeClass;
 use croft_cloud::{
     Account, CallCount, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
-    InstanceState, Interruption, LaunchError, LaunchRequest, Launched, ObservedNode, OfferingKey, Prepared,
-    Shortage, Terminated, tags, unavailable::UnavailableEntry,
+    Interruption, LaunchError, LaunchRequest, Launched, ObservedNode, OfferingKey, Prepared, Shortage,
+    Terminated, tags, unavailable::UnavailableEntry,
 };
 use croft_scheduler::InstanceType;
 use futures::future::join_all;
@@ -33,6 +33,11 @@ impl AwsProvider {
         let (url, _) = self.queue.get(&(), interruption::queue_url(&self.clients, &self.paces, name)).await?;
         Ok(Some(url.as_ref().clone()))
     }
+}
+
+/// The fault of an answer that doesn't say what became of an instance: it proves nothing.
+fn lacks(action: &'static str, id: &str) -> Fault {
+    refusal::of_code(action, "NoAnswer".to_owned(), format!("the answer lacks {id}"), None)
 }
 
 #[async_trait]
@@ -108,8 +113,7 @@ impl CloudProvider for AwsProvider {
             match each.get(id) {
                 Some(Ok(state)) => Ok(Terminated { id: id.clone(), state: *state }),
                 Some(Err(fault)) => Err(refusal::refused(format!("terminate {id}"), fault.clone())),
-                // The answer lacks this id, so it is terminating; the next call shows its state.
-                None => Ok(Terminated { id: id.clone(), state: InstanceState::ShuttingDown }),
+                None => Err(refusal::refused(format!("terminate {id}"), lacks("TerminateInstances", id))),
             }
         };
         let (mut done, mut failed) = (Vec::new(), None);
@@ -138,8 +142,9 @@ impl CloudProvider for AwsProvider {
         };
         let each = self.batches.tag.join((id.to_owned(), all), call).await;
         match each.get(id) {
+            Some(Ok(())) => Ok(()),
             Some(Err(fault)) => Err(refusal::refused(format!("tag {id}"), fault.clone())),
-            _ => Ok(()),
+            None => Err(refusal::refused(format!("tag {id}"), lacks("CreateTags", id))),
         }
     }
 
@@ -165,8 +170,7 @@ impl CloudProvider for AwsProvider {
 
     fn observe_capacity(&self, node: &ObservedNode) -> bool {
         let mut memory = self.memory();
-        // A class that was never resolved has no plan that this could correct.
-        let Some(setup) = memory.setups.get(&node.class).copied() else { return false };
+        let setup = memory.setup_of(&node.class, &node.image_id);
         memory.observed.note(node, setup)
     }
 
@@ -197,8 +201,8 @@ impl CloudProvider for AwsProvider {
         }
         let idle = i64::try_from(TEMPLATE_IDLE.as_secs()).unwrap_or(i64::MAX);
         let older_than = self.stopwatch.clock.wall().as_second() - idle;
-        let gone =
-            template::sweep(&self.clients, &self.paces, cluster, older_than, &keep).await.map_err(failed)?;
+        let swept = template::sweep(&self.clients, &self.paces, cluster, older_than, &keep).await;
+        let (gone, undeleted) = swept.map_err(failed)?;
         {
             let mut memory = self.memory();
             for name in &gone {
@@ -229,6 +233,9 @@ impl CloudProvider for AwsProvider {
         if profiles > 0 {
             self.profiles.clear();
         }
-        Ok(gone.len() + profiles)
+        match undeleted {
+            Some(fault) => Err(failed(fault)),
+            None => Ok(gone.len() + profiles),
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_ec2::types::Filter;
 use croft_api::nodeclass::{AmiSelectorTerm, SelectorTerm};
-use croft_cloud::{Fault, FaultClass, facts::Arch, userdata::Family};
+use croft_cloud::{Fault, FaultClass, class::ImageDisks, facts::Arch, userdata::Family};
 
 use crate::{connect::Clients, pace::Paces, refusal};
 
@@ -29,9 +29,48 @@ pub(crate) struct Group {
 pub(crate) struct Image {
     pub(crate) id: String,
     pub(crate) arch: Arch,
-    /// Manufacturer of the devices that it has drivers for.
-    pub(crate) device: Option<String>,
+    pub(crate) serves: Serves,
     pub(crate) made: String,
+    pub(crate) disks: ImageDisks,
+}
+
+/// Manufacturer of an instance type's devices; `None` for a type without devices.
+pub(crate) type Maker = Option<&'static str>;
+
+/// The instance types that an image is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Serves {
+    /// Any type: the class chose the image by id, parameter or tags, and knows its drivers.
+    Any,
+    /// Types with devices of these makers: the image is a variant of an alias.
+    Makers(Vec<Maker>),
+}
+
+impl Serves {
+    /// True if the image is for a type with devices of `maker`.
+    pub(crate) fn includes(&self, maker: Option<&str>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Makers(makers) => makers.contains(&maker),
+        }
+    }
+
+    /// The makers for a class's status.
+    pub(crate) fn makers(&self) -> &[Maker] {
+        match self {
+            Self::Any => &[None],
+            Self::Makers(makers) => makers,
+        }
+    }
+}
+
+/// The images that terms name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Images {
+    /// Those that were found, newest first.
+    pub(crate) found: Vec<Image>,
+    /// What was not found, in words.
+    pub(crate) missing: Vec<String>,
 }
 
 /// A capacity reservation.
@@ -40,7 +79,8 @@ pub(crate) struct Reservation {
     pub(crate) id: String,
     pub(crate) instance_type: String,
     pub(crate) zone: String,
-    pub(crate) free: i32,
+    /// Its instances that aren't in use.
+    pub(crate) free: u32,
 }
 
 /// Name and address of the cluster, for user data.
@@ -66,14 +106,9 @@ impl<'a> Alias<'a> {
         let (name, version) = text
             .split_once('@')
             .ok_or_else(|| format!("alias {text} has no version: write family@latest or family@version"))?;
-        let family = match name {
-            "al2023" => Family::Al2023,
-            "al2" => Family::Al2,
-            "bottlerocket" => Family::Bottlerocket,
-            _ => {
-                return Err(format!("alias {text} names no known family: write al2023, al2 or bottlerocket"));
-            }
-        };
+        let family = Family::of_alias(name).ok_or_else(|| {
+            format!("alias {text} names no known family: write al2023, al2 or bottlerocket")
+        })?;
         let digits = version.strip_prefix('v').unwrap_or(version);
         let good = version == "latest"
             || !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit() || c == '.' || c == '-');
@@ -86,21 +121,20 @@ impl<'a> Alias<'a> {
         }
     }
 
-    /// The SSM parameters that name the image for `arch`, with the devices of each. Sources: the EKS user guide,
-    /// "Retrieve recommended Amazon Linux AMI IDs", and Bottlerocket's QUICKSTART-EKS.
-    pub(crate) fn parameters(&self, kubernetes: &str, arch: Arch) -> Vec<(String, Option<&'static str>)> {
+    /// The SSM parameters that name the images for `arch`, each with the makers whose types it is for. Sources: the EKS
+    /// user guide, "Retrieve recommended Amazon Linux AMI IDs"; Bottlerocket's QUICKSTART-EKS, and its plain variant's
+    /// drivers for Neuron (aws/karpenter-provider-aws#7596).
+    pub(crate) fn parameters(&self, kubernetes: &str, arch: Arch) -> Vec<(String, Vec<Maker>)> {
         let ec2 = arch.as_ec2();
         let latest = self.version == "latest";
         let date = self.version.trim_start_matches('v');
+        let is_amd64 = arch == Arch::Amd64;
         match self.family {
             Family::Al2023 => {
-                let mut variants = vec![("standard", None), ("nvidia", Some("nvidia"))];
-                if arch == Arch::Amd64 {
-                    variants.push(("neuron", Some("aws")));
-                }
-                variants
-                    .into_iter()
-                    .map(|(variant, device)| {
+                let variants = [("standard", None), ("nvidia", Some("nvidia")), ("neuron", Some("aws"))];
+                let published = variants.into_iter().filter(|(variant, _)| is_amd64 || *variant != "neuron");
+                published
+                    .map(|(variant, maker)| {
                         let path = format!(
                             "/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/{ec2}/{variant}"
                         );
@@ -109,30 +143,45 @@ impl<'a> Alias<'a> {
                         } else {
                             format!("amazon-eks-node-al2023-{ec2}-{variant}-{kubernetes}-v{date}")
                         };
-                        (format!("{path}/{name}/image_id"), device)
+                        (format!("{path}/{name}/image_id"), vec![maker])
                     })
                     .collect()
             }
             Family::Al2 => {
-                let suffix = if arch == Arch::Arm64 { "-arm64" } else { "" };
-                let path = format!("/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2{suffix}");
-                let name = if latest {
-                    "recommended".to_owned()
-                } else {
-                    format!("amazon-eks{suffix}-node-{kubernetes}-v{date}")
+                let plain = (if is_amd64 { "" } else { "-arm64" }, vec![None]);
+                let accelerated = ("-gpu", vec![Some("nvidia"), Some("aws")]);
+                let published = [Some(plain), is_amd64.then_some(accelerated)];
+                let parameter = |(variant, makers): (&str, Vec<Maker>)| {
+                    let name = if latest {
+                        "recommended".to_owned()
+                    } else {
+                        format!("amazon-eks{variant}-node-{kubernetes}-v{date}")
+                    };
+                    let path = format!("/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2{variant}");
+                    (format!("{path}/{name}/image_id"), makers)
                 };
-                vec![(format!("{path}/{name}/image_id"), None)]
+                published.into_iter().flatten().map(parameter).collect()
             }
             Family::Bottlerocket => {
                 let release = if latest { "latest" } else { date };
-                vec![(
-                    format!("/aws/service/bottlerocket/aws-k8s-{kubernetes}/{ec2}/{release}/image_id"),
-                    None,
-                )]
+                let plain = if is_amd64 { vec![None, Some("aws")] } else { vec![None] };
+                [("", plain), ("-nvidia", vec![Some("nvidia")])]
+                    .into_iter()
+                    .map(|(variant, makers)| {
+                        let path = format!("/aws/service/bottlerocket/aws-k8s-{kubernetes}{variant}");
+                        (format!("{path}/{ec2}/{release}/image_id"), makers)
+                    })
+                    .collect()
             }
             Family::Ubuntu | Family::Custom => Vec::new(),
         }
     }
+}
+
+/// An alias's variant in words: `nvidia on arm64`.
+fn variant(makers: &[Maker], arch: Arch) -> String {
+    let makers: Vec<&str> = makers.iter().map(|maker| maker.unwrap_or("no devices")).collect();
+    format!("{} on {}", makers.join(" and "), arch.as_str())
 }
 
 fn filter(name: impl Into<String>, values: Vec<String>) -> Filter {
@@ -243,7 +292,13 @@ pub(crate) async fn reservations(
         loop {
             paces.read.turn().await;
             let Some(page) = pages.next().await else { break };
-            for r in paces.read.record("DescribeCapacityReservations", page)?.capacity_reservations() {
+            let page = match paces.read.record("DescribeCapacityReservations", page) {
+                Ok(page) => page,
+                // An id that is gone, or that isn't there yet, leaves the other terms' reservations.
+                Err(fault) if fault.class == FaultClass::NotFound => break,
+                Err(fault) => return Err(fault),
+            };
+            for r in page.capacity_reservations() {
                 let (Some(id), Some(instance_type), Some(zone)) =
                     (r.capacity_reservation_id(), r.instance_type(), r.availability_zone())
                 else {
@@ -255,7 +310,7 @@ pub(crate) async fn reservations(
                         id: id.to_owned(),
                         instance_type: instance_type.to_owned(),
                         zone: zone.to_owned(),
-                        free: r.available_instance_count().unwrap_or_default(),
+                        free: r.available_instance_count().and_then(|n| u32::try_from(n).ok()).unwrap_or(0),
                     },
                 );
             }
@@ -264,58 +319,85 @@ pub(crate) async fn reservations(
     Ok(found.into_values().collect())
 }
 
-/// Images that the terms name, newest first.
+/// Images that the terms name. A term without an image, or a variant that an alias lacks, leaves the others.
+///
+/// # Errors
+/// If AWS doesn't answer, or a term is wrong; if no image is found, the last reason why.
 pub(crate) async fn images(
     clients: &Clients,
     paces: &Paces,
     terms: &[AmiSelectorTerm],
     kubernetes: &str,
-) -> Result<Vec<Image>, Fault> {
-    // The devices of each wanted image; images given by id are for any instance.
-    let mut wanted: BTreeMap<String, Option<String>> = BTreeMap::new();
-    let mut found = Vec::new();
+) -> Result<Images, Fault> {
+    let mut wanted: BTreeMap<String, Wanted> = BTreeMap::new();
+    let mut images = Images::default();
+    let mut refused = None;
     for term in terms {
-        if let Some(alias) = &term.alias {
-            let alias = Alias::parse(alias).map_err(|problem| invalid("GetParameter", problem))?;
-            let mut last = None;
-            let before = wanted.len();
-            for arch in [Arch::Amd64, Arch::Arm64] {
-                for (name, device) in alias.parameters(kubernetes, arch) {
-                    match parameter(clients, paces, &name).await {
-                        Ok(id) => {
-                            wanted.insert(id, device.map(str::to_owned));
-                        }
-                        // Not every variant is published for every version and architecture.
-                        Err(fault) if fault.class == FaultClass::NotFound => last = Some(fault),
-                        Err(fault) => return Err(fault),
-                    }
+        for (name, serves, words) in parameters_of(term, kubernetes)? {
+            match parameter(clients, paces, &name).await {
+                Ok(id) => {
+                    wanted.insert(id, Wanted { serves, words });
                 }
+                Err(fault) if fault.class == FaultClass::NotFound => {
+                    images.missing.push(words);
+                    refused = Some(fault);
+                }
+                Err(fault) => return Err(fault),
             }
-            if let (true, Some(fault)) = (wanted.len() == before, last) {
-                return Err(fault);
-            }
-        }
-        if let Some(name) = &term.ssm_parameter {
-            wanted.insert(parameter(clients, paces, name).await?, None);
         }
         if let Some(id) = &term.id {
-            wanted.insert(id.clone(), None);
+            wanted.insert(id.clone(), Wanted { serves: Serves::Any, words: format!("id {id}") });
         }
         if !term.tags.is_empty() {
-            found.extend(describe_images(clients, paces, None, tag_filters(&term.tags)).await?);
+            let tagged = describe_images(clients, paces, tag_filters(&term.tags)).await?;
+            if tagged.is_empty() {
+                let tags: Vec<String> =
+                    term.tags.iter().map(|(key, value)| format!("{key}={value}")).collect();
+                images.missing.push(format!("tags {}", tags.join(",")));
+            }
+            images.found.extend(tagged);
         }
     }
     if !wanted.is_empty() {
-        let ids = wanted.keys().cloned().collect();
-        for mut image in describe_images(clients, paces, Some(ids), Vec::new()).await? {
-            image.device = wanted.get(&image.id).cloned().flatten();
-            found.push(image);
+        let ids = filter("image-id", wanted.keys().cloned().collect());
+        for mut image in describe_images(clients, paces, vec![ids]).await? {
+            if let Some(found) = wanted.remove(&image.id) {
+                image.serves = found.serves;
+                images.found.push(image);
+            }
         }
+        images.missing.extend(wanted.into_values().map(|wanted| wanted.words));
+    }
+    if let (true, Some(fault)) = (images.found.is_empty(), refused) {
+        return Err(fault);
     }
     // Newest first, then by id.
-    found.sort_by(|a, b| b.made.cmp(&a.made).then_with(|| a.id.cmp(&b.id)));
-    found.dedup_by(|a, b| a.id == b.id);
-    Ok(found)
+    images.found.sort_by(|a, b| b.made.cmp(&a.made).then_with(|| a.id.cmp(&b.id)));
+    images.found.dedup_by(|a, b| a.id == b.id);
+    Ok(images)
+}
+
+/// An image that a term names by its id.
+struct Wanted {
+    serves: Serves,
+    words: String,
+}
+
+/// The SSM parameters of a term, each with the types that its image is for, and in words.
+fn parameters_of(term: &AmiSelectorTerm, kubernetes: &str) -> Result<Vec<(String, Serves, String)>, Fault> {
+    let own = term.ssm_parameter.iter();
+    let own = own.map(|name| (name.clone(), Serves::Any, format!("ssmParameter {name}")));
+    let mut all: Vec<_> = own.collect();
+    if let Some(alias) = &term.alias {
+        let parsed = Alias::parse(alias).map_err(|problem| invalid("GetParameter", problem))?;
+        for arch in [Arch::Amd64, Arch::Arm64] {
+            for (name, makers) in parsed.parameters(kubernetes, arch) {
+                let words = format!("{alias} for instance types with {}", variant(&makers, arch));
+                all.push((name, Serves::Makers(makers), words));
+            }
+        }
+    }
+    Ok(all)
 }
 
 async fn parameter(clients: &Clients, paces: &Paces, name: &str) -> Result<String, Fault> {
@@ -328,12 +410,10 @@ async fn parameter(clients: &Clients, paces: &Paces, name: &str) -> Result<Strin
 async fn describe_images(
     clients: &Clients,
     paces: &Paces,
-    ids: Option<Vec<String>>,
     mut filters: Vec<Filter>,
 ) -> Result<Vec<Image>, Fault> {
     filters.push(filter("state", vec!["available".to_owned()]));
-    let mut pages =
-        clients.ec2.describe_images().set_image_ids(ids).set_filters(Some(filters)).into_paginator().send();
+    let mut pages = clients.ec2.describe_images().set_filters(Some(filters)).into_paginator().send();
     let mut found = Vec::new();
     loop {
         paces.read.turn().await;
@@ -341,12 +421,28 @@ async fn describe_images(
         for image in paces.read.record("DescribeImages", page)?.images() {
             let arch = image.architecture().and_then(|a| Arch::parse(a.as_str()));
             if let (Some(id), Some(arch)) = (image.image_id(), arch) {
-                let made = image.creation_date().unwrap_or_default().to_owned();
-                found.push(Image { id: id.to_owned(), arch, device: None, made });
+                found.push(Image {
+                    id: id.to_owned(),
+                    arch,
+                    serves: Serves::Any,
+                    made: image.creation_date().unwrap_or_default().to_owned(),
+                    disks: disks(image),
+                });
             }
         }
     }
     Ok(found)
+}
+
+fn disks(image: &aws_sdk_ec2::types::Image) -> ImageDisks {
+    let size = |disk: &aws_sdk_ec2::types::BlockDeviceMapping| {
+        let gib = u64::try_from(disk.ebs()?.volume_size()?).ok()?;
+        Some((disk.device_name()?.to_owned(), gib))
+    };
+    ImageDisks {
+        root: image.root_device_name().unwrap_or_default().to_owned(),
+        sizes: image.block_device_mappings().iter().filter_map(size).collect(),
+    }
 }
 
 /// The cluster, as EKS describes it.
@@ -356,12 +452,19 @@ pub(crate) async fn cluster(clients: &Clients, paces: &Paces, name: &str) -> Res
     let cluster = paces.read.record("DescribeCluster", answer)?;
     let cluster = cluster.ok_or_else(|| invalid("DescribeCluster", format!("no cluster {name}")))?;
     let network = cluster.kubernetes_network_config;
+    // A node that is told less doesn't join.
+    let known = |field: &str, value: Option<String>| {
+        value.ok_or_else(|| {
+            let message = format!("cluster {name} has no {field} yet");
+            refusal::of_code("DescribeCluster", "IncorrectState".to_owned(), message, Some(400))
+        })
+    };
     Ok(ClusterFacts {
         name: name.to_owned(),
-        endpoint: cluster.endpoint.unwrap_or_default(),
-        ca: cluster.certificate_authority.data.unwrap_or_default(),
-        service_cidr: network.service_ipv4_cidr.or(network.service_ipv6_cidr).unwrap_or_default(),
-        version: cluster.version.unwrap_or_default(),
+        endpoint: known("endpoint", cluster.endpoint)?,
+        ca: known("certificate authority", cluster.certificate_authority.data)?,
+        service_cidr: known("service network", network.service_ipv4_cidr.or(network.service_ipv6_cidr))?,
+        version: known("version", cluster.version)?,
     })
 }
 
@@ -373,31 +476,83 @@ fn invalid(action: &'static str, message: String) -> Fault {
 mod tests {
     use super::*;
 
+    /// Every family, release, architecture and device.
     #[test]
-    fn aliases_resolve_to_ssm_parameters() {
-        let parameters = |alias: &str, arch| {
-            let alias = Alias::parse(alias).unwrap();
-            alias.parameters("1.36", arch).into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    fn aliases_resolve_to_the_parameters_of_every_variant() {
+        let eks = "/aws/service/eks/optimized-ami/1.36";
+        let bottlerocket = "/aws/service/bottlerocket/aws-k8s-1.36";
+        let al2023 = |arch: &str, variant: &str| {
+            format!("{eks}/amazon-linux-2023/{arch}/{variant}/recommended/image_id")
         };
-        assert_eq!(
-            parameters("al2023@latest", Arch::Arm64),
-            [
-                "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/arm64/standard/recommended/image_id",
-                "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/arm64/nvidia/recommended/image_id",
-            ]
-        );
-        assert_eq!(
-            parameters("al2023@v20260715", Arch::Amd64)[0],
-            "/aws/service/eks/optimized-ami/1.36/amazon-linux-2023/x86_64/standard/amazon-eks-node-al2023-x86_64-standard-1.36-v20260715/image_id"
-        );
-        assert_eq!(
-            parameters("bottlerocket@v1.20.0", Arch::Amd64),
-            ["/aws/service/bottlerocket/aws-k8s-1.36/x86_64/1.20.0/image_id"]
-        );
-        assert_eq!(
-            parameters("al2@latest", Arch::Arm64),
-            ["/aws/service/eks/optimized-ami/1.36/amazon-linux-2-arm64/recommended/image_id"]
-        );
+        let dated = |arch: &str, variant: &str| {
+            format!(
+                "{eks}/amazon-linux-2023/{arch}/{variant}/amazon-eks-node-al2023-{arch}-{variant}-1.36-v20260715/image_id"
+            )
+        };
+        let (none, nvidia, neuron) = (None, Some("nvidia"), Some("aws"));
+        for (alias, arch, expected) in [
+            (
+                "al2023@latest",
+                Arch::Amd64,
+                vec![
+                    (al2023("x86_64", "standard"), vec![none]),
+                    (al2023("x86_64", "nvidia"), vec![nvidia]),
+                    (al2023("x86_64", "neuron"), vec![neuron]),
+                ],
+            ),
+            (
+                "al2023@latest",
+                Arch::Arm64,
+                vec![(al2023("arm64", "standard"), vec![none]), (al2023("arm64", "nvidia"), vec![nvidia])],
+            ),
+            (
+                "al2023@v20260715",
+                Arch::Arm64,
+                vec![(dated("arm64", "standard"), vec![none]), (dated("arm64", "nvidia"), vec![nvidia])],
+            ),
+            (
+                "bottlerocket@latest",
+                Arch::Amd64,
+                vec![
+                    (format!("{bottlerocket}/x86_64/latest/image_id"), vec![none, neuron]),
+                    (format!("{bottlerocket}-nvidia/x86_64/latest/image_id"), vec![nvidia]),
+                ],
+            ),
+            (
+                "bottlerocket@v1.20.0",
+                Arch::Arm64,
+                vec![
+                    (format!("{bottlerocket}/arm64/1.20.0/image_id"), vec![none]),
+                    (format!("{bottlerocket}-nvidia/arm64/1.20.0/image_id"), vec![nvidia]),
+                ],
+            ),
+            (
+                "al2@latest",
+                Arch::Amd64,
+                vec![
+                    (format!("{eks}/amazon-linux-2/recommended/image_id"), vec![none]),
+                    (format!("{eks}/amazon-linux-2-gpu/recommended/image_id"), vec![nvidia, neuron]),
+                ],
+            ),
+            (
+                "al2@v20260715",
+                Arch::Amd64,
+                vec![
+                    (format!("{eks}/amazon-linux-2/amazon-eks-node-1.36-v20260715/image_id"), vec![none]),
+                    (
+                        format!("{eks}/amazon-linux-2-gpu/amazon-eks-gpu-node-1.36-v20260715/image_id"),
+                        vec![nvidia, neuron],
+                    ),
+                ],
+            ),
+            (
+                "al2@latest",
+                Arch::Arm64,
+                vec![(format!("{eks}/amazon-linux-2-arm64/recommended/image_id"), vec![none])],
+            ),
+        ] {
+            assert_eq!(Alias::parse(alias).unwrap().parameters("1.36", arch), expected, "{alias}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use aws_sdk_ec2::types::{
 };
 use croft_cloud::{
     Fault, FaultClass, LaunchError, LaunchRequest, OfferingKey, Prepared,
+    class::{kubelet_of, setup},
     facts::EFA,
     tags,
     userdata::{NodeBoot, render},
@@ -21,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::{
-    class::{Found, kubelet},
+    class::Found,
     discovery::Subnet,
     offers::image_for,
     provider::AwsProvider,
@@ -33,6 +34,8 @@ use crate::{
 const MOST_TYPES: usize = 60;
 /// Overrides in one request, over all types and zones.
 const MOST_OVERRIDES: usize = 300;
+/// Launch templates in one request.
+const MOST_TEMPLATES: usize = 50;
 
 /// A launch in the form that is stored in the claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +64,45 @@ fn digest(text: &str) -> String {
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Why types of a request aren't asked for.
+#[derive(Default)]
+struct Skipped {
+    /// Refused a moment ago.
+    aside: Vec<OfferingKey>,
+    without_image: usize,
+    without_adapters: usize,
+}
+
+impl Skipped {
+    /// The launch error if no type is left. `full` names the zones if none of them has a free address.
+    fn refusal(self, request: &LaunchRequest, full: Option<String>) -> LaunchError {
+        let (code, message) = if self.without_adapters > 0 && self.aside.is_empty() {
+            let wanted = request.requests.get(EFA);
+            let message = format!(
+                "{} of the claim's types have fewer than {wanted} network adapters",
+                self.without_adapters
+            );
+            ("Unsupported", message)
+        } else if self.without_image > 0 && self.aside.is_empty() {
+            let count = self.without_image;
+            let message = format!("no image of the class has drivers for {count} of the claim's types");
+            ("Unsupported", message)
+        } else if let Some(zones) = full {
+            let message = format!("no subnet of the class has free addresses in {zones}");
+            ("InsufficientFreeAddressesInSubnet", message)
+        } else {
+            let message =
+                format!("{} offerings were refused a moment ago and are set aside", self.aside.len());
+            ("InsufficientInstanceCapacity", message)
+        };
+        LaunchError::NoCapacity {
+            claim: request.claim_name.clone(),
+            offerings: self.aside,
+            fault: refusal::of_code("CreateFleet", code.to_owned(), message, None),
+        }
+    }
+}
+
 impl AwsProvider {
     pub(crate) async fn prepare_launch(&self, request: &LaunchRequest) -> Result<Prepared, LaunchError> {
         let claim = request.claim_name.clone();
@@ -73,10 +115,17 @@ impl AwsProvider {
             });
         }
         let by_hardware = self.overrides(request, &found).await?;
-        let mut configs = Vec::new();
+        let (mut configs, mut refused) = (Vec::new(), None);
         for (hardware, overrides) in by_hardware {
-            let name = self.ensure_template(request, &found, &hardware).await?;
-            configs.push((name, overrides));
+            match self.ensure_template(request, &found, &hardware).await {
+                Ok(name) => configs.push((name, overrides)),
+                // The other types may still be launched.
+                Err(error @ LaunchError::Refused { .. }) => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (true, Some(error)) = (configs.is_empty(), refused) {
+            return Err(error);
         }
         let plan = Plan {
             claim,
@@ -104,8 +153,8 @@ impl AwsProvider {
         let now = self.now();
         let mut memory = self.memory();
         let mut by_hardware: BTreeMap<Hardware, Vec<Place>> = BTreeMap::new();
-        let mut aside = Vec::new();
-        let (mut count, mut lacking) = (0, 0);
+        let mut skipped = Skipped::default();
+        let mut count = 0;
         let zones: Vec<&str> = if request.zones.is_empty() {
             let mut zones: Vec<&str> = found.subnets.iter().map(|s| s.zone.as_str()).collect();
             zones.sort_unstable();
@@ -125,14 +174,22 @@ impl AwsProvider {
         let places: Vec<(&str, &str)> = zones.iter().filter_map(roomiest).collect();
         for name in request.instance_types.iter().take(MOST_TYPES) {
             let Some(facts) = types.facts.get(name) else { continue };
-            let Some(image) = image_for(facts, &found.images) else { continue };
+            let Some(image) = image_for(facts, &found.images.found) else {
+                skipped.without_image += 1;
+                continue;
+            };
             // All adapters of the type: they are free of charge, and the plan may count on each.
             let efas = if efas_wanted > 0 { facts.efas } else { 0 };
             if i64::from(efas) < efas_wanted {
-                lacking += 1;
+                skipped.without_adapters += 1;
                 continue;
             }
-            let hardware = Hardware { image: image.id.clone(), efas };
+            let setup = setup(&request.class.spec, Some(&image.disks), self.options.prefix_delegation);
+            let kubelet = kubelet_of(&request.class.spec, facts, &setup);
+            let hardware = Hardware { image: image.clone(), efas, kubelet };
+            if by_hardware.len() >= MOST_TEMPLATES && !by_hardware.contains_key(&hardware) {
+                continue;
+            }
             for (zone, subnet) in &places {
                 if count >= MOST_OVERRIDES || !types.zones.get(name).is_some_and(|z| z.contains(*zone)) {
                     continue;
@@ -147,29 +204,15 @@ impl AwsProvider {
                     overrides.push(Place(name.clone(), (*subnet).to_owned(), (*zone).to_owned()));
                     count += 1;
                 } else {
-                    aside.push(key);
+                    skipped.aside.push(key);
                 }
             }
         }
         if count > 0 {
             return Ok(by_hardware);
         }
-        let (code, message) = if lacking > 0 && aside.is_empty() {
-            let message =
-                format!("{lacking} of the claim's types have fewer than {efas_wanted} network adapters");
-            ("Unsupported", message)
-        } else if places.is_empty() {
-            let message = format!("no subnet of the class has free addresses in {}", zones.join(", "));
-            ("InsufficientFreeAddressesInSubnet", message)
-        } else {
-            let message = format!("{} offerings were refused a moment ago and are set aside", aside.len());
-            ("InsufficientInstanceCapacity", message)
-        };
-        Err(LaunchError::NoCapacity {
-            claim: request.claim_name.clone(),
-            offerings: aside,
-            fault: refusal::of_code("CreateFleet", code.to_owned(), message, None),
-        })
+        let full = places.is_empty().then(|| zones.join(", "));
+        Err(skipped.refusal(request, full))
     }
 
     async fn ensure_template(
@@ -184,7 +227,6 @@ impl AwsProvider {
             |why: String| LaunchError::ClassNotReady { claim: claim(), class: class_name.clone(), why };
         let cluster =
             found.cluster.as_ref().ok_or_else(|| not_ready("the cluster is not known".to_owned()))?;
-        let kubelet = kubelet(&request.class);
         let boot = NodeBoot {
             cluster: &cluster.name,
             endpoint: &cluster.endpoint,
@@ -192,7 +234,7 @@ impl AwsProvider {
             service_cidr: &cluster.service_cidr,
             labels: &request.labels,
             taints: &request.taints,
-            kubelet: &kubelet,
+            kubelet: &hardware.kubelet,
             instance_store: request.class.spec.instance_store_policy.is_some(),
             custom: request.class.spec.user_data.as_deref(),
         };

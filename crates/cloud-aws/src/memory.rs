@@ -26,11 +26,28 @@ pub(crate) struct Memory {
     /// Instance profiles created recently.
     pub(crate) new_profiles: BTreeMap<String, Instant>,
     /// The setup of each class, for instances that name their class only by a tag.
-    pub(crate) setups: BTreeMap<String, Setup>,
+    pub(crate) setups: BTreeMap<String, ClassSetup>,
     /// The types of each class as last built.
     pub(crate) built: BTreeMap<String, BuiltTypes>,
     /// The refusal of each class's last launch, if a user has to act on it.
     pub(crate) refusals: BTreeMap<String, Fault>,
+}
+
+/// The setup of a class's instances.
+#[derive(Debug)]
+pub(crate) struct ClassSetup {
+    /// By image, since the image decides which disk is its root.
+    pub(crate) by_image: BTreeMap<String, Setup>,
+    /// That of other images: those of instances launched before.
+    pub(crate) other: Setup,
+}
+
+impl Memory {
+    /// The setup of a class's instances with an image; `None` until the class is resolved.
+    pub(crate) fn setup_of(&self, class: &str, image: &str) -> Option<Setup> {
+        let setups = self.setups.get(class)?;
+        Some(*setups.by_image.get(image).unwrap_or(&setups.other))
+    }
 }
 
 /// The instance types of a class as last built, and a key of what they were built from.

@@ -3,72 +3,69 @@
 //! Memory depends on the type and the image's kernel; reserved memory, disk and the number of pods also on the class.
 //! Instances of one type differ by some pages, so the minimum in whole MiB is used: a plan must fit on any of them.
 //! Devices aren't recorded, since a node reports none until their plugin runs.
+//!
+//! A report far below the computed value isn't caused by the type. It is true for the class, whose disks or image are
+//! others than was assumed, as long as no node of that kind has reported what the type explains: then the lower one came
+//! from a broken node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use croft_cloud::{ObservedNode, facts::Setup};
 use croft_scheduler::{InstanceType, Resources};
 
-/// Reports below this many thousandths of the computed value aren't caused by the type and are ignored.
+/// Reports below this many thousandths of the computed value aren't caused by the type.
 const BELIEVABLE_PERMILLE: i64 = 800;
 const MIB: i64 = 1 << 20;
 
 /// All recorded resources.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
-    memory: BTreeMap<(String, String), i64>,
+    /// Reported memory by type and image.
+    memory: BTreeMap<(String, String), BTreeSet<i64>>,
+    /// What depends on the class as well: by class, type and image.
     kept: BTreeMap<(String, String, String), Kept>,
     changes: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Kept {
-    /// The class's setup at the time of the report; another setup gives other resources.
-    setup: Setup,
+    /// The class's setup at the time of the report; another setup gives other resources. `None` while the class hadn't
+    /// been resolved.
+    setup: Option<Setup>,
+    memory: BTreeSet<i64>,
+    disk: BTreeSet<i64>,
+    /// The least that was reported; 0 for none.
     pods: i64,
-    disk: i64,
     overhead: Resources,
 }
 
 impl Observed {
     /// Records a node of a class with `setup`. Returns true if anything is new.
-    pub(crate) fn note(&mut self, node: &ObservedNode, setup: Setup) -> bool {
+    pub(crate) fn note(&mut self, node: &ObservedNode, setup: Option<Setup>) -> bool {
         let memory = down(node.capacity.get("memory"));
         // A kubelet that has just started reports nothing.
         if memory == 0 || node.allocatable.get("memory") == 0 {
             return false;
         }
-        let mut changed = false;
         let place = (node.instance_type.clone(), node.image_id.clone());
-        let known = self.memory.entry(place.clone()).or_insert(i64::MAX);
-        if memory < *known {
-            *known = memory;
-            changed = true;
+        let mut changed = self.memory.entry(place.clone()).or_default().insert(memory);
+        let kept = self.kept.entry((node.class.clone(), place.0, place.1)).or_default();
+        let before = kept.clone();
+        if kept.setup.is_some_and(|known| setup.is_some_and(|setup| setup != known)) {
+            *kept = Kept::default();
         }
+        kept.setup = setup.or(kept.setup);
+        kept.memory.insert(memory);
+        kept.disk.insert(down(node.capacity.get("ephemeral-storage")));
+        let pods = node.capacity.get("pods");
+        kept.pods = if kept.pods == 0 { pods } else { kept.pods.min(pods) };
         let mut overhead = Resources::new();
         for resource in ["cpu", "memory", "ephemeral-storage"] {
-            let kept = node.capacity.get(resource).saturating_sub(node.allocatable.get(resource)).max(0);
-            overhead.set(resource, if resource == "cpu" { kept } else { up(kept) });
+            let held = node.capacity.get(resource).saturating_sub(node.allocatable.get(resource)).max(0);
+            overhead.set(resource, if resource == "cpu" { held } else { up(held) });
         }
-        let (pods, disk) = (node.capacity.get("pods"), down(node.capacity.get("ephemeral-storage")));
-        let fresh = Kept { setup, pods, disk, overhead };
-        let kept = self.kept.entry((node.class.clone(), place.0, place.1));
-        let kept = kept.or_insert_with(|| Kept {
-            setup,
-            pods: i64::MAX,
-            disk: i64::MAX,
-            overhead: Resources::new(),
-        });
-        if kept.setup != setup {
-            *kept = fresh;
-            changed = true;
-        } else {
-            let before = (kept.pods, kept.disk, kept.overhead.clone());
-            kept.pods = kept.pods.min(pods);
-            kept.disk = kept.disk.min(disk);
-            kept.overhead.raise_to(&fresh.overhead);
-            changed |= before != (kept.pods, kept.disk, kept.overhead.clone());
-        }
+        kept.overhead.raise_to(&overhead);
+        changed |= *kept != before;
         self.changes += u64::from(changed);
         changed
     }
@@ -81,29 +78,32 @@ impl Observed {
     /// Replaces the computed resources of `kind` by those that nodes of the class with its image reported.
     pub(crate) fn correct(&self, kind: &mut InstanceType, class: &str, image: &str, setup: &Setup) {
         let place = (kind.name.clone(), image.to_owned());
-        if let Some(memory) = self.memory.get(&place) {
-            replace(&mut kind.capacity, "memory", *memory);
+        let memory = kind.capacity.get("memory");
+        let of_type = self.memory.get(&place).and_then(|seen| believable(seen, memory));
+        let kept = self.kept.get(&(class.to_owned(), place.0, place.1));
+        let kept = kept.filter(|kept| kept.setup.is_none_or(|known| known == *setup));
+        let of_class = || kept.and_then(|kept| kept.memory.first().copied());
+        if let Some(seen) = of_type.or_else(of_class) {
+            kind.capacity.set("memory", seen);
         }
-        let Some(kept) = self.kept.get(&(class.to_owned(), place.0, place.1)) else { return };
-        if kept.setup != *setup {
-            return;
-        }
+        let Some(kept) = kept else { return };
         // Fewer pods than the class sets or the type has addresses for, or more: the kubelet's value is right.
         if kept.pods > 0 {
             kind.capacity.set("pods", kept.pods);
         }
-        replace(&mut kind.capacity, "ephemeral-storage", kept.disk);
+        let disk = kind.capacity.get("ephemeral-storage");
+        if let Some(seen) = believable(&kept.disk, disk).or_else(|| kept.disk.first().copied()) {
+            kind.capacity.set("ephemeral-storage", seen);
+        }
         for resource in ["cpu", "memory", "ephemeral-storage"] {
             kind.overhead.set(resource, kept.overhead.get(resource));
         }
     }
 }
 
-fn replace(capacity: &mut Resources, resource: &str, seen: i64) {
-    let computed = capacity.get(resource);
-    if seen >= computed / 1000 * BELIEVABLE_PERMILLE {
-        capacity.set(resource, seen);
-    }
+/// The least report that the type explains.
+fn believable(seen: &BTreeSet<i64>, computed: i64) -> Option<i64> {
+    seen.range(computed / 1000 * BELIEVABLE_PERMILLE..).next().copied()
 }
 
 fn down(bytes: i64) -> i64 {
@@ -164,34 +164,57 @@ mod tests {
     #[test]
     fn minimum_of_observations_is_used() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
-        assert!(observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup));
-        assert!(!observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), setup), "nothing new");
-        assert!(observed.note(&node("c", 1090 * MIB, 10 * MIB), setup));
-        assert!(!observed.note(&node("c", 1200 * MIB, 10 * MIB), setup), "larger values are ignored");
+        assert!(observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), Some(setup)));
+        assert!(!observed.note(&node("c", 1100 * MIB + 5, 200 * MIB - 3), Some(setup)), "nothing new");
+        assert!(observed.note(&node("c", 1090 * MIB, 10 * MIB), Some(setup)));
+        assert!(!observed.note(&node("c", 1090 * MIB, 10 * MIB), None), "nothing new without the setup");
+        observed.note(&node("c", 1200 * MIB, 10 * MIB), Some(setup));
         let kind = corrected(&observed, "c", &setup);
         assert_eq!(kind.capacity.get("memory"), 1090 * MIB);
         assert_eq!(kind.overhead.get("memory"), 200 * MIB, "the most that was kept");
         assert_eq!(kind.capacity.get("nvidia.com/gpu"), 1, "devices stay");
-        assert_eq!(observed.changes(), 2);
     }
 
     #[test]
     fn another_class_shares_only_the_observed_memory() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
-        observed.note(&node("c", 1090 * MIB, 200 * MIB), setup);
+        observed.note(&node("c", 1090 * MIB, 200 * MIB), Some(setup));
         let kind = corrected(&observed, "other", &setup);
         assert_eq!((kind.capacity.get("memory"), kind.overhead.get("memory")), (1090 * MIB, 300 * MIB));
         let changed = Setup { max_pods: Some(10), ..setup };
         assert_eq!(corrected(&observed, "c", &changed).overhead.get("memory"), 300 * MIB, "set up anew");
-        assert!(observed.note(&node("c", 1090 * MIB, 50 * MIB), changed));
+        assert!(observed.note(&node("c", 1090 * MIB, 50 * MIB), Some(changed)));
         assert_eq!(corrected(&observed, "c", &changed).overhead.get("memory"), 50 * MIB);
     }
 
+    /// After a restart nodes are reported before their class is resolved.
     #[test]
-    fn implausible_reports_are_ignored() {
+    fn report_of_a_class_that_was_not_resolved_yet_is_used() {
         let (mut observed, setup) = (Observed::default(), Setup::default());
-        assert!(!observed.note(&node("c", 0, 0), setup), "a kubelet that has just begun");
-        observed.note(&node("c", 500 * MIB, 0), setup);
-        assert_eq!(corrected(&observed, "c", &setup).capacity.get("memory"), 1000 * MIB, "half is gone");
+        assert!(observed.note(&node("c", 1090 * MIB, 200 * MIB), None));
+        let kind = corrected(&observed, "c", &setup);
+        assert_eq!((kind.capacity.get("memory"), kind.overhead.get("memory")), (1090 * MIB, 200 * MIB));
+    }
+
+    #[test]
+    fn node_with_far_less_than_assumed_corrects_its_class_until_another_has_what_the_type_explains() {
+        let (mut observed, setup) = (Observed::default(), Setup::default());
+        let with_disk = |disk: i64, memory: i64| {
+            let mut node = node("c", memory, 100 * MIB);
+            node.capacity.set("ephemeral-storage", disk);
+            node
+        };
+        assert!(!observed.note(&node("c", 0, 0), Some(setup)), "a kubelet that has just begun");
+        let seen = |observed: &Observed, class: &str| {
+            let kind = corrected(observed, class, &setup);
+            (kind.capacity.get("memory") / MIB, kind.capacity.get("ephemeral-storage") / MIB)
+        };
+        assert!(observed.note(&with_disk(4 * MIB, 500 * MIB), Some(setup)));
+        assert_eq!(seen(&observed, "c"), (500, 4), "a root disk of another size");
+        assert_eq!(seen(&observed, "other"), (1000, 100), "not caused by the type");
+        assert!(observed.note(&with_disk(90 * MIB, 950 * MIB), Some(setup)));
+        assert_eq!(seen(&observed, "c"), (950, 90), "the first node was broken");
+        observed.note(&with_disk(3 * MIB, 400 * MIB), Some(setup));
+        assert_eq!(seen(&observed, "c"), (950, 90));
     }
 }

@@ -9,12 +9,13 @@ use croft_api::EC2NodeClass;
 use croft_cloud::{
     CloudError, Launched, OfferingKey,
     catalog::{self, builtin_entries, estimate_spot},
-    facts::{EFA, Facts, node_labels},
+    class::setup,
+    facts::{EFA, Facts, Setup, node_labels},
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources};
 
 use crate::{
-    class::{Found, setup},
+    class::Found,
     discovery::Image,
     instances::DescribedInstance,
     memory::BuiltTypes,
@@ -25,16 +26,11 @@ use crate::{
 };
 use croft_runtime::clock::{Clock, SystemClock};
 
-/// The newest image that an instance of the type can boot and that has drivers for its devices.
+/// The newest image that an instance of the type can boot and that has drivers for its devices. A type without one isn't
+/// launched: its pods would find no device.
 pub(crate) fn image_for<'a>(facts: &Facts, images: &'a [Image]) -> Option<&'a Image> {
-    let device = facts.gpu.iter().chain(&facts.accelerator).next().map(|d| d.manufacturer.as_str());
-    let fits = |i: &&Image| i.arch == facts.arch;
-    // Images without declared devices are used for every type, as images chosen by id are.
-    images
-        .iter()
-        .filter(fits)
-        .find(|i| device.is_some() && i.device.as_deref() == device)
-        .or_else(|| images.iter().filter(fits).find(|i| i.device.is_none()))
+    let maker = facts.gpu.iter().chain(&facts.accelerator).next().map(|d| d.manufacturer.as_str());
+    images.iter().find(|image| image.arch == facts.arch && image.serves.includes(maker))
 }
 
 impl AwsProvider {
@@ -110,8 +106,9 @@ impl AwsProvider {
         // Shared answers are distinguished by address: a new answer is a new allocation, and the cached one of this
         // class keeps the old one alive.
         let from = format!(
-            "{:?} {:p} {:p} {:p} {:?} {:?} {:?} {aside:?} {dry:?} {:?}",
-            setup(class, self.options.prefix_delegation),
+            "{:?} {:?} {:p} {:p} {:p} {:?} {:?} {:?} {aside:?} {dry:?} {:?}",
+            setup(&class.spec, None, self.options.prefix_delegation),
+            class.spec.block_device_mappings,
             Arc::as_ptr(&types),
             Arc::as_ptr(&on_demand),
             Arc::as_ptr(&spot),
@@ -150,7 +147,7 @@ impl AwsProvider {
         let home = self.clients.region == catalog::REGION;
         let memory = self.memory();
         let class = instance.tags.get(croft_cloud::tags::CLASS);
-        let setup = class.and_then(|class| memory.setups.get(class)).copied().unwrap_or_default();
+        let setup = class.and_then(|class| memory.setup_of(class, &instance.image_id)).unwrap_or_default();
         let (price, price_estimated) =
             price(&instance.instance_type, &instance.zone, instance.capacity_type, &on_demand, &spot, home);
         let Some(facts) = types.facts.get(&instance.instance_type) else {
@@ -242,7 +239,10 @@ struct Build<'a> {
 
 impl Build<'_> {
     fn all(&self) -> Vec<InstanceType> {
-        let setup = setup(self.class, self.prefix_delegation);
+        let of = |image: &Image| setup(&self.class.spec, Some(&image.disks), self.prefix_delegation);
+        let images = &self.found.images.found;
+        let setups: BTreeMap<&str, Setup> =
+            images.iter().map(|image| (image.id.as_str(), of(image))).collect();
         let zones: BTreeSet<&str> = self.found.subnets.iter().map(|s| s.zone.as_str()).collect();
         let roomy: BTreeSet<&str> = self
             .found
@@ -254,13 +254,14 @@ impl Build<'_> {
         let class = self.class.metadata.name.as_deref().unwrap_or_default();
         let mut types = Vec::new();
         for (name, facts) in &self.types.facts {
-            let Some(image) = image_for(facts, &self.found.images) else { continue };
+            let Some(image) = image_for(facts, images) else { continue };
+            let Some(setup) = setups.get(image.id.as_str()) else { continue };
             let offerings = self.offerings(name, facts, &zones, &roomy);
             if offerings.is_empty() {
                 continue;
             }
-            let mut instance_type = facts.instance_type(&setup, offerings);
-            self.observed.correct(&mut instance_type, class, &image.id, &setup);
+            let mut instance_type = facts.instance_type(setup, offerings);
+            self.observed.correct(&mut instance_type, class, &image.id, setup);
             types.push(instance_type);
         }
         types
@@ -277,7 +278,7 @@ impl Build<'_> {
         let mut offerings = Vec::new();
         let Some(offered) = self.types.zones.get(name) else { return offerings };
         for zone in offered.iter().filter(|zone| zones.contains(zone.as_str())) {
-            let mut offer = |capacity_type, available: bool| {
+            let mut offer = |capacity_type, available_count: Option<u32>| {
                 let key = OfferingKey { instance_type: name.to_owned(), zone: zone.clone(), capacity_type };
                 let (price, estimated) =
                     price(name, zone, capacity_type, self.on_demand, self.spot, self.home);
@@ -285,17 +286,20 @@ impl Build<'_> {
                     zone: zone.clone(),
                     capacity_type,
                     price,
-                    available: available && roomy.contains(zone.as_str()) && !self.aside.contains(&key),
+                    available: available_count != Some(0)
+                        && roomy.contains(zone.as_str())
+                        && !self.aside.contains(&key),
                     estimated,
+                    available_count,
                 });
             };
             if facts.on_demand {
-                offer(CapacityType::OnDemand, true);
+                offer(CapacityType::OnDemand, None);
             }
             if facts.spot {
-                offer(CapacityType::Spot, true);
+                offer(CapacityType::Spot, None);
             }
-            let reserved: Vec<i32> = self
+            let reserved: Vec<u32> = self
                 .found
                 .reservations
                 .iter()
@@ -303,7 +307,7 @@ impl Build<'_> {
                 .map(|r| r.free)
                 .collect();
             if !reserved.is_empty() {
-                offer(CapacityType::Reserved, reserved.iter().any(|free| *free > 0));
+                offer(CapacityType::Reserved, Some(reserved.iter().sum()));
             }
         }
         offerings

@@ -86,7 +86,8 @@ pub(crate) async fn spot(clients: &Clients, paces: &Paces, now: i64) -> Result<S
             let (Some(name), Some(zone), Some(price)) = (
                 entry.instance_type().map(|t| t.as_str().to_owned()),
                 entry.availability_zone().map(str::to_owned),
-                entry.spot_price().and_then(|p| p.parse().ok()),
+                // No offering is for nothing.
+                entry.spot_price().and_then(|p| p.parse().ok()).filter(|price| *price > Price::ZERO),
             ) else {
                 continue;
             };

@@ -16,14 +16,18 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use croft_api::nodeclass::{BlockDeviceMapping, EC2NodeClassSpec, HttpTokens, Toggle};
 use croft_cloud::{
     ClassFindings, Fault, FaultClass,
+    class::{ImageDisks, data_device, gib, root_device},
     facts::DEFAULT_ROOT_GIB,
     tags,
-    userdata::{Family, UserData},
+    userdata::{Family, KubeletSetup, UserData},
 };
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::{connect::Clients, pace::Paces};
+use crate::{connect::Clients, discovery::Image, pace::Paces};
+
+/// The disk of Bottlerocket's system.
+const SYSTEM_GIB: i32 = 4;
 
 /// Everything in a launch template. Its hash is the template's name, so that equal configurations share a template and
 /// a changed one gets another.
@@ -66,13 +70,15 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// The hardware in a launch template.
+/// What a launch template has of the instance type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hardware {
     /// The image that the type boots.
-    pub(crate) image: String,
+    pub(crate) image: Image,
     /// Network adapters for EFA.
     pub(crate) efas: u32,
+    /// What its kubelet is told.
+    pub(crate) kubelet: KubeletSetup,
 }
 
 /// A disk in a launch template.
@@ -102,11 +108,11 @@ impl Configuration {
         let Purpose { reserved_only, spot, tags } = purpose;
         let metadata = &class.metadata_options;
         Self {
-            image: hardware.image.clone(),
+            image: hardware.image.id.clone(),
             groups: findings.security_groups.clone(),
             profile: findings.instance_profile.clone(),
             user_data: STANDARD.encode(user_data.bytes()),
-            disks: disks(&class.block_device_mappings, family),
+            disks: disks(&class.block_device_mappings, family, &hardware.image.disks),
             http_endpoint: metadata.http_endpoint == Toggle::Enabled,
             imds_v1: metadata.http_tokens == HttpTokens::Optional,
             hop_limit: metadata.http_put_response_hop_limit,
@@ -249,7 +255,7 @@ impl Disk {
 
 /// The class's disks, or the image family's default: 20 GiB, encrypted, gp3. Bottlerocket keeps its system on a small
 /// disk of its own.
-fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
+fn disks(mappings: &[BlockDeviceMapping], family: Family, image: &ImageDisks) -> Vec<Disk> {
     let usual = |device: &str, gib: i32| Disk {
         device: device.to_owned(),
         gib: Some(gib),
@@ -262,14 +268,14 @@ fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
         delete: true,
     };
     if mappings.is_empty() {
-        let root = i32::try_from(DEFAULT_ROOT_GIB).unwrap_or(i32::MAX);
-        return match family {
-            Family::Bottlerocket => vec![usual("/dev/xvda", 4), usual("/dev/xvdb", root)],
-            Family::Al2023 | Family::Al2 => vec![usual("/dev/xvda", root)],
-            Family::Ubuntu => vec![usual("/dev/sda1", root)],
-            // The device names of a custom image are unknown.
-            Family::Custom => Vec::new(),
-        };
+        if family == Family::Custom {
+            // The image's own disks.
+            return Vec::new();
+        }
+        let gib = i32::try_from(DEFAULT_ROOT_GIB).unwrap_or(i32::MAX);
+        let (system, data) = (root_device(family, Some(image)), data_device(family, Some(image)));
+        let system = system.filter(|device| data != Some(*device)).map(|device| usual(device, SYSTEM_GIB));
+        return system.into_iter().chain(data.map(|device| usual(device, gib))).collect();
     }
     mappings
         .iter()
@@ -285,13 +291,6 @@ fn disks(mappings: &[BlockDeviceMapping], family: Family) -> Vec<Disk> {
             delete: mapping.ebs.delete_on_termination.unwrap_or(true),
         })
         .collect()
-}
-
-/// A size in GiB, rounded up.
-pub(crate) fn gib(size: &str) -> Option<i32> {
-    let quantity: croft_scheduler::Quantity = size.parse().ok()?;
-    let bytes = quantity.units();
-    i32::try_from(bytes.checked_add((1 << 30) - 1)? >> 30).ok()
 }
 
 /// Creates the template unless it exists.
@@ -328,17 +327,17 @@ pub(crate) async fn ensure(
 }
 
 /// Deletes the cluster's templates that were created before `older_than` (seconds since 1970) and aren't in `keep`.
-/// Returns their names.
+/// Returns their names, and the last refusal: a template that can't be deleted leaves the others to be deleted.
 pub(crate) async fn sweep(
     clients: &Clients,
     paces: &Paces,
     cluster: &str,
     older_than: i64,
     keep: &BTreeSet<String>,
-) -> Result<Vec<String>, Fault> {
+) -> Result<(Vec<String>, Option<Fault>), Fault> {
     let filter = Filter::builder().name(format!("tag:{}", tags::CLUSTER)).values(cluster).build();
     let mut pages = clients.ec2.describe_launch_templates().filters(filter).into_paginator().send();
-    let mut idle: BTreeMap<String, ()> = BTreeMap::new();
+    let mut idle: BTreeSet<String> = BTreeSet::new();
     loop {
         paces.read.turn().await;
         let Some(page) = pages.next().await else { break };
@@ -346,31 +345,44 @@ pub(crate) async fn sweep(
             let Some(name) = template.launch_template_name() else { continue };
             let made = template.create_time().map_or(i64::MAX, |at| at.secs());
             if made < older_than && !keep.contains(name) {
-                idle.insert(name.to_owned(), ());
+                idle.insert(name.to_owned());
             }
         }
     }
-    for name in idle.keys() {
+    let (mut gone, mut undeleted) = (Vec::new(), None);
+    for name in idle {
         paces.write.turn().await;
-        let answer = clients.ec2.delete_launch_template().launch_template_name(name).send().await;
+        let answer = clients.ec2.delete_launch_template().launch_template_name(&name).send().await;
         match paces.write.record("DeleteLaunchTemplate", answer) {
-            Ok(_) => {}
-            Err(fault) if fault.class == FaultClass::NotFound => {}
-            Err(fault) => return Err(fault),
+            Err(fault) if fault.class != FaultClass::NotFound => undeleted = Some(fault),
+            _ => gone.push(name),
         }
     }
-    Ok(idle.into_keys().collect())
+    Ok((gone, undeleted))
 }
 
 #[cfg(test)]
 mod tests {
+    use croft_cloud::facts::Arch;
+
     use super::*;
+    use crate::discovery::Serves;
 
     fn configuration(spec: &EC2NodeClassSpec) -> Configuration {
         Configuration::new(
             spec,
             Family::Al2023,
-            &Hardware { image: "ami-1".to_owned(), efas: 0 },
+            &Hardware {
+                image: Image {
+                    id: "ami-1".to_owned(),
+                    arch: Arch::Amd64,
+                    serves: Serves::Any,
+                    made: String::new(),
+                    disks: ImageDisks::default(),
+                },
+                efas: 0,
+                kubelet: KubeletSetup::default(),
+            },
             &ClassFindings {
                 security_groups: vec!["sg-1".to_owned()],
                 instance_profile: Some("p".to_owned()),
@@ -422,8 +434,20 @@ mod tests {
     }
 
     #[test]
-    fn disk_sizes_round_up_to_gibibytes() {
-        assert_eq!((gib("100Gi"), gib("1"), gib("100G"), gib("x")), (Some(100), Some(1), Some(94), None));
+    fn default_disks_are_those_that_the_image_boots_from_and_writes_to() {
+        let disks = |family, root: &str, own: &[&str]| -> Vec<(String, Option<i32>)> {
+            let sizes = own.iter().map(|device| ((*device).to_owned(), 2)).collect();
+            let image = ImageDisks { root: root.to_owned(), sizes };
+            disks(&[], family, &image).into_iter().map(|disk| (disk.device, disk.gib)).collect()
+        };
+        let one = |device: &str| vec![(device.to_owned(), Some(20))];
+        let two = vec![("/dev/xvda".to_owned(), Some(4)), ("/dev/xvdb".to_owned(), Some(20))];
+        assert_eq!(disks(Family::Al2023, "/dev/xvda", &["/dev/xvda"]), one("/dev/xvda"));
+        assert_eq!(disks(Family::Al2023, "/dev/sda1", &["/dev/sda1"]), one("/dev/sda1"));
+        assert_eq!(disks(Family::Ubuntu, "", &[]), one("/dev/sda1"), "an image that doesn't say");
+        assert_eq!(disks(Family::Bottlerocket, "/dev/xvda", &["/dev/xvda", "/dev/xvdb"]), two);
+        assert_eq!(disks(Family::Bottlerocket, "", &[]), two);
+        assert_eq!(disks(Family::Custom, "/dev/xvda", &["/dev/xvda"]), [], "its own");
     }
 
     #[test]

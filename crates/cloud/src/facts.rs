@@ -128,7 +128,7 @@ impl Device {
 pub struct Setup {
     /// The kubelet's `maxPods`, if set.
     pub max_pods: Option<u32>,
-    /// Root volume in GiB, which is the ephemeral storage unless local disks are.
+    /// The disk under the kubelet and the container runtime, in GiB: the ephemeral storage unless local disks are.
     pub root_volume_gib: u64,
     /// True if the local NVMe disks, as one RAID 0, are the ephemeral storage.
     pub instance_store: bool,
@@ -258,14 +258,24 @@ impl Facts {
         if let Some(set) = setup.max_pods {
             return set;
         }
-        // Each interface keeps its first address for itself; two pods (the network plugin and kube-proxy) use the
-        // host's.
-        let addresses = self.enis * self.ips_per_eni.saturating_sub(1);
         if setup.prefix_delegation && self.hypervisor != "xen" {
             let most = if self.vcpus > 30 { PREFIX_MAX_PODS.1 } else { PREFIX_MAX_PODS.0 };
-            return (addresses * 16 + 2).min(most);
+            return (self.pod_addresses() * 16 + 2).min(most);
         }
-        addresses + 2
+        self.image_max_pods()
+    }
+
+    /// The number of pods that the EKS images set by themselves, whatever the network plugin does: two pods (the
+    /// plugin and kube-proxy) use the host's address.
+    /// Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/maxpods.
+    #[must_use]
+    pub fn image_max_pods(&self) -> u32 {
+        self.pod_addresses() + 2
+    }
+
+    /// Each interface keeps its first address for itself.
+    fn pod_addresses(&self) -> u32 {
+        self.enis * self.ips_per_eni.saturating_sub(1)
     }
 
     /// The capacity that the kubelet will report.

@@ -65,8 +65,8 @@ pub trait CloudProvider: Send + Sync {
     async fn acknowledge(&self, news: &[Interruption]) -> Result<(), CloudError>;
 
     /// Records the resources of a registered node, for the next plan with its type. Called for every initialized node,
-    /// also after a restart; known values cost nothing. Returns true if it changes the result of
-    /// [`CloudProvider::instance_types`].
+    /// also after a restart, and before its class is resolved; known values cost nothing. Returns true if it may change
+    /// the result of [`CloudProvider::instance_types`].
     fn observe_capacity(&self, node: &ObservedNode) -> bool;
 
     /// The unavailable offerings, each with its refusal, for the pools' conditions ([`crate::supply::survey`]).
@@ -138,7 +138,8 @@ pub struct ClassFindings {
     pub amis: Vec<AmiStatus>,
     /// The instance profile.
     pub instance_profile: Option<String>,
-    /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, and `Ready` over them.
+    /// `SubnetsReady`, `SecurityGroupsReady`, `AMIsReady`, `InstanceProfileReady`, `UserDataReady`, and `Ready` over them;
+    /// others that aren't part of it.
     pub conditions: Vec<Statement>,
 }
 
@@ -149,10 +150,11 @@ impl ClassFindings {
         self.conditions.iter().any(|c| c.kind == croft_api::condition::READY && c.status == Some(true))
     }
 
-    /// The message of the first false condition.
+    /// Why instances can't be launched.
     #[must_use]
     pub fn why_not(&self) -> Option<&str> {
-        self.conditions.iter().find(|c| c.status != Some(true)).map(|c| c.message.as_str())
+        let ready = self.conditions.iter().find(|c| c.kind == croft_api::condition::READY);
+        ready.filter(|c| c.status != Some(true)).map(|c| c.message.as_str())
     }
 }
 

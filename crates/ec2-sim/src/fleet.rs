@@ -7,10 +7,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     answer::{Answer, Call, Outcome, Refusal},
-    describe::{all, page},
     params::{Params, wildcard},
     policy::Demand,
-    resources::{Instance, Reservation, State, Template},
+    resources::{Instance, State, Template},
     templates::tag_specifications,
     world::{Token, World, end_dry_run},
     xml::Xml,
@@ -50,26 +49,6 @@ impl Candidate {
 }
 
 impl World {
-    /// Reserves capacity.
-    pub fn reserve(
-        &mut self,
-        instance_type: &str,
-        zone: &str,
-        count: u32,
-        tags: BTreeMap<String, String>,
-    ) -> String {
-        let id = self.new_id("cr");
-        let reservation = Reservation {
-            instance_type: instance_type.to_owned(),
-            zone: zone.to_owned(),
-            total: count,
-            free: count,
-            tags,
-        };
-        self.reservations.insert(id.clone(), reservation);
-        id
-    }
-
     pub(crate) fn create_fleet(&mut self, call: &Call) -> Outcome {
         let p = &call.params;
         if p.get("Type") != Some("instant") {
@@ -464,9 +443,9 @@ impl World {
         let preference = candidate.template.data.reservation.as_deref();
         let reservation = (capacity_type != CapacityType::Spot && preference != Some("none"))
             .then(|| {
-                self.reservations
-                    .iter_mut()
-                    .find(|(_, r)| r.instance_type == *instance_type && r.zone == *zone && r.free > 0)
+                self.reservations.iter_mut().find(|(_, r)| {
+                    r.active && r.instance_type == *instance_type && r.zone == *zone && r.free > 0
+                })
             })
             .flatten()
             .map(|(id, reservation)| {
@@ -531,45 +510,6 @@ impl World {
                 "You have requested more vCPU capacity than your current vCPU limit of {quota} allows for the instance bucket that the specified instance type belongs to."
             ),
         ))
-    }
-
-    pub(crate) fn describe_reservations(&mut self, call: &Call) -> Outcome {
-        self.require_plain(call)?;
-        let filters = call.params.filters();
-        let ids = call.params.list("CapacityReservationId");
-        let mut found = Vec::new();
-        for (id, r) in self.reservations.iter().filter(|(id, _)| ids.is_empty() || ids.contains(id)) {
-            let fits = all(&filters, |f| {
-                f.matches_tags(&r.tags).or_else(|| match f.name.as_str() {
-                    "state" => Some(f.matches(["active"])),
-                    "instance-type" => Some(f.matches([r.instance_type.as_str()])),
-                    "availability-zone" => Some(f.matches([r.zone.as_str()])),
-                    _ => None,
-                })
-            })?;
-            if fits {
-                found.push((id.clone(), r.clone()));
-            }
-        }
-        let (found, token) = page(call, found)?;
-        let account = self.settings.account.clone();
-        let mut xml = Xml::new();
-        xml.items("capacityReservationSet", found, |xml, (id, r)| {
-            xml.leaf("capacityReservationId", &id)
-                .leaf("ownerId", &account)
-                .leaf("instanceType", &r.instance_type)
-                .leaf("instancePlatform", "Linux/UNIX")
-                .leaf("availabilityZone", &r.zone)
-                .leaf("tenancy", "default")
-                .leaf("totalInstanceCount", r.total)
-                .leaf("availableInstanceCount", r.free)
-                .leaf("state", "active")
-                .leaf("endDateType", "unlimited")
-                .leaf("instanceMatchCriteria", "open")
-                .tags(&r.tags);
-        });
-        xml.maybe("nextToken", token);
-        Ok(xml.into())
     }
 }
 

@@ -18,67 +18,91 @@ use crate::{
 /// Publication dates of images; the last is the newest.
 const DATES: [(&str, u64); 2] = [("20260615", 1_781_481_600_000), ("20260715", 1_784_073_600_000)];
 
+/// An image that a vendor publishes by SSM parameters.
+struct Published {
+    path: String,
+    name: String,
+    release: String,
+    /// The parameter's name for the newest.
+    latest: &'static str,
+    /// Disks beside a root of 20 GiB, or other sizes.
+    disks: &'static [(&'static str, u64)],
+}
+
+/// The images of one day: every variant that the vendors publish for the architecture.
+fn published(version: &str, date: &str, arch: Arch) -> Vec<Published> {
+    let ec2 = arch.as_ec2();
+    let amd64 = arch == Arch::Amd64;
+    let eks = |path: String, name: String| Published {
+        path: format!("/aws/service/eks/optimized-ami/{version}/{path}"),
+        release: name.clone(),
+        name,
+        latest: "recommended",
+        disks: &[],
+    };
+    let mut all = Vec::new();
+    for variant in ["standard", "nvidia"].into_iter().chain(amd64.then_some("neuron")) {
+        let name = format!("amazon-eks-node-al2023-{ec2}-{variant}-{version}-v{date}");
+        all.push(eks(format!("amazon-linux-2023/{ec2}/{variant}"), name));
+    }
+    for variant in [if amd64 { "" } else { "-arm64" }].into_iter().chain(amd64.then_some("-gpu")) {
+        let name = format!("amazon-eks{variant}-node-{version}-v{date}");
+        all.push(eks(format!("amazon-linux-2{variant}"), name));
+    }
+    let release = format!("1.{}.0", date.get(4..6).unwrap_or("0").trim_start_matches('0'));
+    for variant in ["", "-nvidia"] {
+        all.push(Published {
+            path: format!("/aws/service/bottlerocket/aws-k8s-{version}{variant}/{ec2}"),
+            name: format!("bottlerocket-aws-k8s-{version}{variant}-{ec2}-v{release}"),
+            release: release.clone(),
+            latest: "latest",
+            disks: &[("/dev/xvda", 2), ("/dev/xvdb", 20)],
+        });
+    }
+    all
+}
+
 impl World {
     /// Adds `count` images for x86-64 with one tag, created one after the other.
     pub fn add_images(&mut self, count: u64, tag: (&str, &str)) {
         for number in 0..count {
-            let id = self.new_id("ami");
-            let image = Image {
-                name: format!("image-{number}"),
-                arch: Arch::Amd64,
-                made: number,
-                parameters: Vec::new(),
-                tags: BTreeMap::from([(tag.0.to_owned(), tag.1.to_owned())]),
-            };
-            self.images.insert(id, image);
+            let mut image = Image::new(&format!("image-{number}"), Arch::Amd64, "/dev/xvda", 8);
+            image.made = number;
+            image.tags = BTreeMap::from([(tag.0.to_owned(), tag.1.to_owned())]);
+            self.add_image(image);
         }
+    }
+
+    /// Adds an image. Returns its id.
+    pub fn add_image(&mut self, image: Image) -> String {
+        let id = self.new_id("ami");
+        self.images.insert(id.clone(), image);
+        id
+    }
+
+    /// Removes the images that an SSM parameter names, with the parameter.
+    pub fn remove_image(&mut self, parameter: &str) {
+        self.images.retain(|_, image| !image.parameters.iter().any(|name| name == parameter));
     }
 
     pub(crate) fn make_images(&mut self) {
         let version = self.settings.kubernetes_version.clone();
         let newest = DATES.last().map(|(date, _)| *date);
         for (date, made) in DATES {
-            let latest = Some(date) == newest;
             for arch in [Arch::Amd64, Arch::Arm64] {
-                let ec2 = arch.as_ec2();
-                let mut add = |name: String,
-                               mut parameters: Vec<String>,
-                               latest_parameter: Option<String>| {
-                    parameters.extend(latest_parameter.filter(|_| latest));
+                for published in published(&version, date, arch) {
+                    let Published { path, name, release, latest, disks } = published;
+                    let mut image = Image::new(&name, arch, "/dev/xvda", 20);
+                    image.made = made;
+                    image.disks.extend(disks.iter().map(|(device, gib)| ((*device).to_owned(), *gib)));
+                    image.parameters.push(format!("{path}/{release}/image_id"));
+                    if Some(date) == newest {
+                        image.parameters.push(format!("{path}/{latest}/image_id"));
+                    }
                     let digest = Sha256::digest(&name);
                     let hex: String = digest.iter().take(8).map(|b| format!("{b:02x}")).collect();
-                    let tags = BTreeMap::from([("Name".to_owned(), name.clone())]);
-                    self.images.insert(format!("ami-0{hex}"), Image { name, arch, made, parameters, tags });
-                };
-                for variant in ["standard", "nvidia", "neuron"] {
-                    if variant == "neuron" && arch == Arch::Arm64 {
-                        continue;
-                    }
-                    let name = format!("amazon-eks-node-al2023-{ec2}-{variant}-{version}-v{date}");
-                    let path =
-                        format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2023/{ec2}/{variant}");
-                    add(
-                        name.clone(),
-                        vec![format!("{path}/{name}/image_id")],
-                        Some(format!("{path}/recommended/image_id")),
-                    );
+                    self.images.insert(format!("ami-0{hex}"), image);
                 }
-                let suffix = if arch == Arch::Arm64 { "-arm64" } else { "" };
-                let name = format!("amazon-eks{suffix}-node-{version}-v{date}");
-                let path = format!("/aws/service/eks/optimized-ami/{version}/amazon-linux-2{suffix}");
-                add(
-                    name.clone(),
-                    vec![format!("{path}/{name}/image_id")],
-                    Some(format!("{path}/recommended/image_id")),
-                );
-                let release = format!("1.{}.0", date.get(4..6).unwrap_or("0").trim_start_matches('0'));
-                let name = format!("bottlerocket-aws-k8s-{version}-{ec2}-v{release}");
-                let path = format!("/aws/service/bottlerocket/aws-k8s-{version}/{ec2}");
-                add(
-                    name,
-                    vec![format!("{path}/{release}/image_id")],
-                    Some(format!("{path}/latest/image_id")),
-                );
             }
         }
     }
@@ -141,8 +165,13 @@ impl World {
                 .leaf("creationDate", iso(image.made))
                 .leaf("architecture", image.arch.as_ec2())
                 .leaf("imageType", "machine")
-                .leaf("rootDeviceName", "/dev/xvda")
+                .leaf("rootDeviceName", &image.root)
                 .leaf("rootDeviceType", "ebs")
+                .items("blockDeviceMapping", &image.disks, |xml, (device, gib)| {
+                    xml.leaf("deviceName", device).node("ebs", |xml| {
+                        xml.leaf("volumeSize", gib).leaf("volumeType", "gp3");
+                    });
+                })
                 .leaf("virtualizationType", "hvm")
                 .tags(&image.tags);
         });

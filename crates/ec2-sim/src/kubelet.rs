@@ -12,10 +12,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_cloud::{
-    facts::{EFA, Setup},
-    kubelet::may_set_label,
-};
+use croft_cloud::kubelet::may_set_label;
 use k8s_openapi::api::core::v1::Node;
 use kube::{
     Api, Client, Config,
@@ -182,13 +179,8 @@ fn node_of(
     settings: &KubeletSettings,
 ) -> Option<Node> {
     let facts = &world.market.entry(&instance.instance_type)?.facts;
-    let root = instance.data.volumes.values().max().copied().unwrap_or(Setup::default().root_volume_gib);
-    let setup = Setup { max_pods: settings.max_pods, root_volume_gib: root, ..Setup::default() };
-    let (mut capacity, overhead) = (facts.capacity(&setup), facts.overhead(&setup));
-    capacity.set(EFA, i64::from(instance.data.efas));
-    let mut allocatable = capacity.clone();
-    allocatable.sub(&overhead.clone());
-    // `sub` also writes resources that only the overhead has; a kubelet reports only those with capacity.
+    let (capacity, allocatable) = world.node_resources(id)?;
+    // A kubelet reports only resources with capacity.
     let quantities = |r: &croft_scheduler::Resources| -> BTreeMap<String, String> {
         r.to_quantities()
             .into_iter()

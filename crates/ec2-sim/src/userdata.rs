@@ -7,9 +7,26 @@ use serde::Deserialize;
 /// Limit of user data after decompression, in bytes.
 const MOST_UNPACKED: u64 = 1 << 20;
 
+/// What starts the kubelet, which decides what is configured that the user data doesn't say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Starter {
+    /// nodeadm of AL2023.
+    #[default]
+    Nodeadm,
+    /// bootstrap.sh of AL2 and Ubuntu.
+    Bootstrap,
+    /// Bottlerocket's settings.
+    Bottlerocket,
+}
+
+/// Amounts by resource, or thresholds by signal.
+pub type Amounts = BTreeMap<String, String>;
+
 /// The kubelet's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
+    /// What starts it.
+    pub starter: Starter,
     /// API server to join.
     pub endpoint: String,
     /// Cluster's name.
@@ -20,6 +37,14 @@ pub struct KubeletSettings {
     pub taints: Vec<Taint>,
     /// Maximum number of pods, if set.
     pub max_pods: Option<u32>,
+    /// Resources reserved for Kubernetes, as far as set.
+    pub kube_reserved: Amounts,
+    /// Resources reserved for the system, as far as set.
+    pub system_reserved: Amounts,
+    /// Thresholds of eviction, as far as set.
+    pub eviction_hard: Amounts,
+    /// True if the local disks are one RAID 0 under the kubelet.
+    pub raid0: bool,
 }
 
 /// A taint.
@@ -68,7 +93,7 @@ pub fn read(user_data: &[u8]) -> Result<KubeletSettings, UserDataError> {
         }
         None if text.contains("node.eks.aws/") => node_configs.push(text.to_owned()),
         None if text.trim_start().starts_with("#!") => scripts.push(text.to_owned()),
-        None if text.contains("[settings.kubernetes]") => return bottlerocket(text),
+        None if text.contains("settings") => return bottlerocket(text),
         None => return Err(UserDataError::NothingToStart),
     }
     if !node_configs.is_empty() {
@@ -127,7 +152,22 @@ struct NodeConfigSpec {
     #[serde(default)]
     cluster: Option<ClusterConfig>,
     #[serde(default)]
+    instance: InstanceConfig,
+    #[serde(default)]
     kubelet: KubeletConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InstanceConfig {
+    #[serde(default)]
+    local_storage: LocalStorage,
+}
+
+#[derive(Default, Deserialize)]
+struct LocalStorage {
+    #[serde(default)]
+    strategy: String,
 }
 
 #[derive(Deserialize)]
@@ -153,6 +193,12 @@ struct KubeletFile {
     max_pods: Option<u32>,
     #[serde(default)]
     register_with_taints: Vec<Taint>,
+    #[serde(default)]
+    kube_reserved: Amounts,
+    #[serde(default)]
+    system_reserved: Amounts,
+    #[serde(default)]
+    eviction_hard: Amounts,
 }
 
 /// nodeadm merges the NodeConfigs of all parts; later ones override earlier ones.
@@ -165,7 +211,11 @@ fn nodeadm(documents: &[String]) -> Result<KubeletSettings, UserDataError> {
             settings.cluster = cluster.name;
             settings.endpoint = cluster.api_server_endpoint;
         }
+        settings.raid0 |= config.spec.instance.local_storage.strategy == "RAID0";
         let kubelet = config.spec.kubelet;
+        settings.kube_reserved.extend(kubelet.config.kube_reserved);
+        settings.system_reserved.extend(kubelet.config.system_reserved);
+        settings.eviction_hard.extend(kubelet.config.eviction_hard);
         if let Some(pods) = kubelet.config.max_pods {
             settings.max_pods = Some(pods);
         }
@@ -183,13 +233,18 @@ fn nodeadm(documents: &[String]) -> Result<KubeletSettings, UserDataError> {
 }
 
 fn apply_flag(settings: &mut KubeletSettings, flag: &str) {
-    if let Some(labels) = flag.strip_prefix("--node-labels=") {
-        settings.labels.extend(
-            labels
-                .split(',')
-                .filter_map(|pair| pair.split_once('='))
-                .map(|(k, v)| (k.to_owned(), v.to_owned())),
-        );
+    let pairs = |text: &str, between: char| {
+        let pairs = text.split(',').filter_map(|pair| pair.split_once(between));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect::<Amounts>()
+    };
+    if let Some(amounts) = flag.strip_prefix("--kube-reserved=") {
+        settings.kube_reserved = pairs(amounts, '=');
+    } else if let Some(amounts) = flag.strip_prefix("--system-reserved=") {
+        settings.system_reserved = pairs(amounts, '=');
+    } else if let Some(thresholds) = flag.strip_prefix("--eviction-hard=") {
+        settings.eviction_hard = pairs(thresholds, '<');
+    } else if let Some(labels) = flag.strip_prefix("--node-labels=") {
+        settings.labels.extend(pairs(labels, '='));
     } else if let Some(taints) = flag.strip_prefix("--register-with-taints=") {
         settings.taints.extend(taints.split(',').filter_map(taint));
     } else if let Some(pods) = flag.strip_prefix("--max-pods=") {
@@ -206,12 +261,13 @@ fn taint(text: &str) -> Option<Taint> {
 
 /// The AL2 images' script: `/etc/eks/bootstrap.sh 'name' --apiserver-endpoint '...' --kubelet-extra-args '...'`.
 fn bootstrap(line: &str) -> KubeletSettings {
-    let mut settings = KubeletSettings::default();
+    let mut settings = KubeletSettings { starter: Starter::Bootstrap, ..KubeletSettings::default() };
     let words = shell_words(line);
     let mut words = words.iter().skip_while(|word| !word.ends_with("/etc/eks/bootstrap.sh")).skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--apiserver-endpoint" => settings.endpoint = words.next().cloned().unwrap_or_default(),
+            "--local-disks" => settings.raid0 = words.next().is_some_and(|word| word == "raid0"),
             "--kubelet-extra-args" => {
                 for flag in words.next().cloned().unwrap_or_default().split_whitespace() {
                     apply_flag(&mut settings, flag);
@@ -254,48 +310,79 @@ fn shell_words(line: &str) -> Vec<String> {
     words
 }
 
-/// Bottlerocket settings of the kubelet: tables of `key = value` lines.
+#[derive(Deserialize)]
+struct Document {
+    settings: Option<BottlerocketSettings>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct BottlerocketSettings {
+    kubernetes: Option<BottlerocketKubelet>,
+    #[serde(default)]
+    bootstrap_commands: BTreeMap<String, BootstrapCommand>,
+}
+
+#[derive(Deserialize)]
+struct BootstrapCommand {
+    commands: Vec<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct BottlerocketKubelet {
+    api_server: String,
+    cluster_name: String,
+    max_pods: Option<u32>,
+    #[serde(default)]
+    node_labels: BTreeMap<String, String>,
+    #[serde(default)]
+    node_taints: BTreeMap<String, OneOrSome>,
+    #[serde(default)]
+    kube_reserved: Amounts,
+    #[serde(default)]
+    system_reserved: Amounts,
+    #[serde(default)]
+    eviction_hard: Amounts,
+}
+
+/// Taints of one key: `value:effect`, or a list of them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrSome {
+    One(String),
+    Some(Vec<String>),
+}
+
+/// Bottlerocket's settings of the kubelet.
 fn bottlerocket(text: &str) -> Result<KubeletSettings, UserDataError> {
-    let mut settings = KubeletSettings::default();
-    let mut table = String::new();
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            name.clone_into(&mut table);
-            continue;
-        }
-        let (key, value) = line
-            .split_once(" = ")
-            .ok_or_else(|| UserDataError::Malformed(format!("{line} is no `key = value`")))?;
-        let key = key.trim_matches('"').to_owned();
-        let plain = value.trim_matches('"').to_owned();
-        match table.as_str() {
-            "settings.kubernetes" => match key.as_str() {
-                "api-server" => settings.endpoint = plain,
-                "cluster-name" => settings.cluster = plain,
-                "max-pods" => settings.max_pods = plain.parse().ok(),
-                _ => {}
-            },
-            "settings.kubernetes.node-labels" => {
-                settings.labels.insert(key, plain);
-            }
-            "settings.kubernetes.node-taints" => {
-                for one in value.trim_matches(['[', ']']).split(',') {
-                    let one = one.trim().trim_matches('"');
-                    let (value, effect) = one.rsplit_once(':').unwrap_or(("", one));
-                    settings.taints.push(Taint {
-                        key: key.clone(),
-                        value: value.to_owned(),
-                        effect: effect.to_owned(),
-                    });
-                }
-            }
-            _ => {}
+    let document: Document = toml::from_str(text).map_err(|e| UserDataError::Malformed(e.to_string()))?;
+    let settings = document.settings.ok_or(UserDataError::NothingToStart)?;
+    let kubelet = settings.kubernetes.ok_or(UserDataError::NothingToStart)?;
+    let mut taints = Vec::new();
+    for (key, values) in kubelet.node_taints {
+        let values = match values {
+            OneOrSome::One(value) => vec![value],
+            OneOrSome::Some(values) => values,
+        };
+        for one in values {
+            let (value, effect) = one.rsplit_once(':').unwrap_or(("", &one));
+            taints.push(Taint { key: key.clone(), value: value.to_owned(), effect: effect.to_owned() });
         }
     }
-    if settings.endpoint.is_empty() {
-        return Err(UserDataError::NothingToStart);
-    }
-    Ok(settings)
+    let mut commands = settings.bootstrap_commands.into_values().flat_map(|command| command.commands);
+    Ok(KubeletSettings {
+        starter: Starter::Bottlerocket,
+        endpoint: kubelet.api_server,
+        cluster: kubelet.cluster_name,
+        labels: kubelet.node_labels,
+        taints,
+        max_pods: kubelet.max_pods,
+        kube_reserved: kubelet.kube_reserved,
+        system_reserved: kubelet.system_reserved,
+        eviction_hard: kubelet.eviction_hard,
+        raid0: commands.any(|words| words.iter().any(|word| word == "ephemeral-storage")),
+    })
 }
 
 #[cfg(test)]
@@ -305,11 +392,16 @@ mod tests {
     const NODEADM: &str = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"//\"\n\n--//\n\
         Content-Type: text/x-shellscript\n\n#!/bin/bash\necho hello\n--//\nContent-Type: application/node.eks.aws\n\n\
         apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\nspec:\n  cluster:\n    name: c\n    \
-        apiServerEndpoint: https://x\n  kubelet:\n    config:\n      maxPods: 29\n      registerWithTaints:\n      \
-        - {key: node-pool, value: pool-a, effect: NoSchedule}\n    flags:\n    - --node-labels=a=b,c/d=e\n--//--\n";
+        apiServerEndpoint: https://x\n  instance:\n    localStorage:\n      strategy: RAID0\n  kubelet:\n    config:\n      \
+        maxPods: 29\n      kubeReserved: {memory: 574Mi}\n      systemReserved: {cpu: 100m}\n      \
+        evictionHard: {memory.available: 5%}\n      registerWithTaints:\n      - {key: node-pool, value: pool-a, effect: NoSchedule}\n    flags:\n    - --node-labels=a=b,c/d=e\n--//--\n";
 
     fn pool_taint() -> Vec<Taint> {
         vec![Taint { key: "node-pool".into(), value: "pool-a".into(), effect: "NoSchedule".into() }]
+    }
+
+    fn amounts(key: &str, value: &str) -> Amounts {
+        Amounts::from([(key.to_owned(), value.to_owned())])
     }
 
     fn labels() -> BTreeMap<String, String> {
@@ -319,21 +411,49 @@ mod tests {
     #[test]
     fn user_data_of_every_family_is_parsed() {
         let bootstrap = "#!/bin/bash -xe\n/etc/eks/bootstrap.sh 'c' --apiserver-endpoint 'https://x' \
-            --b64-cluster-ca 'Q0E=' --kubelet-extra-args '--node-labels=a=b,c/d=e \
-            --register-with-taints=node-pool=pool-a:NoSchedule --max-pods=29'\n";
+            --b64-cluster-ca 'Q0E=' --local-disks 'raid0' --kubelet-extra-args '--node-labels=a=b,c/d=e \
+            --register-with-taints=node-pool=pool-a:NoSchedule --max-pods=29 --kube-reserved=memory=574Mi \
+            --system-reserved=cpu=100m --eviction-hard=memory.available<5%'\n";
         let bottlerocket = "[settings.kubernetes]\napi-server = \"https://x\"\ncluster-name = \"c\"\nmax-pods = 29\n\
             [settings.kubernetes.node-labels]\n\"a\" = \"b\"\n\"c/d\" = \"e\"\n\
-            [settings.kubernetes.node-taints]\n\"node-pool\" = [\"pool-a:NoSchedule\"]\n";
-        let wanted = KubeletSettings {
+            [settings.kubernetes.node-taints]\n\"node-pool\" = [\"pool-a:NoSchedule\"]\n\
+            [settings.kubernetes.kube-reserved]\nmemory = \"574Mi\"\n\
+            [settings.kubernetes.system-reserved]\ncpu = \"100m\"\n\
+            [settings.kubernetes.eviction-hard]\n\"memory.available\" = \"5%\"\n\
+            [settings.bootstrap-commands.disks]\ncommands = [[\"apiclient\", \"ephemeral-storage\", \"init\"]]\n\
+            mode = \"always\"\nessential = true\n";
+        let wanted = |starter| KubeletSettings {
+            starter,
             endpoint: "https://x".into(),
             cluster: "c".into(),
             labels: labels(),
             taints: pool_taint(),
             max_pods: Some(29),
+            kube_reserved: amounts("memory", "574Mi"),
+            system_reserved: amounts("cpu", "100m"),
+            eviction_hard: amounts("memory.available", "5%"),
+            raid0: true,
         };
-        for text in [NODEADM, bootstrap, bottlerocket] {
-            assert_eq!(read(text.as_bytes()).unwrap(), wanted, "{text}");
+        for (text, starter) in [
+            (NODEADM, Starter::Nodeadm),
+            (bootstrap, Starter::Bootstrap),
+            (bottlerocket, Starter::Bottlerocket),
+        ] {
+            assert_eq!(read(text.as_bytes()).unwrap(), wanted(starter), "{text}");
         }
+    }
+
+    #[test]
+    fn bottlerocket_settings_are_any_toml() {
+        let text = "settings.kubernetes.api-server = 'https://x'\nsettings.kubernetes.cluster-name = 'c'\n\
+            settings.kubernetes.node-taints = { node-pool = 'pool-a:NoSchedule' }\n\
+            [[settings.container-registry.mirrors]]\nregistry = '*'\nendpoint = ['https://m']\n";
+        assert_eq!(read(text.as_bytes()).unwrap().taints, pool_taint());
+        assert!(matches!(read(b"[settings.kubernetes]\napi-server = "), Err(UserDataError::Malformed(_))));
+        assert_eq!(
+            read(b"[settings.host-containers.admin]\nenabled = true\n"),
+            Err(UserDataError::NothingToStart)
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!   PyPI package moto: moto/ec2/resources/instance_types.json.gz,
 //!                      .../instance_type_offerings/availability-zone/us-east-1.json.gz ─┐
-//!   crates/xtask/data/family-prices-us-east-1.txt ──────────────────────────────────────┴─▶ catalog-us-east-1.txt
+//!   crates/xtask/data/prices-us-east-1.txt ─────────────────────────────────────────────┴─▶ catalog-us-east-1.txt
 //! ```
 //!
 //! The package is installed by pip into a virtual environment under target/; Python's own gzip unpacks its
@@ -28,7 +28,7 @@ use serde::Deserialize;
 const MOTO: &str = "5.2.5";
 const VENV: &str = "target/catalog-venv";
 const OUTPUT: &str = "crates/cloud/data/catalog-us-east-1.txt";
-const PRICES: &str = "crates/xtask/data/family-prices-us-east-1.txt";
+const PRICES: &str = "crates/xtask/data/prices-us-east-1.txt";
 
 /// Prints both data files as one JSON document.
 const DUMP: &str = "\
@@ -77,10 +77,10 @@ fn succeed(command: &mut Command) -> anyhow::Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// The family prices: dollars per hour of the xlarge size.
+/// The price of each type.
 struct Prices {
     date: String,
-    micros: BTreeMap<String, i64>,
+    prices: BTreeMap<String, Price>,
 }
 
 impl Prices {
@@ -90,68 +90,16 @@ impl Prices {
             .find_map(|line| line.strip_prefix("# date: "))
             .with_context(|| format!("{PRICES} has no line `# date: ...`"))?
             .to_owned();
-        let mut micros = BTreeMap::new();
+        let mut prices = BTreeMap::new();
         for pair in text.lines().filter(|line| !line.starts_with('#')).flat_map(str::split_whitespace) {
-            let (family, dollars) =
-                pair.split_once('=').with_context(|| format!("{pair} in {PRICES} is not family=dollars"))?;
+            let (name, dollars) =
+                pair.split_once('=').with_context(|| format!("{pair} in {PRICES} is not type=dollars"))?;
             let price = dollars.parse().ok().and_then(Price::from_dollars);
             let price = price.with_context(|| format!("{pair} in {PRICES} has no price"))?;
-            micros.insert(family.to_owned(), price.micros());
+            prices.insert(name.to_owned(), price);
         }
-        Ok(Self { date, micros })
+        Ok(Self { date, prices })
     }
-
-    /// The price of one type: its family's, scaled by size. Accelerated types don't scale and have none.
-    fn of(&self, facts: &Facts, sizes: &BTreeMap<String, u32>) -> Option<Price> {
-        if facts.gpu.is_some() || facts.accelerator.is_some() {
-            return None;
-        }
-        let xlarge = *self.micros.get(facts.family())?;
-        let (times, parts) = scale(facts, sizes)?;
-        Some(Price::from_micros(xlarge * times / parts))
-    }
-}
-
-/// A size as (numerator, denominator) of the xlarge size.
-fn scale(facts: &Facts, vcpus_of: &BTreeMap<String, u32>) -> Option<(i64, i64)> {
-    let size = facts.size();
-    let fraction = match size {
-        "nano" => Some((1, 32)),
-        "micro" => Some((1, 16)),
-        "small" => Some((1, 8)),
-        "medium" => Some((1, 4)),
-        "large" => Some((1, 2)),
-        "xlarge" => Some((1, 1)),
-        _ => None,
-    };
-    if fraction.is_some() {
-        return fraction;
-    }
-    if let Some(n) = size.strip_suffix("xlarge").or_else(|| size.strip_prefix("metal-")?.strip_suffix("xl")) {
-        return n.parse().ok().map(|n| (n, 1));
-    }
-    if size == "metal" {
-        // Metal costs what the virtual size with as many cpus does.
-        let twin = vcpus_of.iter().find(|(name, vcpus)| {
-            **vcpus == facts.vcpus
-                && name.split_once('.').is_some_and(|(f, s)| f == facts.family() && s.ends_with("xlarge"))
-        });
-        if let Some((name, _)) = twin {
-            let (_, size) = name.split_once('.')?;
-            return size.strip_suffix("xlarge")?.parse().ok().map(|n| (n, 1));
-        }
-        // Some families have metal only beyond their largest virtual size (m4, z1d and i3 don't; x2 may).
-        let largest = vcpus_of
-            .iter()
-            .filter_map(|(name, vcpus)| {
-                let (family, size) = name.split_once('.')?;
-                let n: i64 = size.strip_suffix("xlarge")?.parse().ok()?;
-                (family == facts.family()).then_some((n, *vcpus))
-            })
-            .max()?;
-        return Some((largest.0 * i64::from(facts.vcpus), i64::from(largest.1)));
-    }
-    None
 }
 
 fn render(source: &Source, prices: &Prices) -> anyhow::Result<String> {
@@ -161,19 +109,17 @@ fn render(source: &Source, prices: &Prices) -> anyhow::Result<String> {
             zones.entry(&offering.instance_type).or_default().insert(letter);
         }
     }
-    let vcpus: BTreeMap<String, u32> =
-        source.types.iter().map(|(name, t)| (name.clone(), t.v_cpu_info.default_v_cpus)).collect();
     let mut text = format!(
         "# Instance types of {REGION}: what DescribeInstanceTypes and DescribeInstanceTypeOfferings say.\n\
          # Types and zones: data of the PyPI package moto {MOTO}.\n\
-         # Prices: Linux, on-demand, {}, by family, scaled by size; accelerated and unlisted families have none.\n\
+         # Prices: Linux, on-demand, {}, by type; a type without one has no known price.\n\
          # Written by `cargo run -p croft-xtask -- catalog`. Columns:\n# {COLUMNS}\n",
         prices.date
     );
     let mut count = 0;
     for (name, described) in &source.types {
         let (Some(zones), Some(facts)) = (zones.get(name.as_str()), described.facts(name)) else { continue };
-        let entry = Entry { price: prices.of(&facts, &vcpus), facts, zones: zones.iter().collect() };
+        let entry = Entry { price: prices.prices.get(name).copied(), facts, zones: zones.iter().collect() };
         text.push_str(&format_line(&entry));
         text.push('\n');
         count += 1;

@@ -9,7 +9,7 @@ use croft_scheduler::CapacityType;
 
 use crate::bed::{Bed, class, request, spec};
 
-fn condition<'a>(findings: &'a ClassFindings, kind: &str) -> (Option<bool>, &'a str, &'a str) {
+pub(crate) fn condition<'a>(findings: &'a ClassFindings, kind: &str) -> (Option<bool>, &'a str, &'a str) {
     let found = findings.conditions.iter().find(|c| c.kind == kind);
     let found = found.unwrap_or_else(|| panic!("no condition {kind} in {:?}", findings.conditions));
     (found.status, found.reason, &found.message)
@@ -98,6 +98,42 @@ async fn images_resolve_by_id_parameter_and_tag() {
 }
 
 #[tokio::test]
+async fn term_without_an_image_leaves_the_others() {
+    let bed = Bed::new().await;
+    let by_alias = bed.provider.resolve(&class(spec())).await;
+    let good = by_alias.amis.iter().find(|a| a.device.is_none() && a.arch == "amd64").unwrap().id.clone();
+    let by_id = |id: &str| AmiSelectorTerm { id: Some(id.to_owned()), ..AmiSelectorTerm::default() };
+    let parameter = "/acme/images/gone";
+    let terms = vec![
+        by_id("ami-0deregistered000"),
+        by_id(&good),
+        AmiSelectorTerm { ssm_parameter: Some(parameter.to_owned()), ..AmiSelectorTerm::default() },
+        AmiSelectorTerm {
+            tags: BTreeMap::from([("team".to_owned(), "nobody".to_owned())]),
+            ..AmiSelectorTerm::default()
+        },
+    ];
+    let mut some = spec();
+    some.ami_family = Some(AmiFamily::AL2023);
+    some.ami_selector_terms = terms.clone();
+    let findings = bed.provider.resolve(&class(some)).await;
+    assert!(findings.is_ready(), "{:?}", findings.conditions);
+    assert_eq!(findings.amis.iter().map(|a| a.id.as_str()).collect::<Vec<_>>(), [good.as_str()]);
+    let (status, reason, message) = condition(&findings, "AMIsComplete");
+    assert_eq!((status, reason), (Some(false), "AMIsMissing"));
+    for words in ["id ami-0deregistered000", "ssmParameter /acme/images/gone", "tags team=nobody"] {
+        assert!(message.contains(words), "{words} is not in: {message}");
+    }
+
+    let mut none = spec();
+    none.ami_family = Some(AmiFamily::AL2023);
+    none.ami_selector_terms = terms.into_iter().filter(|term| term.id.as_deref() != Some(&good)).collect();
+    let findings = bed.provider.resolve(&class(none)).await;
+    assert!(!findings.is_ready());
+    assert!(condition(&findings, "AMIsReady").2.contains("ParameterNotFound"));
+}
+
+#[tokio::test]
 async fn types_and_prices_equal_the_catalogue() {
     let bed = Bed::with(Settings::default()).await;
     let live = bed.provider.instance_types(&class(spec())).await.unwrap();
@@ -142,7 +178,7 @@ async fn prices_without_the_price_list_are_marked_as_estimates() {
         assert_eq!(offering.estimated, offering.capacity_type == CapacityType::Spot, "{offering:?}");
     }
     let p4d = types.iter().find(|t| t.name == "p4d.24xlarge").unwrap();
-    assert!(p4d.offerings.iter().all(|o| o.price.is_none()), "accelerated types have no built-in price");
+    assert!(p4d.offerings.iter().all(|o| o.price.is_some()), "as has every type with devices");
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ async fn unknown_ids_are_reported() {
     for (kind, reason, words) in [
         ("SubnetsReady", "SubnetsNotFound", "correct the terms"),
         ("SecurityGroupsReady", "SecurityGroupsNotFound", "correct the terms"),
-        ("AMIsReady", "NotFound", "InvalidAMIID.NotFound"),
+        ("AMIsReady", "AMIsNotFound", "correct the terms"),
     ] {
         let (status, actual, message) = condition(&findings, kind);
         assert_eq!((status, actual), (Some(false), reason), "{message}");

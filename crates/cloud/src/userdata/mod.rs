@@ -22,7 +22,6 @@ mod model;
 mod nodeadm;
 mod quoting;
 mod render;
-mod toml;
 
 pub use model::{Family, KubeletSetup, MAX_BYTES, NodeBoot, UserData, UserDataError};
 pub use render::render;

@@ -1,6 +1,6 @@
 //! Quoted strings.
 
-/// `text` as a JSON string, which is a YAML and a TOML basic string as well.
+/// `text` as a JSON string, which is a YAML string as well.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -95,6 +95,23 @@ fn bottlerocket() {
     );
 }
 
+/// Every form that Bottlerocket's documentation uses: lists of tables, inline tables, dotted keys.
+#[test]
+fn bottlerocket_settings_are_merged_key_by_key() {
+    check(
+        "bottlerocket-with-mirrors",
+        Family::Bottlerocket,
+        Some(
+            "[settings.kubernetes]\nlog-level = 2\nnode-labels = { team = \"red\", tier = \"web\" }\n\
+             kube-reserved.memory = \"1Gi\"\nserver-tls-bootstrap = false\n\n\
+             [[settings.container-registry.mirrors]]\nregistry = \"docker.io\"\n\
+             endpoint = [\"https://mirror.acme.test\"] # ours\n\n\
+             [[settings.container-registry.mirrors]]\nregistry = \"*\"\nendpoint = ['https://other.acme.test']\n\n\
+             [settings.kernel.sysctl]\n\"net.core.rmem_max\" = \"1\"\n",
+        ),
+    );
+}
+
 #[test]
 fn custom_user_data_is_unchanged() {
     let text =
@@ -121,11 +138,21 @@ fn unmergeable_user_data_is_refused_with_a_remedy() {
         "failed to merge spec.userData: it is neither MIME multi-part, nor a script, nor a NodeConfig; begin it with `#!/bin/bash`, `apiVersion: node.eks.aws/v1alpha1` or `MIME-Version: 1.0`"
     );
     assert!(refuse(Family::Al2, "apiVersion: node.eks.aws/v1alpha1").contains("choose an AL2023 image"));
-    assert!(refuse(Family::Bottlerocket, "[a]\nb").contains("line 2 is neither"));
-    assert_eq!(
-        refuse(Family::Bottlerocket, "[settings.kubernetes]\nnode-labels = { team = \"red\" }"),
-        "failed to merge spec.userData: settings.kubernetes.node-labels is a value, and Croft adds to it; write it as a table: its name in brackets, and a line for each key"
-    );
+    assert!(refuse(Family::Bottlerocket, "[a]\nb").contains("spec.userData: line 2: "));
+    assert!(refuse(Family::Bottlerocket, "[a]\nb = 1\n\nb = 2").contains("line 4: duplicate key"));
+    for (settings, name) in [
+        ("settings = 1", "settings is of type integer"),
+        ("[[settings.kubernetes]]\na = 1", "settings.kubernetes is of type array"),
+        (
+            "[settings.kubernetes]\nnode-labels = \"team=red\"",
+            "settings.kubernetes.node-labels is of type string",
+        ),
+    ] {
+        assert_eq!(
+            refuse(Family::Bottlerocket, settings),
+            format!("failed to merge spec.userData: {name}, and Croft adds to it; write it as a table")
+        );
+    }
     assert!(
         refuse(Family::Al2023, "MIME-Version: 1.0\nContent-Type: multipart/mixed\n\n")
             .contains("no boundary")

@@ -15,6 +15,8 @@ pub struct Reservation {
     pub total: u32,
     /// Instances not in use.
     pub free: u32,
+    /// False once it has ended.
+    pub active: bool,
     /// Tags.
     pub tags: BTreeMap<String, String>,
 }

@@ -28,6 +28,7 @@ pub fn catalog_a() -> Vec<InstanceType> {
                 price: Price::from_dollars(dollars),
                 available: true,
                 estimated: false,
+                available_count: None,
             };
             InstanceType {
                 name: format!("a-{i}"),

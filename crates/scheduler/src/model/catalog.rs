@@ -60,6 +60,10 @@ pub struct Offering {
     /// True if the price was derived from others of its family instead of published.
     #[serde(default, skip_serializing_if = "is_false")]
     pub estimated: bool,
+    /// The number of instances that can still be had, if the cloud says: what is left of a capacity reservation.
+    /// `None`: not known to be bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_count: Option<u32>,
 }
 
 /// A kind of instance.

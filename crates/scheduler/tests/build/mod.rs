@@ -43,6 +43,7 @@ pub fn kind(name: &str, cpu: &str, memory: &str, dollars: f64) -> InstanceType {
                 price: Price::from_dollars(dollars),
                 available: true,
                 estimated: false,
+                available_count: None,
             })
             .to_vec(),
     }
