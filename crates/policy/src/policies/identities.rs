@@ -20,7 +20,9 @@ use crate::{
         webhook,
     },
     policies::{
-        cel, pod_security,
+        cel,
+        namespaces::NAMESPACE_RESOURCES,
+        pod_security,
         policy::{Keys, Policy},
     },
     tenancy::{
@@ -447,8 +449,9 @@ fn configurations() -> Policy {
 /// The fields that the webhook doesn't choose, by name of the registered webhook.
 fn shipped(mutating: bool) -> Value {
     let rule = |group: &str, resources: &[&str], operations: &[&str]| {
+        let scope = if *resources == NAMESPACE_RESOURCES { "Cluster" } else { "Namespaced" };
         json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": resources,
-            "scope": "Namespaced"})
+            "scope": scope})
     };
     let hook = |name: &str, declarations: &[Value], failure: &str, seconds: i64| {
         let mut fields = json!({
@@ -463,7 +466,11 @@ fn shipped(mutating: bool) -> Value {
     let (created, written) = (["CREATE"], ["CREATE", "UPDATE"]);
     let hooks = if mutating {
         let pods = [rule("", &["pods"], &created), rule("apps", &["daemonsets"], &written)];
-        vec![hook(webhook::PODS, &pods, "Fail", 3), hook(webhook::NON_TENANT, &pods, "Fail", 3)]
+        vec![
+            hook(webhook::PODS, &pods, "Fail", 3),
+            hook(webhook::NON_TENANT, &pods, "Fail", 3),
+            hook(webhook::NAMESPACES, &[rule("", &NAMESPACE_RESOURCES, &written)], "Ignore", 3),
+        ]
     } else {
         let workloads = [
             rule("apps", &["deployments", "statefulsets", "replicasets"], &written),
