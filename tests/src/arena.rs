@@ -217,7 +217,7 @@ pub fn answer(result: Result<DynamicObject, kube::Error>) -> anyhow::Result<Answ
     }
 }
 
-/// Croft's label and annotations of a namespace, which nobody else may change.
+/// Croft's label and annotations of a namespace, which no other process may change.
 #[must_use]
 pub fn of_croft(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let labels = metadata.labels.iter().flatten().filter(|(key, _)| *key == TENANCY_LABEL);

@@ -1,4 +1,4 @@
-//! What ordinary tools write on namespaces: backups that bring Croft's label and annotations, tools that remove what they don't
+//! Writes of namespaces by ordinary tools: backups that bring Croft's label and annotations, tools that remove what they don't
 //! know, tools that mark what they create; and the deletion of Croft's own Namespace. On the real API server, in both modes.
 #![allow(
     clippy::unwrap_used,
@@ -110,7 +110,7 @@ async fn tools_write(admin: &Client, suffix: &str) {
     assert_eq!(of_croft(&applied.metadata), text(&[(POOLS_ANNOTATION, POOLS_OF_A)]), "server-side apply");
 }
 
-/// What nobody but the controller may write.
+/// Writes that the controller alone may make.
 fn forgeries() -> [(&'static str, Value); 5] {
     let annotations = |annotations: Value| json!({"metadata": {"annotations": annotations}});
     [
@@ -125,9 +125,9 @@ fn forgeries() -> [(&'static str, Value); 5] {
     ]
 }
 
-/// From the restoration of a tenant's namespace on, no pod is judged by what the backup brought: until the controller has
+/// From the restoration of a tenant's namespace on, no pod is evaluated by what the backup brought: until the controller has
 /// written, each is refused or pinned to the tenant's own pool, and one that asks for the other's is refused.
-async fn no_pod_is_judged_by_a_backup(
+async fn no_pod_is_evaluated_by_a_backup(
     plane: &ControlPlane,
     croft: &mut Croft,
     admin: &Client,
@@ -135,7 +135,7 @@ async fn no_pod_is_judged_by_a_backup(
 ) {
     let api: Api<Namespace> = Api::all(admin.clone());
     for round in 0..3 {
-        // In the last round nobody writes the marks.
+        // In the last round no controller writes the metadata.
         let is_unled = round == 2;
         if is_unled {
             croft.kill(Part::Controller).unwrap();
@@ -154,7 +154,7 @@ async fn no_pod_is_judged_by_a_backup(
                 let pinned = made.data["spec"]["nodeSelector"]["node-pool"] == "pool-a" && what != "foreign";
                 assert!(pinned, "{mode:?}, turn {turn}: a {what} pod: {}", answer.sentence());
                 // Without the controller only the webhook knows whose the namespace is.
-                assert!(!is_unled || mode == Mutation::Webhook, "{mode:?}: judged without the marks");
+                assert!(!is_unled || mode == Mutation::Webhook, "{mode:?}: evaluated without the metadata");
             }
         }
         if is_unled {
@@ -200,7 +200,7 @@ async fn namespaces_that_tools_write_keep_what_is_crofts_in_both_modes() {
     let admin = plane.admin().await.unwrap();
     let api: Api<Namespace> = Api::all(admin.clone());
     marked(&api, "tenant-a", &[(POOLS_ANNOTATION, POOLS_OF_A)]).await;
-    // Nobody takes it back: refused.
+    // Neither webhook nor policy takes it back: refused.
     end_taking_back(&plane).await.unwrap();
     croft.kill(Part::Webhook).unwrap();
     own_namespace_stays(&plane).await;
@@ -210,7 +210,7 @@ async fn namespaces_that_tools_write_keep_what_is_crofts_in_both_modes() {
     croft.resume(&plane, Part::Webhook).await.unwrap();
     settled(&admin).await.unwrap();
     tools_write(&admin, "webhook").await;
-    no_pod_is_judged_by_a_backup(&plane, &mut croft, &admin, Mutation::Webhook).await;
+    no_pod_is_evaluated_by_a_backup(&plane, &mut croft, &admin, Mutation::Webhook).await;
 
     // The policy alone.
     let file = croft.manifests().join("overlays/policy-mode/mutation.yaml");
@@ -232,7 +232,7 @@ async fn namespaces_that_tools_write_keep_what_is_crofts_in_both_modes() {
     in_mode(&admin, Mutation::Policy).await.unwrap();
     croft.kill(Part::Webhook).unwrap();
     tools_write(&admin, "mode").await;
-    no_pod_is_judged_by_a_backup(&plane, &mut croft, &admin, Mutation::Policy).await;
+    no_pod_is_evaluated_by_a_backup(&plane, &mut croft, &admin, Mutation::Policy).await;
 
     plane.kubectl(["delete", "tenants", "--all"]).await.unwrap();
     plane.kubectl(["delete", "nodes", "--all"]).await.unwrap();
@@ -355,7 +355,7 @@ async fn taken_back(plane: &ControlPlane, tenants: &Tenants) {
     }
 }
 
-/// What owners give to the namespaces that they create.
+/// Labels and annotations that owners give to the namespaces that they create.
 async fn given_by_owners(plane: &ControlPlane, tenants: &Tenants) {
     let carla = plane.client_for("carla", &[]).await.unwrap();
     for (labels, annotations, is_allowed) in [

@@ -542,7 +542,7 @@ subjects: [{kind: User, name: assigner}]
     let guarded = "kept by Croft alone";
     let caught = namespace("x", json!({"team": "a"}), json!({}));
     enforced(&maker, &caught, needs).await.unwrap();
-    // With the webhook away, nobody takes back what is brought of Croft's.
+    // With the webhook and that policy away, nothing of Croft's that is brought is taken back.
     arena::end_taking_back(&plane).await.unwrap();
     let marked = namespace("x", json!({"croft.dev/tenancy": "none"}), json!({}));
     enforced(&maker, &marked, guarded).await.unwrap();

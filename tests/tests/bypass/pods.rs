@@ -393,7 +393,7 @@ async fn namespaces(plane: &ControlPlane) {
     let namespace = |name: &str, labels: Value, annotations: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels, "annotations": annotations}});
     let answer = create(&maker, &namespace("n1", json!({"team": "a"}), json!({})), false).await.unwrap();
     assert!(!answer.is_done() && answer.sentence().contains("needs the verb assign"), "{answer:?}");
-    // What is brought of Croft's is taken back: off the webhook, and with another's pools.
+    // Metadata of Croft's is taken back: off the webhook, and with another's pools.
     for (name, labels, annotations) in [
         ("n2", json!({"croft.dev/tenancy": "none"}), json!({})),
         ("n3", json!({}), json!({"policy.croft.dev/pools": "node-pool=pool-b:NoSchedule:pool-b"})),

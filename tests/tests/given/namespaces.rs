@@ -57,20 +57,20 @@ fn namespace(name: &str, metadata: Value) -> Value {
     namespace
 }
 
-/// What kustomize-controller writes on the objects of a Kustomization.
+/// Marks of kustomize-controller on the objects of a Kustomization.
 fn by_flux() -> Value {
     json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"},
         "annotations": {"kustomize.toolkit.fluxcd.io/prune": "disabled"}})
 }
 
-/// What Argo CD writes on the objects of an Application, and what an owner writes for it.
+/// Marks of Argo CD on the objects of an Application, and what an owner writes for it.
 fn by_argo_cd() -> Value {
     json!({"labels": {"argocd.argoproj.io/instance": "loom"},
         "annotations": {"argocd.argoproj.io/tracking-id": "loom:/Namespace:loom-1/loom-1",
             "argocd.argoproj.io/sync-wave": "-1"}})
 }
 
-/// What Helm writes on the objects of a release.
+/// Marks of Helm on the objects of a release.
 fn by_helm() -> Value {
     json!({"labels": {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "loom-1.0.0"},
         "annotations": {"meta.helm.sh/release-name": "loom", "meta.helm.sh/release-namespace": "default"}})

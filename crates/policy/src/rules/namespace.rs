@@ -1,7 +1,7 @@
 //! Writes of namespaces: the metadata that only Croft writes, the tenants that a write moves the namespace into or out of,
 //! and what owners may write.
 //!
-//! What others change of Croft's label and annotations is taken back, so that a backup is restored without what it has of
+//! A change of Croft's label and annotations by others is taken back, so that a backup is restored without what it has of
 //! Croft's, and a tool that removes what it doesn't know removes nothing of it. The webhook does that, or the policy
 //! `croft-namespace-metadata` where the API server serves mutating ones. What reaches the API server unchanged is refused by
 //! `croft-reserved-metadata`: isolation depends on neither of them.
@@ -93,7 +93,7 @@ fn is_created_by_owner(declarations: &Declarations, user: &User<'_>, name: &str)
     declarations.tenants().iter().any(|tenant| may_create(declarations, user, name, &tenant.name))
 }
 
-/// What owners may not give to the namespace `name`, if it has something of that.
+/// A label or annotation that owners may not give to the namespace `name`, if it has one.
 fn not_for_owners(declarations: &Declarations, name: &str, new: &Labelled<'_>) -> Option<String> {
     let allowed = declarations.owner_metadata();
     let is_open = |key: &str| {

@@ -23,7 +23,7 @@ pub const CONTROLLER_LEASE: &str = "croft-controller";
 /// The Lease of the webhook replica that reconciles the certificate and the webhook configurations.
 pub const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
 
-/// What Flux, Argo CD and Helm write on the namespaces that they create: the default of what owners may give to theirs.
+/// Labels and annotations of Flux, Argo CD and Helm on the namespaces that they create: the default of what owners may give.
 ///
 /// `app.kubernetes.io/instance`, by which Argo CD tracked objects before 3.0, isn't here, nor is
 /// `argocd.argoproj.io/managed-by`: NetworkPolicies select namespaces by the one, and the other gives rights to an Argo CD.

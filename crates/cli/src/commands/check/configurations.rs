@@ -73,7 +73,7 @@ pub(super) async fn check(client: &Client) -> Finding {
             "wait for the webhook to rewrite them, or look at its logs (certs/README.md)",
         );
     }
-    // Writes of namespaces that nobody has answered are refused by a policy.
+    // Writes of namespaces without an answer are refused by a policy.
     let open: Vec<&str> = mutating
         .iter()
         .filter(|w| w.failure_policy.as_deref() != Some("Fail"))
