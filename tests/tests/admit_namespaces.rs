@@ -326,8 +326,8 @@ async fn taken_back(plane: &ControlPlane, tenants: &Tenants) {
     let read = |namespace: &Namespace| serde_json::to_value(namespace).unwrap();
     for (labels, annotations) in states() {
         let new = namespace("x", labels, annotations);
-        let made = create(&admin, &new, true).await.unwrap();
-        let Answer::Done(made) = made else { panic!("{}", made.sentence()) };
+        let answer = create(&admin, &new, true).await.unwrap();
+        let Answer::Done(made) = &answer else { panic!("{}", answer.sentence()) };
         let made = json!({"metadata": made.metadata});
         assert_eq!(Ok(written(&made)), expected(tenants, "admin", None, &new), "created: {new}");
     }
