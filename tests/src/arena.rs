@@ -1,12 +1,12 @@
 //! A control plane with Croft's manifests, tenants and their namespaces, for tests of admission.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::Context as _;
 use croft_policy::{
     Config, Mutation, OnConflict, Pool, Provisioner, Tenant,
     declarations::Declarations,
-    definitions::parameter,
+    definitions::{TENANCY_LABEL, parameter, webhook},
     policies::{
         self,
         parameters::{self, Creation},
@@ -24,7 +24,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, Client,
-    api::{DynamicObject, Patch, PatchParams, PostParams},
+    api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
     core::Status,
     discovery::ApiResource,
 };
@@ -219,6 +219,28 @@ pub fn answer(result: Result<DynamicObject, kube::Error>) -> anyhow::Result<Answ
     }
 }
 
+/// Croft's label and annotations of a namespace, which no other process may change.
+#[must_use]
+pub fn of_croft(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    let labels = metadata.labels.iter().flatten().filter(|(key, _)| *key == TENANCY_LABEL);
+    let annotations = metadata.annotations.iter().flatten();
+    let annotations = annotations.filter(|(key, _)| key.starts_with(parameter::PREFIX));
+    labels.chain(annotations).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// Removes the mutating policy that takes back what others write of Croft's metadata, where the API server has it.
+///
+/// # Errors
+/// If it can't be removed.
+pub async fn end_taking_back(plane: &ControlPlane) -> anyhow::Result<()> {
+    let served = plane.kubectl(["get", "--raw", "/apis/admissionregistration.k8s.io/v1"]).await?;
+    if served.contains("\"mutatingadmissionpolicybindings\"") {
+        let name = "croft-namespace-metadata";
+        plane.kubectl(["delete", "mutatingadmissionpolicybinding", name]).await?;
+    }
+    Ok(())
+}
+
 /// Waits until a pod that only a policy denies is denied with `sentence`: policies take effect about a second after
 /// they are written.
 ///
@@ -395,7 +417,8 @@ pub async fn in_mode_within(client: &Client, mode: Mutation, timeout: Duration) 
         let is_narrow = |hook: &MutatingWebhook| {
             hook.match_conditions.iter().flatten().any(|c| c.name == NOT_PLANNED_BY_POLICIES)
         };
-        let narrow = !hooks.is_empty() && hooks.iter().all(is_narrow);
+        let mut of_pods = hooks.iter().filter(|hook| hook.name != webhook::NAMESPACES);
+        let narrow = !hooks.is_empty() && of_pods.all(is_narrow);
         let done = written == mode.as_str() && narrow == (mode == Mutation::Policy);
         Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), format!("{written}, narrow: {narrow}")))
     })

@@ -212,6 +212,16 @@ fn configs() -> Vec<Case> {
         ("CroftConfig", "/spec/sharedWith", json!(["*"]), names),
         ("CroftConfig", "/spec/schedulers", json!(["system:*"]), &["exact user names"]),
         ("CroftConfig", "/spec/schedulers", json!([""]), &["exact user names"]),
+        ("CroftConfig", "/spec/ownerMetadata", json!(["team"]), &["beginnings of keys with their domain"]),
+        ("CroftConfig", "/spec/ownerMetadata", json!(["*.dev/"]), &["without patterns"]),
+        ("CroftConfig", "/spec/ownerMetadata", json!(["croft.dev/"]), &["leave out croft.dev"]),
+        ("CroftConfig", "/spec/ownerMetadata", json!(["x.croft.dev/a"]), &["leave out croft.dev"]),
+        (
+            "CroftConfig",
+            "/spec/ownerMetadata",
+            json!(["pod-security.kubernetes.io/"]),
+            &["leave out croft.dev"],
+        ),
         ("CroftConfig", "/spec/nonTenantPods", json!("Maybe"), &["Maybe", "KeepOut", "Reject", "Allow"]),
         ("CroftConfig", "/spec/misplaced", json!("Evict"), &["Evict", "Report", "Recreate"]),
         ("CroftConfig", "/spec/limits/nodes", json!(-1), &["spec.limits", "aren't negative"]),
@@ -686,7 +696,7 @@ pub fn base(kind: &str) -> Value {
             json!({
                 "nonTenantPods": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
                 "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
-                "admission": {"mutation": "Webhook"},
+                "admission": {"mutation": "Webhook"}, "ownerMetadata": ["example.com/", "app.kubernetes.io/managed-by"],
             }),
         ),
         "TenantPool" => (

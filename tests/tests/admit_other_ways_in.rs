@@ -8,14 +8,14 @@
     reason = "a test fails by panicking"
 )]
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_testkit::{
     ControlPlane, Croft, Options, Part,
     wait::{Seen, until},
 };
 use croft_tests::{
-    arena::{SOON, answer, create, kept_arena, misplaced_pods, pod},
+    arena::{SOON, answer, create, kept_arena, misplaced_pods, of_croft, pod},
     manifests::daemon_set,
     stack::{event_about, log_tail},
 };
@@ -336,9 +336,9 @@ async fn deleted_objects_are_evaluated(setup: &Setup) {
         ("annotation", json!({"metadata": {"annotations": {"policy.croft.dev/shared": "*"}}})),
         ("label", json!({"metadata": {"labels": {"croft.dev/tenancy": "other"}}})),
     ] {
-        let message =
-            namespaces.patch("leaving", &params, &Patch::Merge(patch)).await.expect_err(what).to_string();
-        assert!(message.contains("kept by Croft alone"), "{what}: {message}");
+        let before = all.get("leaving").await.unwrap();
+        let after = namespaces.patch("leaving", &params, &Patch::Merge(patch)).await.expect(what);
+        assert_eq!(of_croft(&after.metadata), of_croft(&before.metadata), "{what}: it is taken back");
     }
     let message = namespaces
         .patch("leaving", &params, &Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}})))
@@ -376,8 +376,9 @@ async fn created_objects_are_not_deleted(setup: &Setup) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "undead", "deletionTimestamp": far, "labels": {"croft.dev/tenancy": "none"}}});
     let namespaces: Api<DynamicObject> = Api::all_with(maker, &ApiResource::erase::<Namespace>(&()));
-    let said = answer(namespaces.patch("undead", &apply, &Patch::Apply(&namespace)).await).unwrap();
-    assert!(!said.is_done() && said.sentence().contains("kept by Croft alone"), "{}", said.sentence());
+    let dry = PatchParams { dry_run: true, ..apply };
+    let made = namespaces.patch("undead", &dry, &Patch::Apply(&namespace)).await.unwrap();
+    assert_eq!(of_croft(&made.metadata), BTreeMap::new(), "the label is taken back");
 }
 
 /// A mirror pod of `node`, as its kubelet creates it, with the labels of another tenant's Service.

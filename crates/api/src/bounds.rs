@@ -87,6 +87,26 @@ pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
+/// Beginnings of labels and annotations, each once.
+pub(crate) fn owner_metadata(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": {"type": "string", "maxLength": 128},
+        "maxItems": 32,
+        "x-kubernetes-list-type": "set",
+        "x-kubernetes-validations": [
+            rule(
+                r"self.all(m, m.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[-A-Za-z0-9_.]*$'))",
+                "write beginnings of keys with their domain, such as argocd.argoproj.io/ or app.kubernetes.io/managed-by, without patterns",
+            ),
+            rule(
+                r"self.all(m, !m.matches('^((.*\\.)?croft\\.dev|pod-security\\.kubernetes\\.io|scheduler\\.alpha\\.kubernetes\\.io)/'))",
+                "owners may never write what decides where pods run and what they may do: leave out croft.dev, pod-security.kubernetes.io and scheduler.alpha.kubernetes.io",
+            ),
+        ],
+    }))
+}
+
 /// A selector of namespaces by label.
 pub(crate) fn selector(_: &mut SchemaGenerator) -> Schema {
     let operator = json!({

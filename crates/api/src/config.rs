@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use croft_policy::model::OWNER_METADATA;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -54,6 +55,12 @@ pub struct CroftConfigSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub shared_with: Vec<String>,
+    /// Beginnings of labels and annotations that owners of a Tenant may give to the namespaces that they create, such as
+    /// `example.com/`. The default is what Flux, Argo CD and Helm write on them. Labels are also what NetworkPolicies and
+    /// webhooks select namespaces by: list none of those.
+    #[serde(default = "default_owner_metadata")]
+    #[schemars(schema_with = "bounds::owner_metadata")]
+    pub owner_metadata: Vec<String>,
     /// Action on running pods outside their tenant's pools. `Recreate` evicts pods of ReplicaSets, StatefulSets
     /// and ReplicationControllers, a tenth of a namespace's pods at once.
     #[serde(default)]
@@ -83,6 +90,7 @@ impl Default for CroftConfigSpec {
             exempt_namespaces: Vec::new(),
             schedulers: default_schedulers(),
             shared_with: Vec::new(),
+            owner_metadata: default_owner_metadata(),
             misplaced: Misplaced::default(),
             limits: BTreeMap::new(),
         }
@@ -91,6 +99,10 @@ impl Default for CroftConfigSpec {
 
 fn default_schedulers() -> Vec<String> {
     vec!["system:kube-scheduler".to_owned()]
+}
+
+fn default_owner_metadata() -> Vec<String> {
+    OWNER_METADATA.map(str::to_owned).to_vec()
 }
 
 /// How pods and DaemonSets are admitted.

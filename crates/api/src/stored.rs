@@ -109,6 +109,7 @@ impl Kind for CroftConfig {
         let own = &mut stand_in.spec;
         (own.exempt_namespaces, own.schedulers, own.shared_with) =
             (read.exempt, read.schedulers, read.shared_with);
+        own.owner_metadata = read.owner_metadata;
         if !spec.contains_key("limits") {
             own.limits.clear();
         }

@@ -34,6 +34,8 @@ documented_enum! {
         Unchanged,
         /// Allowed: Croft's controller gives a role to owners, as their Tenant declares it.
         DeclaredOwners,
+        /// Allowed with a patch: what the write changes of Croft's label and annotations of a namespace is taken back.
+        MetadataKept,
         /// Refused for now: the namespace is not in the index yet.
         UnknownNamespace,
         /// Refused for now: the namespace lacks an object that its Tenant declares, such as a NetworkPolicy.
@@ -82,6 +84,10 @@ documented_enum! {
         ReservedMetadata,
         /// Refused for now: Croft's controller gives a role that no Tenant declares, as far as this replica has seen.
         UndeclaredRole,
+        /// Refused: a label or annotation that owners may not give to the namespaces that they create.
+        OwnerMetadata,
+        /// Refused: Croft's own Namespace is deleted while there are Tenants.
+        OwnNamespace,
     }
 }
 
@@ -227,6 +233,8 @@ pub mod parameter {
         /// Tenants whose owners may create namespaces: a line for each, with its name, prefix, maximum, `open` or `full`, and
         /// its owners as `U:user` and `G:group`, separated by blanks.
         Annotation NAMESPACE_CREATION = "policy.croft.dev/namespace-creation", on "Croft's own Namespace", by "the controller";
+        /// Beginnings of labels and annotations that owners may give to the namespaces that they create, separated by commas.
+        Annotation OWNER_METADATA = "policy.croft.dev/owner-metadata", on "Croft's own Namespace", by "the controller";
         /// A hash of all other parameters.
         Annotation REVISION = "policy.croft.dev/revision", on "Croft's own Namespace", by "the controller";
         /// Written with server-side dry-run only: the revision of which the writer asks whether it is in force.
@@ -243,6 +251,8 @@ pub mod webhook {
     pub const PODS: &str = "pods.croft.dev";
     /// Mutates pods and DaemonSets of non-tenant namespaces that name a node, select a pool or tolerate its taint.
     pub const NON_TENANT: &str = "non-tenant.croft.dev";
+    /// Takes back what writes of others change of Croft's label and annotations of namespaces.
+    pub const NAMESPACES: &str = "namespaces.croft.dev";
     /// Validates pods that name a node.
     pub const PLACEMENT: &str = "placement.croft.dev";
     /// Validates bindings, but for those of schedulers.

@@ -395,6 +395,26 @@ impl Denial {
             format!("{what} of namespace {namespace:?} is kept by Croft alone; leave it out or as it is"),
         )
     }
+
+    pub(crate) fn owner_metadata(namespace: &str, what: &str) -> Self {
+        Self::new(
+            Rule::OwnerMetadata,
+            format!(
+                "owners of a tenant may not give {what} to namespace {namespace:?}: leave it out, or ask the cluster's operator; \
+                 spec.ownerMetadata of the CroftConfig lists what they may give"
+            ),
+        )
+    }
+
+    pub(crate) fn own_namespace(namespace: &str) -> Self {
+        Self::new(
+            Rule::OwnNamespace,
+            format!(
+                "namespace {namespace:?} is Croft's own, and without it the admission policies would hold for no pod while there \
+                 are Tenants; run croft uninstall to remove Croft, or croft break-glass on to stop enforcement before"
+            ),
+        )
+    }
 }
 
 impl fmt::Display for Denial {

@@ -6,7 +6,11 @@
 use crate::{
     definitions::Rule,
     outcome::Outcome,
-    request::review::{Object, Operation, Request},
+    patch::Patch,
+    request::{
+        review::{Object, Operation, Request},
+        view::Labelled,
+    },
     rules::{binding, daemonset, namespace, node, pod, role_binding, update, workload},
     tenancy::index::Tenants,
 };
@@ -55,6 +59,9 @@ pub enum Phase {
 /// ```
 #[must_use]
 pub fn evaluate<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -> Outcome<'t> {
+    if request.operation == Operation::Delete {
+        return namespace::evaluate_delete(tenants, request);
+    }
     if !matches!(request.operation, Operation::Create | Operation::Update) {
         return Outcome::allow(Rule::NotApplicable);
     }
@@ -86,17 +93,12 @@ pub fn evaluate<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -
             let checked = node::check(tenants.declarations(), &request.user, old, new);
             Outcome::from_check(checked, Rule::Unchanged)
         }
-        (Object::Namespace(new), old)
-            if validates && matches!(&*request.subresource, "" | "status" | "finalize") =>
-        {
+        (Object::Namespace(new), old) if matches!(&*request.subresource, "" | "status" | "finalize") => {
             let old = match old {
                 Some(Object::Namespace(old)) => Some(&old.metadata),
                 _ => None,
             };
-            let name = if new.metadata.name.is_empty() { &request.name } else { &new.metadata.name };
-            let user = &request.user;
-            let checked = namespace::check(tenants.declarations(), user, name, old, &new.metadata);
-            Outcome::from_check(checked, Rule::Unchanged)
+            evaluate_namespace(tenants, request, old, &new.metadata, phase)
         }
         (Object::RoleBinding(new), _) if validates => role_binding::evaluate(tenants, request, new),
         (Object::Workload(new), _) if request.subresource.is_empty() => match new.template() {
@@ -105,4 +107,26 @@ pub fn evaluate<'t>(tenants: &'t Tenants, request: &Request<'_>, phase: Phase) -
         },
         _ => Outcome::allow(Rule::NotApplicable),
     }
+}
+
+/// Evaluates the write of a namespace, from `old` if it exists.
+fn evaluate_namespace<'t>(
+    tenants: &'t Tenants,
+    request: &Request<'_>,
+    old: Option<&Labelled<'_>>,
+    new: &Labelled<'_>,
+    phase: Phase,
+) -> Outcome<'t> {
+    let (declarations, user) = (tenants.declarations(), &request.user);
+    let (kept, patch) = match phase {
+        Phase::Validate => (new.clone(), Patch::default()),
+        Phase::Mutate | Phase::Both => namespace::take_back(declarations, user, old, new),
+    };
+    let name = if new.name.is_empty() { &request.name } else { &new.name };
+    let checked = match phase {
+        Phase::Mutate => Ok(()),
+        Phase::Validate | Phase::Both => namespace::check(declarations, user, name, old, &kept),
+    };
+    let rule = if patch.is_empty() { Rule::Unchanged } else { Rule::MetadataKept };
+    Outcome::from_check(checked, rule).with_patch(patch)
 }

@@ -5,8 +5,8 @@
 mod world;
 
 use croft_policy::{
-    Config, Index, Namespace, Phase, Provisioner, Rule, Tenants,
-    definitions::{POOL_NAME_LABEL, POOLS_ANNOTATION},
+    Config, Creator, Index, Namespace, NamespaceCreation, Phase, Provisioner, Rule, Tenant, Tenants,
+    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, POOLS_ANNOTATION},
     evaluate, node, plan_pod, plan_recreated, review, stored, view,
 };
 use serde_json::{Value, json};
@@ -180,7 +180,136 @@ fn created_object_with_a_deletion_timestamp_is_evaluated() {
         old: Value::Null,
         object: json!({"metadata": {"name": "x", "labels": {"croft.dev/tenancy": "none"}, "deletionTimestamp": "2026-01-02T03:04:05Z"}}),
     };
-    assert!(refused(&tenants, &namespace).contains("kept by Croft alone"));
+    assert_eq!(answer(&tenants, &namespace), (String::new(), true), "what is brought is taken back");
+}
+
+/// The metadata that is stored of a namespace `x`, in the mutating phase, and the message of the validating phase for the
+/// namespace as it was sent.
+fn stored_namespace(tenants: &Tenants, user: &str, old: &Value, new: &Value) -> (Value, String) {
+    let operation = if old.is_null() { "CREATE" } else { "UPDATE" };
+    let object =
+        |metadata: &Value| if metadata.is_null() { Value::Null } else { json!({"metadata": metadata}) };
+    let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Namespace"}, "namespace": "x", "name": "x",
+        "operation": operation, "userInfo": {"username": user}, "object": object(new), "oldObject": object(old)}})
+    .to_string();
+    let request = review::parse(body.as_bytes()).unwrap();
+    let mutated = evaluate(tenants, &request, Phase::Mutate);
+    assert!(mutated.allowed(), "nothing is refused before others have changed it");
+    assert_eq!(mutated.rule == Rule::MetadataKept, !mutated.patch.is_empty());
+    let patch: json_patch::Patch = serde_json::from_str(&mutated.patch.into_json()).unwrap();
+    let mut stored = object(new);
+    json_patch::patch(&mut stored, &patch).unwrap();
+    let refused = evaluate(tenants, &request, Phase::Validate).denial;
+    (stored["metadata"].clone(), refused.map(|denial| denial.message).unwrap_or_default())
+}
+
+#[test]
+fn metadata_of_croft_that_others_bring_change_or_remove_is_put_back() {
+    let tenants = world::world(Config::default());
+    let kept = "kept by Croft alone";
+    let both = || json!({"labels": {"croft.dev/tenancy": "none"}, "annotations": {POOLS_ANNOTATION: "p"}});
+    let cases = [
+        ("a restoration", json!(null), both(), json!({"labels": {}, "annotations": {}}), kept),
+        ("nothing of Croft's", json!(null), json!({"labels": {"a": "b"}}), json!({"labels": {"a": "b"}}), ""),
+        (
+            "a default pool",
+            json!({}),
+            json!({"annotations": {POOL_ANNOTATION: "p"}}),
+            json!({"annotations": {POOL_ANNOTATION: "p"}}),
+            "",
+        ),
+        ("all maps removed", both(), json!({}), both(), kept),
+        ("maps of null", both(), json!({"labels": null, "annotations": null}), both(), kept),
+        (
+            "the label removed",
+            both(),
+            json!({"labels": {"a": "b"}, "annotations": {POOLS_ANNOTATION: "p"}}),
+            json!({"labels": {"a": "b", "croft.dev/tenancy": "none"}, "annotations": {POOLS_ANNOTATION: "p"}}),
+            kept,
+        ),
+        (
+            "another value, and one brought",
+            both(),
+            json!({"labels": {"croft.dev/tenancy": "x"}, "annotations": {POOLS_ANNOTATION: "q", "policy.croft.dev/shared": "*"}}),
+            both(),
+            kept,
+        ),
+        (
+            "an unknown one of Croft's",
+            json!({}),
+            json!({"annotations": {"policy.croft.dev/to-come": "x", "a": "b"}}),
+            json!({"annotations": {"a": "b"}}),
+            kept,
+        ),
+        ("untouched", both(), both(), both(), ""),
+    ];
+    for (what, old, new, wanted, part) in cases {
+        let (stored, said) = stored_namespace(&tenants, "jane", &old, &new);
+        assert_eq!(stored, wanted, "{what}");
+        assert!(said.contains(part), "{what}: {said}");
+        assert_eq!(said.is_empty(), part.is_empty(), "{what}: {said}");
+        let by_controller = stored_namespace(&tenants, CONTROLLER, &old, &new);
+        assert_eq!(by_controller, (new, String::new()), "{what}, by the controller");
+    }
+}
+
+#[test]
+fn owner_may_give_what_the_settings_open_and_nothing_reserved() {
+    let creation = NamespaceCreation {
+        prefix: "shop-".to_owned(),
+        maximum: 1,
+        creators: vec![Creator::User("olga".to_owned())],
+    };
+    let tenant = Tenant { name: "shop".to_owned(), creation: Some(creation), ..Tenant::default() };
+    let tenants = Tenants::offline(Config::default(), vec![tenant], vec![], vec![], vec![]);
+    let create = |labels: Value, annotations: Value| {
+        let object = json!({"metadata": {"name": "shop-1", "labels": labels, "annotations": annotations}});
+        refused(&tenants, &Asked { user: "olga", kind: "Namespace", namespace: "", object, old: Value::Null })
+    };
+    let flux = json!({"kustomize.toolkit.fluxcd.io/name": "apps", "name": "shop-1"});
+    let argo = json!({"argocd.argoproj.io/tracking-id": "x", "app.kubernetes.io/version": "1"});
+    assert_eq!(create(flux, argo), "");
+    for (labels, annotations, what) in [
+        (json!({"name": "other"}), json!({}), "the label name"),
+        (json!({"team": "a"}), json!({}), "the label team"),
+        (
+            json!({"pod-security.kubernetes.io/warn": "x"}),
+            json!({}),
+            "the label pod-security.kubernetes.io/warn",
+        ),
+        (json!({}), json!({POOL_ANNOTATION: "p"}), "the annotation croft.dev/pool"),
+        (
+            json!({}),
+            json!({"argocd.argoproj.io/managed-by": "p"}),
+            "the annotation argocd.argoproj.io/managed-by",
+        ),
+    ] {
+        let said = create(labels, annotations);
+        assert!(
+            said.contains(what) && said.contains("spec.ownerMetadata of the CroftConfig"),
+            "{what}: {said}"
+        );
+    }
+}
+
+#[test]
+fn own_namespace_stays_while_there_are_tenants() {
+    let delete = |tenants: &Tenants, name: &str| {
+        let body = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Namespace"}, "namespace": name, "name": name,
+            "operation": "DELETE", "userInfo": {"username": "admin"}, "object": null,
+            "oldObject": {"metadata": {"name": name}}}})
+        .to_string();
+        evaluate(tenants, &review::parse(body.as_bytes()).unwrap(), Phase::Both).denial
+    };
+    let tenants = world::world(Config::default());
+    let denial = delete(&tenants, "croft-system").unwrap();
+    assert_eq!(denial.rule, Rule::OwnNamespace);
+    assert!(denial.message.contains("croft uninstall") && denial.message.contains("croft break-glass on"));
+    assert_eq!(delete(&tenants, "tenant-a"), None);
+    let none = Tenants::offline(Config::default(), vec![], vec![], vec![], vec![]);
+    assert_eq!(delete(&none, "croft-system"), None);
 }
 
 #[test]

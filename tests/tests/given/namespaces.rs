@@ -57,6 +57,25 @@ fn namespace(name: &str, metadata: Value) -> Value {
     namespace
 }
 
+/// Marks of kustomize-controller on the objects of a Kustomization.
+fn by_flux() -> Value {
+    json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system"},
+        "annotations": {"kustomize.toolkit.fluxcd.io/prune": "disabled"}})
+}
+
+/// Marks of Argo CD on the objects of an Application, and what an owner writes for it.
+fn by_argo_cd() -> Value {
+    json!({"labels": {"argocd.argoproj.io/instance": "loom"},
+        "annotations": {"argocd.argoproj.io/tracking-id": "loom:/Namespace:loom-1/loom-1",
+            "argocd.argoproj.io/sync-wave": "-1"}})
+}
+
+/// Marks of Helm on the objects of a release.
+fn by_helm() -> Value {
+    json!({"labels": {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "loom-1.0.0"},
+        "annotations": {"meta.helm.sh/release-name": "loom", "meta.helm.sh/release-namespace": "default"}})
+}
+
 /// The answer to a dry run.
 async fn said(client: &Client, name: &str, metadata: Value) -> String {
     arena::create(client, &namespace(name, metadata), true).await.unwrap().sentence()
@@ -99,12 +118,23 @@ pub(crate) async fn names_and_labels(plane: &ControlPlane, admin: &Client) {
         ),
         ("loom-1", json!({"labels": {"name": "tenant-b"}}), "may not give the label name"),
         ("loom-1", json!({"labels": {"app.kubernetes.io/name": "ingress-nginx"}}), "may not give the label"),
-        ("loom-1", json!({"labels": {"croft.dev/tenancy": "none"}}), "croft.dev/tenancy"),
+        ("loom-1", json!({"annotations": {"croft.dev/pool": "pool-b"}}), "may not give the annotation"),
+        // Croft's own is taken back.
+        ("loom-1", json!({"labels": {"croft.dev/tenancy": "none"}}), "allowed"),
         (
             "loom-1",
             json!({"annotations": {POOLS_ANNOTATION: "node-pool=pool-b:NoSchedule:pool-b"}}),
-            POOLS_ANNOTATION,
+            "allowed",
         ),
+        ("loom-1", by_flux(), "allowed"),
+        ("loom-1", by_argo_cd(), "allowed"),
+        ("loom-1", by_helm(), "allowed"),
+        (
+            "loom-1",
+            json!({"labels": {"app.kubernetes.io/instance": "loom"}}),
+            "spec.ownerMetadata of the CroftConfig",
+        ),
+        ("loom-1", json!({"labels": {"argocd.argoproj.io/managed-by": "argocd"}}), "may not give the label"),
         (
             "loom-1",
             json!({"annotations": {"scheduler.alpha.kubernetes.io/node-selector": "a=b"}}),

@@ -5,7 +5,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use croft_policy::{
     Config, Index, Mutation, Pool, Provisioner, Tenant, Tenants,
-    policies::{self, parameters::Creation},
+    definitions::{parameter, webhook},
+    policies::{
+        self,
+        parameters::{Creation, IN_FORCE},
+    },
     taint::Effect,
 };
 use croft_runtime::clock::{Clock as _, SystemClock};
@@ -266,16 +270,13 @@ impl Cluster {
             api.patch(namespace, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
         self.set_mode(mode).await?;
-        // The API server compiles them some time later; a forbidden write shows when it has.
-        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        // The API server compiles them some time later; a probe of the parameters is refused once it has.
+        let probe = json!({"metadata": {"annotations": {parameter::PROBE: "in force?"}}});
         wait::until("the policies to be in force", SOON, || async {
-            let forged = json!({"metadata": {"annotations": {"policy.croft.dev/pools": "forged"}}});
             let dry = PatchParams { dry_run: true, ..PatchParams::default() };
-            match namespaces.patch(BY_CROFT, &dry, &Patch::Merge(forged)).await {
-                Err(kube::Error::Api(status)) if status.code == 403 || status.code == 422 => {
-                    Ok(wait::Seen::Yes(()))
-                }
-                Ok(_) => Ok(wait::Seen::NotYet("a forged annotation was let through".to_owned())),
+            match api.patch("croft-system", &dry, &Patch::Merge(&probe)).await {
+                Err(kube::Error::Api(status)) if status.message.contains(IN_FORCE) => Ok(wait::Seen::Yes(())),
+                Ok(_) => Ok(wait::Seen::NotYet("the probe was let through".to_owned())),
                 Err(error) => Err(error),
             }
         })
@@ -331,7 +332,8 @@ impl Cluster {
             let is_narrow = |hook: &MutatingWebhook| {
                 hook.match_conditions.iter().flatten().any(|condition| condition.name == NOT_BY_POLICY)
             };
-            let done = !hooks.is_empty() && hooks.iter().all(|hook| is_narrow(hook) == wants_policy);
+            let mut of_pods = hooks.iter().filter(|hook| hook.name != webhook::NAMESPACES);
+            let done = !hooks.is_empty() && of_pods.all(|hook| is_narrow(hook) == wants_policy);
             Ok::<_, kube::Error>(wait::Seen::from_option(done.then_some(()), text))
         })
         .await?;

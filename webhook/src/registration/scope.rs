@@ -1,6 +1,6 @@
 //! The requests that API servers send to the webhooks, as far as they depend on declarations: exempt namespaces, keys of
-//! pools and names of schedulers. Without a Tenant they send none. In Policy mode they send only pods and templates that
-//! name a node outright, and templates whose record CEL can't read.
+//! pools and names of schedulers. Without a Tenant they send none but for namespaces. In Policy mode they send only pods and
+//! templates that name a node outright, and templates whose record CEL can't read.
 //!
 //! A request that isn't sent can't wait for a webhook. So an exempt namespace is left out by its name, a non-tenant pod
 //! that can't reach the nodes of a pool by the keys of the pools, and a scheduler's binding by its user name.
@@ -24,11 +24,14 @@ pub const NOT_A_SCHEDULER: &str = "not-a-scheduler";
 
 /// The condition of the webhook for roles that the controller gives.
 pub const BY_THE_CONTROLLER: &str = "by-the-controller";
+/// The condition of the webhook for namespaces, of which the controller writes what others may not.
+const NOT_THE_CONTROLLER: &str = "not-the-controller";
 
 /// The condition of the mutating webhooks in Policy mode.
 pub const NOT_BY_POLICY: &str = "not-planned-by-policies";
 
-/// The condition of every webhook but [`webhook::OWNERS`] that no request meets while there is no Tenant.
+/// The condition that no request meets while there is no Tenant, of every webhook but that for namespaces, since a backup may be
+/// restored before the first Tenant, and that for roles.
 pub const A_TENANT_EXISTS: &str = "a-tenant-exists";
 
 /// The declarations that webhook configurations depend on, sorted.
@@ -87,18 +90,18 @@ impl Scope {
         Self { mutation: if waits { Mutation::Webhook } else { self.mutation }, ..self.clone() }
     }
 
-    /// Leaves out by name the namespaces whose requests the webhook `name` doesn't get. What the controller may not write, it
-    /// may write in none.
+    /// Leaves out by name the namespaces whose requests the webhook `name` doesn't get. Those for namespaces themselves and for
+    /// roles get those of all.
     pub fn restrict(&self, name: &str, selector: &mut Option<LabelSelector>) {
-        if name == webhook::OWNERS {
-            selector.get_or_insert_default();
+        let selector = selector.get_or_insert_default();
+        if matches!(name, webhook::NAMESPACES | webhook::OWNERS) {
             return;
         }
         let shared: &[String] = if name == webhook::NON_TENANT { &self.shared_with } else { &[] };
         let mut left_out: Vec<String> = self.exempt.iter().chain(shared).cloned().collect();
         left_out.sort_unstable();
         left_out.dedup();
-        let expressions = selector.get_or_insert_default().match_expressions.get_or_insert_default();
+        let expressions = selector.match_expressions.get_or_insert_default();
         expressions.push(LabelSelectorRequirement {
             key: NAME_LABEL.to_owned(),
             operator: "NotIn".to_owned(),
@@ -117,15 +120,20 @@ impl Scope {
                 vec![(NOT_A_SCHEDULER, other)]
             }
             webhook::OWNERS => {
-                let own = list(std::slice::from_ref(&self.controller));
-                vec![(BY_THE_CONTROLLER, format!("request.userInfo.username in {own}"))]
+                let own = format!("request.userInfo.username == {}", quoted(&self.controller));
+                vec![(BY_THE_CONTROLLER, own)]
+            }
+            webhook::NAMESPACES => {
+                let other = format!("request.userInfo.username != {}", quoted(&self.controller));
+                vec![(NOT_THE_CONTROLLER, other)]
             }
             _ => Vec::new(),
         };
         let mutates = matches!(name, webhook::NON_TENANT | webhook::PODS);
         let by_policy = (mutates && self.mutation == Mutation::Policy)
             .then(|| (NOT_BY_POLICY, not_planned_by_policies()));
-        let none = (!self.active && name != webhook::OWNERS).then(|| (A_TENANT_EXISTS, "false".to_owned()));
+        let is_always = matches!(name, webhook::NAMESPACES | webhook::OWNERS);
+        let none = (!self.active && !is_always).then(|| (A_TENANT_EXISTS, "false".to_owned()));
         let added = own
             .into_iter()
             .chain(by_policy)
@@ -176,21 +184,23 @@ fn not_planned_by_policies() -> String {
     )
 }
 
-/// A CEL list of strings. Escapes what a string in single quotes can't hold, since user names can hold any character.
+/// A CEL list of strings.
 fn list(words: &[String]) -> String {
-    let mut text = String::from("[");
-    for (index, word) in words.iter().enumerate() {
-        text.push_str(if index == 0 { "'" } else { ", '" });
-        for c in word.chars() {
-            match c {
-                '\'' | '\\' => text.extend(['\\', c]),
-                c if c.is_control() => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-                c => text.push(c),
-            }
+    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+    format!("[{}]", words.join(", "))
+}
+
+/// A CEL string. Escapes what a string in single quotes can't hold, since user names can hold any character.
+fn quoted(word: &str) -> String {
+    let mut text = String::from("'");
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => text.extend(['\\', c]),
+            c if c.is_control() => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => text.push(c),
         }
-        text.push('\'');
     }
-    text.push(']');
+    text.push('\'');
     text
 }
 
@@ -256,9 +266,24 @@ mod tests {
         let expressions: Vec<String> = conditions.unwrap().into_iter().map(|c| c.expression).collect();
         assert_eq!(
             expressions,
-            ["request.userInfo.username in ['system:serviceaccount:ours:croft-controller']"]
+            ["request.userInfo.username == 'system:serviceaccount:ours:croft-controller'"]
         );
         assert_eq!(selector, Some(LabelSelector::default()));
+    }
+
+    #[test]
+    fn namespaces_of_all_names_are_sent_even_without_a_tenant_but_not_by_the_controller() {
+        let mut conditions = None;
+        let mut selector = None;
+        let scope = scope(Config::installed_in("ours"));
+        scope.restrict(webhook::NAMESPACES, &mut selector);
+        scope.condition(webhook::NAMESPACES, &mut conditions);
+        assert_eq!(selector, Some(LabelSelector::default()));
+        let expressions: Vec<String> = conditions.unwrap().into_iter().map(|c| c.expression).collect();
+        assert_eq!(
+            expressions,
+            ["request.userInfo.username != 'system:serviceaccount:ours:croft-controller'"]
+        );
     }
 
     #[test]

@@ -153,6 +153,7 @@ pub fn config(config: &config::CroftConfigSpec, namespace: &str) -> policy::Conf
         exempt: config.exempt_namespaces.clone(),
         schedulers: config.schedulers.clone(),
         shared_with: config.shared_with.clone(),
+        owner_metadata: config.owner_metadata.clone(),
     }
 }
 

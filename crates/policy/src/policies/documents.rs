@@ -25,6 +25,7 @@ pub fn documents(namespace: &str) -> Vec<Value> {
         namespaces::moves(),
         namespaces::names(),
         namespaces::creation(),
+        namespaces::own_namespace(),
         in_force::policy(),
     ];
     let policies = policies.into_iter().chain(mutation::validating()).chain(identities::all());

@@ -20,7 +20,9 @@ use crate::{
         webhook,
     },
     policies::{
-        cel, pod_security,
+        cel,
+        namespaces::NAMESPACE_RESOURCES,
+        pod_security,
         policy::{Keys, Policy},
     },
     tenancy::{
@@ -490,7 +492,11 @@ fn shipped(mutating: bool) -> Value {
     let (created, written) = (["CREATE"], ["CREATE", "UPDATE"]);
     let hooks = if mutating {
         let pods = [rule("", &["pods"], &created), rule("apps", &["daemonsets"], &written)];
-        vec![hook(webhook::PODS, &pods, "Fail", 3), hook(webhook::NON_TENANT, &pods, "Fail", 3)]
+        vec![
+            hook(webhook::PODS, &pods, "Fail", 3),
+            hook(webhook::NON_TENANT, &pods, "Fail", 3),
+            hook(webhook::NAMESPACES, &[scoped("", &NAMESPACE_RESOURCES, &written, "Cluster")], "Ignore", 3),
+        ]
     } else {
         let workloads = [
             rule("apps", &["deployments", "statefulsets", "replicasets"], &written),

@@ -1,56 +1,85 @@
 //! Namespaces: the metadata that only Croft writes, and the tenants that a write moves a namespace into or out of.
 
+use serde_json::json;
+
 use crate::{
     definitions::{
-        CREATE_NAMESPACES_VERB,
+        CREATE_NAMESPACES_VERB, TENANCY_LABEL,
         parameter::{self, PREFIX},
     },
     policies::{
         cel,
-        policy::{Policy, constraints},
+        policy::{Policy, Variable, break_glass, constraints},
     },
+    rules::namespace::{OWNERS_ANNOTATIONS, OWNERS_LABELS},
+    tenancy::stored::reserved_for_owners,
 };
 
-const RESOURCES: [&str; 3] = ["namespaces", "namespaces/status", "namespaces/finalize"];
+pub(super) const NAMESPACE_RESOURCES: [&str; 3] = ["namespaces", "namespaces/status", "namespaces/finalize"];
 /// The number of tenants that are checked one by one. An authorization check costs 350,000 of the 1,000,000 that the
 /// API server grants an expression, so each has an expression of its own. A move of more tenants needs `assign` on all.
 const CHECKS: usize = 4;
 
-/// Only Croft writes the label and the annotations that webhooks and policies read.
+/// CEL: the label by which webhooks and policies know a namespace of no tenant, as an optional: as it is written, and as it
+/// was before.
+pub(super) fn tenancy_labels() -> (String, String) {
+    let of = |object: &str| format!("{object}.metadata.?labels[?'{TENANCY_LABEL}']");
+    (of("object"), format!("(oldObject == null ? optional.none() : {})", of("oldObject")))
+}
+
+/// The variables about Croft's annotations of a namespace: all that are written and all from before, and the keys of those of
+/// Croft that differ.
+pub(super) fn own_annotations() -> Vec<Variable> {
+    let of = |object: &str| format!("{object}.metadata.?annotations.orValue({{}})");
+    vec![
+        ("written", of("object")),
+        ("before", format!("oldObject == null ? {{}} : {}", of("oldObject"))),
+        (
+            "changed",
+            format!(
+                "variables.written.filter(k, k.startsWith('{PREFIX}') && \
+                 variables.before[?k] != variables.written[?k]) + \
+                 variables.before.filter(k, k.startsWith('{PREFIX}') && !(k in variables.written))"
+            ),
+        ),
+    ]
+}
+
+/// Only Croft writes the label and the annotations that webhooks and policies read. What others change is taken back before,
+/// by the webhook or a mutating policy: this one refuses what neither of them has seen.
 pub(super) fn reserved() -> Policy {
-    let of = |object: &str, field: &str| format!("{object}.metadata.?{field}.orValue({{}})");
+    let (label, before) = tenancy_labels();
+    let kept = "is kept by Croft alone, and croft-webhook, which takes such a change back, didn\\'t answer: leave it out or as it \
+                is, or try again once croft-webhook runs'";
     Policy {
         name: "croft-reserved-metadata",
-        constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], false),
-        conditions: vec![
-            ("not-croft", format!("!({})", cel::by_controller())),
-        ],
-        variables: vec![
-            ("written", of("object", "annotations")),
-            ("before", format!("oldObject == null ? {{}} : {}", of("oldObject", "annotations"))),
-            (
-                "changed",
-                format!(
-                    "variables.written.filter(k, k.startsWith('{PREFIX}') && \
-                     variables.before[?k] != variables.written[?k]) + \
-                     variables.before.filter(k, k.startsWith('{PREFIX}') && !(k in variables.written))"
-                ),
-            ),
-        ],
+        constraints: constraints("", &NAMESPACE_RESOURCES, &["CREATE", "UPDATE"], false),
+        conditions: vec![("not-croft", format!("!({})", cel::by_controller()))],
+        variables: own_annotations(),
         validations: vec![
-            (
-                "object.metadata.?labels[?'croft.dev/tenancy'] == (oldObject == null ? optional.none() : \
-                 oldObject.metadata.?labels[?'croft.dev/tenancy'])"
-                    .to_owned(),
-                "'the label croft.dev/tenancy is kept by Croft alone; leave it out or as it is'".to_owned(),
-            ),
+            (format!("{label} == {before}"), format!("'the label {TENANCY_LABEL} {kept}")),
             (
                 "size(variables.changed) == 0".to_owned(),
-                "'the annotation ' + variables.changed[0] + ' is kept by Croft alone; leave it out or as it is, and use \
-                 kubectl apply instead of kubectl replace'"
-                    .to_owned(),
+                format!("'the annotation ' + variables.changed[0] + ' {kept}"),
             ),
         ],
+        parameters: true,
+    }
+}
+
+/// Croft's own Namespace, which the policies read, stays while there are Tenants: without it they would hold for no pod.
+pub(super) fn own_namespace() -> Policy {
+    Policy {
+        name: "croft-own-namespace",
+        constraints: constraints("", &["namespaces"], &["DELETE"], false),
+        conditions: vec![("own-namespace", "request.name == params.metadata.name".to_owned())],
+        variables: Vec::new(),
+        validations: vec![(
+            format!("{} == '' || {}", cel::text(parameter::TENANTS), break_glass()),
+            "'namespace ' + request.name + ' is Croft\\'s own, and without it the admission policies would hold for no pod while \
+             there are Tenants; run croft uninstall to remove Croft, or croft break-glass on to stop enforcement before'"
+                .to_owned(),
+        )],
         parameters: true,
     }
 }
@@ -93,7 +122,7 @@ pub(super) fn moves() -> Policy {
     ));
     Policy {
         name: "croft-namespace-moves",
-        constraints: constraints("", &RESOURCES, &["CREATE", "UPDATE"], true),
+        constraints: constraints("", &NAMESPACE_RESOURCES, &["CREATE", "UPDATE"], true),
         conditions: vec![
             (
                 "labels-change",
@@ -179,13 +208,10 @@ pub(super) fn names() -> Policy {
 /// The name of the policy that keeps owners to their prefix.
 pub const NAMESPACE_CREATION_POLICY: &str = "croft-namespace-creation";
 
-/// The labels that owners may give to a namespace that they create: its own name. Other labels decide what a namespace may
-/// do, such as levels of Pod Security, or which namespaces a NetworkPolicy lets in.
-const OWNERS_LABELS: &str = "k in ['kubernetes.io/metadata.name', 'name'] && \
-                             object.metadata.labels[k] == object.metadata.name";
-/// Annotations that owners may give to it. Others decide where pods run.
-const OWNERS_ANNOTATIONS: &str = "k == 'kubectl.kubernetes.io/last-applied-configuration' || \
-                                  k == 'kubernetes.io/description' || k.startsWith('app.kubernetes.io/')";
+/// CEL: the settings let owners give the label or annotation `k` to a namespace that they create.
+fn opened_to_owners() -> String {
+    format!("(!{} && variables.opened.exists(o, k.startsWith(o)))", reserved_for_owners("k"))
+}
 
 /// Owners with the role [`NAMESPACE_CREATOR_ROLE`](crate::definitions::NAMESPACE_CREATOR_ROLE) create namespaces under their
 /// tenants' prefixes, and none of any other name, whatever the parameters say and even while they lag.
@@ -194,6 +220,10 @@ pub(super) fn creation() -> Policy {
         |verb: &str| format!("authorizer.group('croft.dev').resource('tenants').check('{verb}').allowed()");
     let of = |field: &str| format!("object.metadata.?{field}.orValue({{}})");
     let ask = "or ask the cluster\\'s operator";
+    let (labels, beginnings) =
+        (json!(OWNERS_LABELS), OWNERS_ANNOTATIONS.map(|beginning| format!("k.startsWith('{beginning}')")));
+    let opened = opened_to_owners();
+    let allowed = "spec.ownerMetadata of the CroftConfig lists what they may give";
     Policy {
         name: NAMESPACE_CREATION_POLICY,
         constraints: constraints("", &["namespaces"], &["CREATE"], false),
@@ -206,8 +236,18 @@ pub(super) fn creation() -> Policy {
             ("owned", "variables.own.filter(e, object.metadata.name.startsWith(e[1]))".to_owned()),
             ("full", "variables.owned.filter(e, e[3] == 'full')".to_owned()),
             ("pending", "variables.owned.filter(e, e[3] == 'pending')".to_owned()),
-            ("labels", format!("{}.filter(k, !({OWNERS_LABELS}))", of("labels"))),
-            ("annotations", format!("{}.filter(k, !({OWNERS_ANNOTATIONS}))", of("annotations"))),
+            ("opened", format!("{}.filter(o, o != '')", cel::words(parameter::OWNER_METADATA))),
+            (
+                "labels",
+                format!(
+                    "{}.filter(k, !(k in {labels} && object.metadata.labels[k] == object.metadata.name) && !{opened})",
+                    of("labels")
+                ),
+            ),
+            (
+                "annotations",
+                format!("{}.filter(k, !({}) && !{opened})", of("annotations"), beginnings.join(" || ")),
+            ),
         ],
         validations: vec![
             (
@@ -235,14 +275,14 @@ pub(super) fn creation() -> Policy {
                 "size(variables.labels) == 0".to_owned(),
                 format!(
                     "'owners of a tenant may not give the label ' + variables.labels[0] + ' to namespace ' + \
-                     object.metadata.name + ': leave it out, {ask}'"
+                     object.metadata.name + ': leave it out, {ask}; {allowed}'"
                 ),
             ),
             (
                 "size(variables.annotations) == 0".to_owned(),
                 format!(
                     "'owners of a tenant may not give the annotation ' + variables.annotations[0] + ' to namespace ' + \
-                     object.metadata.name + ': leave it out, {ask}'"
+                     object.metadata.name + ': leave it out, {ask}; {allowed}'"
                 ),
             ),
             (

@@ -17,7 +17,7 @@ use crate::{
         POOL_NAME_LABEL,
         parameter::{
             ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NAMESPACE_CREATION, NON_TENANT_PODS, OPEN_NAMES,
-            POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
+            OWNER_METADATA, POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
         },
     },
     rules::{
@@ -111,6 +111,7 @@ pub fn parameters(
         (OPEN_NAMES, open_names(declarations)),
         (ALL_POOLS, all_pools(declarations)),
         (MUTATION, mutation.as_str().to_owned()),
+        (OWNER_METADATA, declarations.owner_metadata().join(",")),
         (NAMESPACE_CREATION, namespace_creation(declarations.tenants(), creation)),
     ]);
     parameters.insert(REVISION, revision(&parameters));

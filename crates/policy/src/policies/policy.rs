@@ -65,6 +65,8 @@ pub(super) struct Mutating {
     pub(super) variables: Vec<(&'static str, String)>,
     /// The expression of the list of JSON patches.
     pub(super) patches: String,
+    /// A request whose patches can't be evaluated: `Fail` refuses it, `Ignore` leaves it to the validating policies.
+    pub(super) failure: &'static str,
 }
 
 fn named(list: &[(&str, String)]) -> Vec<Value> {
@@ -82,7 +84,7 @@ impl Mutating {
             "kind": "MutatingAdmissionPolicy",
             "metadata": metadata(self.name),
             "spec": {
-                "failurePolicy": "Fail",
+                "failurePolicy": self.failure,
                 "reinvocationPolicy": "IfNeeded",
                 "paramKind": {"apiVersion": "v1", "kind": "Namespace"},
                 "matchConstraints": self.constraints,

@@ -120,6 +120,14 @@ impl<'a> Map<'a> {
         self.0.is_empty()
     }
 
+    /// Adds or replaces the value of `key`.
+    pub(crate) fn insert(&mut self, key: Text<'a>, value: Text<'a>) {
+        match self.0.binary_search_by(|(k, _)| k.as_str().cmp(&key)) {
+            Ok(at) => self.0.splice(at..=at, [(key, value)]).for_each(drop),
+            Err(at) => self.0.insert(at, (key, value)),
+        }
+    }
+
     /// Removes `key`.
     pub(crate) fn remove(&mut self, key: &str) {
         if let Ok(at) = self.0.binary_search_by(|(k, _)| k.as_str().cmp(key)) {

@@ -187,6 +187,7 @@ pub struct Declarations {
     exempt: FxHashSet<Box<str>>,
     schedulers: FxHashSet<Box<str>>,
     shared_with: FxHashSet<Box<str>>,
+    owner_metadata: FxHashSet<Box<str>>,
     tenants: Vec<DeclaredTenant>,
     unreadable_claims: bool,
     tenant_ids: FxHashMap<Box<str>, TenantId>,
@@ -237,6 +238,7 @@ impl Declarations {
             exempt: exempt(config),
             schedulers: set(&config.schedulers),
             shared_with: set(&config.shared_with),
+            owner_metadata: set(&config.owner_metadata),
             ..Self::default()
         };
         let mut pools: Vec<&Pool> = pools.collect();
@@ -410,6 +412,12 @@ impl Declarations {
         format!("system:serviceaccount:{}:croft-controller", self.namespace)
     }
 
+    /// The namespace that Croft is installed in.
+    #[must_use]
+    pub fn own_namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// True if `namespace` is exempt.
     #[must_use]
     pub fn is_exempt(&self, namespace: &str) -> bool {
@@ -432,6 +440,12 @@ impl Declarations {
     #[must_use]
     pub fn shared_with(&self) -> Vec<&str> {
         sorted(&self.shared_with)
+    }
+
+    /// Beginnings of labels and annotations that owners may give to the namespaces that they create, sorted.
+    #[must_use]
+    pub fn owner_metadata(&self) -> Vec<&str> {
+        sorted(&self.owner_metadata)
     }
 
     /// The users whose bindings are always allowed, sorted.

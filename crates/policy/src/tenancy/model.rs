@@ -23,6 +23,23 @@ pub const CONTROLLER_LEASE: &str = "croft-controller";
 /// The Lease of the webhook replica that reconciles the certificate and the webhook configurations.
 pub const CERTIFICATE_LEASE: &str = "croft-webhook-certificate";
 
+/// Labels and annotations of Flux, Argo CD and Helm on the namespaces that they create: the default of what owners may give.
+///
+/// `app.kubernetes.io/instance`, by which Argo CD tracked objects before 3.0, isn't here, nor is
+/// `argocd.argoproj.io/managed-by`: NetworkPolicies select namespaces by the one, and the other gives rights to an Argo CD.
+pub const OWNER_METADATA: [&str; 10] = [
+    "app.kubernetes.io/managed-by",
+    "argocd.argoproj.io/compare-options",
+    "argocd.argoproj.io/hook",
+    "argocd.argoproj.io/instance",
+    "argocd.argoproj.io/sync-",
+    "argocd.argoproj.io/tracking-id",
+    "helm.sh/",
+    "helm.toolkit.fluxcd.io/",
+    "kustomize.toolkit.fluxcd.io/",
+    "meta.helm.sh/",
+];
+
 /// How long the last CroftConfig stays in force once it is gone. A CroftConfig that is deleted and created again
 /// (`kubectl replace --force`, a restore, a new CRD) must not end exemptions in between.
 pub const CONFIG_ABSENCE: Duration = Duration::from_secs(60);
@@ -188,6 +205,8 @@ pub struct Config {
     pub schedulers: Vec<String>,
     /// Non-tenant namespaces whose pods may run on the nodes of every pool.
     pub shared_with: Vec<String>,
+    /// Beginnings of labels and annotations that owners may give to the namespaces that they create.
+    pub owner_metadata: Vec<String>,
 }
 
 impl Config {
@@ -201,6 +220,7 @@ impl Config {
             exempt: Vec::new(),
             schedulers: vec!["system:kube-scheduler".to_owned()],
             shared_with: Vec::new(),
+            owner_metadata: OWNER_METADATA.map(str::to_owned).to_vec(),
         }
     }
 }

@@ -188,6 +188,7 @@ pub fn config(spec: &Value, namespace: &str) -> Decoded<Config> {
         exempt: list("exemptNamespaces", defaults.exempt, is_namespace),
         schedulers: list("schedulers", defaults.schedulers, is_user),
         shared_with: list("sharedWith", Vec::new(), is_namespace),
+        owner_metadata: list("ownerMetadata", defaults.owner_metadata, is_owner_metadata),
         non_tenant_pods: match spec.get("nonTenantPods").and_then(Value::as_str) {
             Some("Allow") => NonTenantPods::Allow,
             Some("Reject") => NonTenantPods::Reject,
@@ -202,7 +203,11 @@ pub fn config(spec: &Value, namespace: &str) -> Decoded<Config> {
 }
 
 fn left_out(field: &str, item: &Value) -> String {
-    format!("spec.{field} has {item}, which is left out; write exact names")
+    let write = match field {
+        "ownerMetadata" => "beginnings of keys with their domain, such as example.com/, and none of Croft's",
+        _ => "exact names",
+    };
+    format!("spec.{field} has {item}, which is left out; write {write}")
 }
 
 /// A list of names that pass `is_valid`; `None` if the field is no list.
@@ -322,6 +327,38 @@ pub fn is_pool_key(key: &str) -> bool {
         && (within("node-restriction.kubernetes.io") || !others)
 }
 
+/// The domain of Croft's labels and annotations. Its subdomains are Croft's as well.
+const OWN_DOMAIN: &str = "croft.dev";
+/// The domains by which the API server itself decides what pods may do and where they run.
+const PLACING_DOMAINS: [&str; 2] = ["pod-security.kubernetes.io", "scheduler.alpha.kubernetes.io"];
+
+/// True if owners may never give a label or annotation with this beginning to a namespace, whatever the settings say: Croft's
+/// own, and those by which the API server itself decides what pods may do and where they run.
+#[must_use]
+pub fn is_reserved_for_owners(key: &str) -> bool {
+    let domain = key.split('/').next().unwrap_or_default();
+    let is_own = domain.strip_suffix(OWN_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    is_own || PLACING_DOMAINS.contains(&domain)
+}
+
+/// CEL: the same of `key`.
+pub(crate) fn reserved_for_owners(key: &str) -> String {
+    let domain = format!("{key}.split('/')[0]");
+    let placing = PLACING_DOMAINS.map(|domain| format!("'{domain}'")).join(", ");
+    format!("({domain} == '{OWN_DOMAIN}' || {domain}.endsWith('.{OWN_DOMAIN}') || {domain} in [{placing}])")
+}
+
+/// True if the settings may open labels and annotations with this beginning to owners: a domain, a slash, and perhaps the
+/// beginning of a name.
+#[must_use]
+pub fn is_owner_metadata(beginning: &str) -> bool {
+    let Some((domain, name)) = beginning.split_once('/') else { return false };
+    beginning.len() <= 128
+        && domain.split('.').all(is_dns_label)
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && !is_reserved_for_owners(beginning)
+}
+
 fn is_dns_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
@@ -410,6 +447,35 @@ mod tests {
         assert_eq!((object.exempt, object.namespace.as_str()), (vec!["x".to_owned()], "ours"));
         assert_eq!(object.schedulers, Config::default().schedulers);
         assert_eq!((object.non_tenant_pods, object.shared_with), (NonTenantPods::KeepOut, Vec::new()));
+    }
+
+    #[test]
+    fn owner_metadata_is_refused_without_a_domain_and_in_reserved_ones() {
+        for good in ["example.com/", "meta.helm.sh/release-", "app.kubernetes.io/managed-by", "mycroft.dev/x"]
+        {
+            assert!(is_owner_metadata(good), "{good}");
+        }
+        for bad in [
+            "",
+            "/",
+            "team",
+            "croft.dev/",
+            "policy.croft.dev/pools",
+            "pod-security.kubernetes.io/",
+            "scheduler.alpha.kubernetes.io/node-selector",
+            "a,b/",
+            "a b/c",
+            "a/b/c",
+            "*.dev/",
+        ] {
+            assert!(!is_owner_metadata(bad), "{bad}");
+        }
+        let Decoded { object, error } =
+            config(&json!({"ownerMetadata": ["example.com/", "croft.dev/", 3]}), "ours");
+        assert!(error.unwrap().contains("croft.dev/"));
+        assert_eq!(object.owner_metadata, ["example.com/"]);
+        assert_eq!(config(&json!({}), "ours").object.owner_metadata, Config::default().owner_metadata);
+        assert!(Config::default().owner_metadata.iter().all(|beginning| is_owner_metadata(beginning)));
     }
 
     #[test]

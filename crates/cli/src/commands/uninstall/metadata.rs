@@ -97,18 +97,21 @@ async fn clean(client: &Client, namespace: &Namespace) -> anyhow::Result<()> {
     let api: Api<Namespace> = Api::all(client.clone());
     let mut attempts = 0;
     loop {
+        let failed = || format!("failed to remove Croft's metadata from the Namespace {name}");
         match api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(_) => return Ok(()),
+            Ok(left) if !is_marked(&left) => return Ok(()),
             Err(error) if is_absent(&error) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.is_forbidden() && attempts < LINGERS => {
-                attempts += 1;
-                tokio::time::sleep(Duration::from_millis(500)).await;
-            }
-            Err(error) => {
-                return Err(error)
-                    .with_context(|| format!("failed to remove Croft's metadata from the Namespace {name}"));
-            }
+            // An API server that doesn't know yet that this has ended puts it back.
+            Ok(_) if attempts < LINGERS => {}
+            Ok(_) => anyhow::bail!(
+                "{}: it is put back by a webhook or a policy of Croft; run the command again",
+                failed()
+            ),
+            Err(kube::Error::Api(status)) if status.is_forbidden() && attempts < LINGERS => {}
+            Err(error) => return Err(error).with_context(failed),
         }
+        attempts += 1;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 

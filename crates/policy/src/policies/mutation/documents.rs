@@ -9,7 +9,7 @@ use crate::{
     },
     policies::{
         mutation::{
-            choice, keep_out, nodes, record,
+            choice, keep_out, namespaces, nodes, record,
             subject::{self, Subject},
             tenancy,
         },
@@ -23,7 +23,7 @@ use crate::{
 /// Kubernetes 1.36. `namespace` is Croft's own.
 #[must_use]
 pub fn documents(namespace: &str) -> Vec<Value> {
-    let policies = [pods(), daemonsets(), nodes::starting(), probe(&version())];
+    let policies = [pods(), daemonsets(), nodes::starting(), namespaces::metadata(), probe(&version())];
     policies.into_iter().flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
 }
 
@@ -75,6 +75,7 @@ fn pods() -> Mutating {
         patches: format!(
             "variables.refusal != '' ? [] : variables.tenancy == 'tenant' ? {pinned} : {kept_out}"
         ),
+        failure: "Fail",
     }
 }
 
@@ -108,6 +109,7 @@ fn daemonsets() -> Mutating {
         conditions: of_daemonsets(acts()),
         variables,
         patches: record::patches(),
+        failure: "Fail",
     }
 }
 
@@ -124,6 +126,7 @@ fn probe(version: &str) -> Mutating {
         patches: format!(
             "[JSONPatch{{op: 'add', path: '/metadata/annotations/' + jsonpatch.escapeKey('{PROBED_MUTATION}'), value: '{version}'}}]"
         ),
+        failure: "Fail",
     }
 }
 

@@ -21,11 +21,13 @@
 //! | `keep_out` | the affinity that keeps a non-tenant pod off the pools |
 //! | `record` | what Croft added to a DaemonSet's template |
 //! | `nodes` | the mark of nodes that join a pool and that Croft didn't launch, in both modes |
+//! | `namespaces` | what others write of Croft's metadata of namespaces, in both modes |
 //! | `documents` | the policies and their bindings |
 
 mod choice;
 mod documents;
 mod keep_out;
+mod namespaces;
 mod nodes;
 mod record;
 mod subject;
