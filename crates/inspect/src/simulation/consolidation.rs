@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
+    definitions::DISRUPTED_TAINT,
     disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
 };
@@ -25,9 +26,6 @@ use super::{
     horizon::{Horizon, time_of},
 };
 use crate::amounts::per_month;
-
-/// The taint of a node that is being removed.
-pub(crate) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 
 /// The result of the search, and the nodes that aren't candidates.
 #[derive(Clone, Debug)]

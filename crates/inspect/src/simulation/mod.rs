@@ -20,7 +20,7 @@ mod static_capacity;
 mod totals;
 
 pub use consolidation::Savings;
-pub(crate) use consolidation::{DISRUPTED_TAINT, is_disrupted, pool_of};
+pub(crate) use consolidation::{is_disrupted, pool_of};
 pub use demand::{belongs, is_created};
 pub use denied::{DENIED, Denied};
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
