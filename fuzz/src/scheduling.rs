@@ -36,6 +36,7 @@ fn types(input: &Value) -> Arc<[InstanceType]> {
                 .map_or_else(|| Price::from_dollars(f64::from(cpu)), Price::from_dollars),
             available: true,
             estimated: false,
+            available_count: None,
         };
         InstanceType {
             name: format!("t.{cpu}"),
@@ -44,6 +45,7 @@ fn types(input: &Value) -> Arc<[InstanceType]> {
             capacity,
             overhead: Resources::new(),
             labels: BTreeMap::from([("size".to_owned(), cpu.to_string())]),
+            attach_limits: BTreeMap::new(),
             offerings: vec![offer("zone-a"), offer("zone-b")],
         }
     };

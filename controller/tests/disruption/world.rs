@@ -36,6 +36,7 @@ pub fn types() -> Arc<[InstanceType]> {
                     price: Price::from_dollars(0.05 * n as f64),
                     available: true,
                     estimated: false,
+                    available_count: None,
                 }],
                 ..InstanceType::default()
             }

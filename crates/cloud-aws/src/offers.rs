@@ -287,6 +287,7 @@ impl Build<'_> {
                     price,
                     available: available && roomy.contains(zone.as_str()) && !self.aside.contains(&key),
                     estimated,
+                    available_count: None,
                 });
             };
             if facts.on_demand {

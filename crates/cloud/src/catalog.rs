@@ -51,6 +51,7 @@ impl Entry {
                     price,
                     available: true,
                     estimated,
+                    available_count: None,
                 });
             };
             if self.facts.on_demand {

@@ -128,7 +128,7 @@ impl Device {
 pub struct Setup {
     /// The kubelet's `maxPods`, if set.
     pub max_pods: Option<u32>,
-    /// Root volume in GiB, which is the ephemeral storage unless local disks are.
+    /// The disk under the kubelet and the container runtime, in GiB: the ephemeral storage unless local disks are.
     pub root_volume_gib: u64,
     /// True if the local NVMe disks, as one RAID 0, are the ephemeral storage.
     pub instance_store: bool,
@@ -222,6 +222,8 @@ const GIB: u64 = 1 << 30;
 pub const LABEL_PREFIX: &str = "karpenter.k8s.aws/instance-";
 /// The resource of network adapters, which a launch has to request.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
+/// The CSI driver of EBS volumes.
+const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// The label of the capacity type.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
@@ -258,14 +260,24 @@ impl Facts {
         if let Some(set) = setup.max_pods {
             return set;
         }
-        // Each interface keeps its first address for itself; two pods (the network plugin and kube-proxy) use the
-        // host's.
-        let addresses = self.enis * self.ips_per_eni.saturating_sub(1);
         if setup.prefix_delegation && self.hypervisor != "xen" {
             let most = if self.vcpus > 30 { PREFIX_MAX_PODS.1 } else { PREFIX_MAX_PODS.0 };
-            return (addresses * 16 + 2).min(most);
+            return (self.pod_addresses() * 16 + 2).min(most);
         }
-        addresses + 2
+        self.image_max_pods()
+    }
+
+    /// The number of pods that the EKS images set by themselves, whatever the network plugin does: two pods (the
+    /// plugin and kube-proxy) use the host's address.
+    /// Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/maxpods.
+    #[must_use]
+    pub fn image_max_pods(&self) -> u32 {
+        self.pod_addresses() + 2
+    }
+
+    /// Each interface keeps its first address for itself.
+    fn pod_addresses(&self) -> u32 {
+        self.enis * self.ips_per_eni.saturating_sub(1)
     }
 
     /// The capacity that the kubelet will report.
@@ -362,6 +374,16 @@ impl Facts {
         labels
     }
 
+    /// Volumes that the EBS driver of a new node will report: EC2's limit less the root volume, and where network interfaces
+    /// count against it less two of them, the second being the network plugin's. Local disks and devices take more of a shared
+    /// limit; nodes tell that themselves once they are there.
+    fn attach_limits(&self) -> BTreeMap<String, i64> {
+        let taken = if self.attachments_shared { 3 } else { 1 };
+        let left = i64::from(self.ebs_attachments).saturating_sub(taken);
+        let known = (self.ebs_attachments > 0).then(|| (EBS_DRIVER.to_owned(), left.max(1)));
+        known.into_iter().collect()
+    }
+
     /// The type for the scheduler.
     #[must_use]
     pub fn instance_type(&self, setup: &Setup, offerings: Vec<Offering>) -> InstanceType {
@@ -372,6 +394,7 @@ impl Facts {
             capacity: self.capacity(setup),
             overhead: self.overhead(setup),
             labels: self.labels(),
+            attach_limits: self.attach_limits(),
             offerings,
         }
     }

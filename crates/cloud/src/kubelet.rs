@@ -14,6 +14,11 @@ pub struct Reserved {
 /// The kubelet's default threshold `memory.available<100Mi`.
 pub const EVICTION_MIB: u64 = 100;
 
+/// The thresholds of the EKS images, by signal.
+/// Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go.
+pub const EVICTION_HARD: [(&str, &str); 3] =
+    [("memory.available", "100Mi"), ("nodefs.available", "10%"), ("nodefs.inodesFree", "5%")];
+
 /// kube-reserved as nodeadm and bootstrap.sh compute it: 255 MiB and 11 MiB per pod; of the cpus 6 % of the
 /// first, 1 % of the second, 0.5 % of the next two and 0.25 % of the rest.
 /// Source: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go.

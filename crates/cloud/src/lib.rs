@@ -22,6 +22,7 @@
 //! the provider falls back to.
 
 pub mod catalog;
+pub mod class;
 pub mod error;
 pub mod facts;
 pub mod kubelet;

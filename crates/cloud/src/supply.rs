@@ -186,6 +186,7 @@ mod tests {
                 price: None,
                 available: true,
                 estimated: false,
+                available_count: None,
             })
             .collect();
         InstanceType { name: "m5.large".to_owned(), offerings, ..InstanceType::default() }

@@ -36,6 +36,7 @@ pub fn catalog() -> Vec<InstanceType> {
             price: Price::from_dollars(dollars),
             available: true,
             estimated: false,
+            available_count: None,
         };
         let dollars = 0.04 * f64::from(cpu) + 0.005 * f64::from(cpu * factor);
         let mut offerings = Vec::new();
@@ -64,6 +65,7 @@ pub fn catalog() -> Vec<InstanceType> {
                 ("karpenter.k8s.aws/instance-family".to_owned(), name.to_owned()),
                 ("karpenter.k8s.aws/instance-cpu".to_owned(), cpu.to_string()),
             ]),
+            attach_limits: BTreeMap::new(),
             offerings,
         });
     }

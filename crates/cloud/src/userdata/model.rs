@@ -25,7 +25,7 @@ pub enum Family {
 }
 
 /// Kubelet settings except labels and taints.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KubeletSetup {
     /// Maximum number of pods, if set.
     pub max_pods: Option<u32>,
@@ -104,6 +104,17 @@ impl UserData {
 }
 
 impl Family {
+    /// The family that the name before the `@` of an alias stands for.
+    #[must_use]
+    pub fn of_alias(name: &str) -> Option<Self> {
+        match name {
+            "al2023" => Some(Self::Al2023),
+            "al2" => Some(Self::Al2),
+            "bottlerocket" => Some(Self::Bottlerocket),
+            _ => None,
+        }
+    }
+
     /// True if the image decompresses gzip. Sources: cloud-init, "User data formats"; awslabs/amazon-eks-ami#1762 for
     /// nodeadm; bottlerocket-os/bottlerocket#1320. The format of custom images is unknown.
     #[must_use]

@@ -60,6 +60,10 @@ pub struct Offering {
     /// True if the price was derived from others of its family instead of published.
     #[serde(default, skip_serializing_if = "is_false")]
     pub estimated: bool,
+    /// The number of instances that can still be had, if the cloud says: what is left of a capacity reservation.
+    /// `None`: not known to be bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_count: Option<u32>,
 }
 
 /// A kind of instance.
@@ -78,6 +82,9 @@ pub struct InstanceType {
     /// The part that the system keeps; allocatable is capacity less overhead.
     #[serde(default)]
     pub overhead: Resources,
+    /// Volumes that an instance can attach, by CSI driver. A driver that isn't named: unknown.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attach_limits: BTreeMap<String, i64>,
     /// Labels of its nodes, such as karpenter.k8s.aws/instance-family.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
