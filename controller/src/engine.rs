@@ -34,14 +34,14 @@ use crate::{
     reconcile::{PassInputs, ReconcileContext},
     record::{ClosedCosts, Facts, RecordCounts, Recorder},
     result::{ActionReport, ActionResult},
-    state::{Change, Evidence, InstanceList, Snapshot, resource_version},
+    state::{ANY_LIMIT_RANGE, Change, Evidence, InstanceList, Snapshot, resource_version},
     tenant::{croft_config::ConfigStatus, isolation::Isolation},
     time::{Now, earliest},
 };
 
 /// The kinds whose first list must be complete before the first pass: a plan made without a node, a claim or a tenant's
 /// limits would launch nodes that aren't needed.
-pub const KINDS: [&str; 15] = [
+pub const KINDS: [&str; 17] = [
     "Pod",
     "Node",
     "NodeClaim",
@@ -51,6 +51,8 @@ pub const KINDS: [&str; 15] = [
     "CroftConfig",
     "Namespace",
     "DaemonSet",
+    ANY_LIMIT_RANGE,
+    "RuntimeClass",
     "PersistentVolumeClaim",
     "PersistentVolume",
     "StorageClass",

@@ -45,6 +45,7 @@ fn types(input: &Value) -> Arc<[InstanceType]> {
             capacity,
             overhead: Resources::new(),
             labels: BTreeMap::from([("size".to_owned(), cpu.to_string())]),
+            attach_limits: BTreeMap::new(),
             offerings: vec![offer("zone-a"), offer("zone-b")],
         }
     };

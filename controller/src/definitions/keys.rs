@@ -1,7 +1,10 @@
 //! Labels, annotations, taints and finalizers that the controller writes. Those that other crates read, too, are defined
 //! there.
 
-pub use croft_api::definitions::{LAUNCHED_WITH, REPLACES};
+pub use croft_api::definitions::{
+    CAPACITY_TYPE_LABEL, CROFT_CAPACITY_TYPE_LABEL, DISRUPTED_EFFECT, DISRUPTED_TAINT, INSTANCE_TYPE_LABEL,
+    LAUNCHED_WITH, REPLACES, ZONE_LABEL,
+};
 use croft_api::hash::hash;
 pub use croft_policy::definitions::{
     CLAIM_ANNOTATION, POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT,
@@ -14,8 +17,6 @@ documented_keys! {
 
     /// The id of the existing instance that the claim adopts.
     Annotation ADOPTS = "croft.dev/adopts", on "NodeClaims", by "the controller";
-    /// The node is being removed.
-    Taint DISRUPTED_TAINT = "croft.dev/disrupted", on "nodes of NodeClaims", by "the controller";
     /// The disruption reason of a claim that replaces others.
     Annotation DISRUPTION_REASON = "croft.dev/disruption-reason", on "NodeClaims", by "the controller";
     /// The command that created the claim, and how many claims the command created.
@@ -30,22 +31,11 @@ documented_keys! {
     Annotation DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT, on "pods, nodes, TenantPools", by "users";
     /// Karpenter's name for the same, which users' manifests have already.
     Annotation KARPENTER_DO_NOT_DISRUPT = croft_disruption::blockers::KARPENTER_DO_NOT_DISRUPT, on "pods, nodes", by "users";
-    /// The capacity type, in Karpenter's words.
-    Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
-    /// Croft's own label for the same.
-    Label CROFT_CAPACITY_TYPE_LABEL = "croft.dev/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
-    /// The node's instance type.
-    Label INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type", on "nodes", by "the cloud provider";
-    /// The node's zone.
-    Label ZONE_LABEL = "topology.kubernetes.io/zone", on "nodes", by "the cloud provider";
     /// The claim's pool.
     Label CLAIM_POOL_LABEL = "croft.dev/pool", on "NodeClaims", by "the controller";
     /// Keeps the pool until its nodes are gone.
     Finalizer POOL_FINALIZER = "croft.dev/pool", on "TenantPools", by "the controller";
 }
-
-/// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.
-pub const DISRUPTED_EFFECT: &str = "NoSchedule";
 
 /// True for keys in Croft's own group.
 #[must_use]

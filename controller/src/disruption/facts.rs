@@ -1,8 +1,9 @@
 //! Facts of the snapshot, as the rules of `croft_disruption` take them.
 
 use croft_api::{NodeClaim, TenantPool};
-use croft_disruption::blockers::{
-    BudgetFacts, DisruptionBlocker, PodFacts, annotated, blocks, by_bare_pod, by_pods, eviction_blocked,
+use croft_disruption::{
+    blockers::{DisruptionBlocker, PodFacts, annotated, blocks, by_bare_pod, by_pods},
+    eviction::Eviction,
 };
 use croft_scheduler::PodKey;
 
@@ -23,7 +24,7 @@ pub(crate) fn annotation_blocker(
 
 /// The blocker of the eviction of a node's pods now.
 pub(crate) fn pod_blocker(snapshot: &Snapshot, node: &str) -> Option<DisruptionBlocker> {
-    by_pods(evictable_pods(snapshot, node), |pod| pdb_blocks(snapshot, pod))
+    by_pods(evictable_pods(snapshot, node), |pod| eviction(snapshot, pod).blocked())
 }
 
 /// The first bare pod of a node.
@@ -41,8 +42,8 @@ fn evictable_pods<'a>(snapshot: &'a Snapshot, node: &str) -> impl Iterator<Item 
     })
 }
 
-/// Why PodDisruptionBudgets keep a pod now, if they do.
-pub(crate) fn pdb_blocks(snapshot: &Snapshot, key: &PodKey) -> Option<String> {
-    let covering = snapshot.budgets_of(key);
-    eviction_blocked(covering.map(|(name, budget)| BudgetFacts { name, allowed: i64::from(budget.allowed) }))
+/// Whether a pod can be evicted now.
+pub(crate) fn eviction(snapshot: &Snapshot, key: &PodKey) -> Eviction {
+    let guard = snapshot.pods().get(key).map(|pod| pod.guard).unwrap_or_default();
+    Eviction::of(guard, snapshot.budgets_of(key).map(|(name, budget)| (name, budget.facts)))
 }

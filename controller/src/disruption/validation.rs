@@ -169,9 +169,10 @@ impl Started {
     fn fits(&self, ctx: &ReconcileContext<'_>, command: &Command) -> bool {
         let all: Vec<&str> = self.nodes.iter().chain(&command.nodes).map(String::as_str).collect();
         match replacement::plan_without(ctx.snapshot, ctx.solver, &all) {
-            Ok(plan) if plan.cost <= self.cost.saturating_add(command.after) => true,
+            Ok(plan) if plan.unpriced() == 0 && plan.cost <= self.cost.saturating_add(command.after) => true,
             Ok(plan) => {
-                tracing::debug!(now = %plan.cost, planned = %command.after, "a command has become more expensive");
+                let unpriced = plan.unpriced();
+                tracing::debug!(now = %plan.cost, unpriced, planned = %command.after, "a command has become more expensive");
                 false
             }
             Err(why) => {

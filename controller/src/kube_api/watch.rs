@@ -25,6 +25,7 @@ use k8s_openapi::{
             ResourceQuota,
         },
         networking::v1::NetworkPolicy,
+        node::v1::RuntimeClass,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRoleBinding, RoleBinding},
         storage::v1::{CSINode, StorageClass, VolumeAttachment},
@@ -46,7 +47,7 @@ use crate::{
         ObjectKey, ObjectKind,
         trim::{trim, trim_node},
     },
-    state::{Change, WEBHOOK_REPLICA},
+    state::{ANY_LIMIT_RANGE, Change, WEBHOOK_REPLICA},
 };
 
 /// Changes that may wait in one channel. Beyond that the watches wait, and the API server buffers.
@@ -139,6 +140,7 @@ pub fn watch_all(
     tasks.spawn(follow_release(client.clone(), sender.clone()));
     let ends = || (sender.clone(), restores.clone());
     watch_tenant_objects(client, &mut tasks, &ends);
+    watch_pod_defaults(client, &mut tasks, &ends);
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, (sender.clone(), restores.clone())));
     tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, (sender, restores.clone())));
     (receiver, tasks)
@@ -160,6 +162,27 @@ async fn follow_release(client: Client, sender: mpsc::Sender<Change>) {
         }
         tokio::time::sleep(RELEASE_EVERY).await;
     }
+}
+
+/// Watches what admission adds to the requests of agents' pods.
+fn watch_pod_defaults(client: &Client, tasks: &mut JoinSet<()>, ends: &impl Fn() -> Ends) {
+    let list = || watcher::Config::default().page_size(PAGE);
+    tasks.spawn(follow::<LimitRange>(
+        Api::all(client.clone()),
+        list(),
+        ANY_LIMIT_RANGE,
+        |range| Some(Change::LimitRange(Box::new(range))),
+        |(namespace, name)| Change::LimitRangeGone(namespace, name),
+        ends(),
+    ));
+    tasks.spawn(follow::<RuntimeClass>(
+        Api::all(client.clone()),
+        list(),
+        "RuntimeClass",
+        |class| Some(Change::RuntimeClass(Box::new(class))),
+        |(_, name)| Change::RuntimeClassGone(name),
+        ends(),
+    ));
 }
 
 /// Watches what Croft keeps in tenants' namespaces.

@@ -1,8 +1,7 @@
 //! Evictions of the pods of nodes that are removed, within their PodDisruptionBudgets.
 //!
 //! A budget's status says how many evictions it allows. One that allows none isn't asked again and again: its next status
-//! comes by the watch. It is asked all the same, ever more seldom, since the watch may lag and a budget may let pods go that
-//! aren't ready (`unhealthyPodEvictionPolicy`).
+//! comes by the watch. It is asked all the same, ever more seldom, since the watch may lag.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,12 +9,13 @@ use std::{
 };
 
 use croft_api::NodeClaim;
+use croft_disruption::eviction::Eviction;
 use croft_scheduler::PodKey;
 
 use crate::{
     action::{Action, Key},
     definitions::events,
-    disruption::facts::pdb_blocks,
+    disruption::facts::eviction,
     kube_api::{Call, Target, Verb},
     reconcile::{ReconcileContext, object_reference},
     state::Snapshot,
@@ -85,8 +85,10 @@ impl Evictions {
         if !ctx.is_idle(&Key::Pod(key.clone())) {
             return;
         }
-        let blocked = pdb_blocks(ctx.snapshot, key);
-        if blocked.is_none() && self.has_room(ctx.snapshot, key) {
+        let eviction = eviction(ctx.snapshot, key);
+        let is_free = eviction == Eviction::Free;
+        let blocked = eviction.blocked();
+        if is_free || blocked.is_none() && self.has_room(ctx.snapshot, key) {
             self.waiting.remove(key);
         } else {
             let begun = Waiting { since: ctx.now.mono, at_most: ASKED_AFTER };
@@ -118,7 +120,7 @@ impl Evictions {
                 other.namespace == key.namespace && snapshot.budgets_of(other).any(|(own, _)| own == name)
             };
             let uncounted = self.requested.iter().filter(is_uncounted).count();
-            i64::try_from(uncounted).is_ok_and(|uncounted| uncounted < i64::from(budget.allowed))
+            i64::try_from(uncounted).is_ok_and(|uncounted| uncounted < budget.facts.allowed)
         })
     }
 }

@@ -7,4 +7,4 @@ pub mod static_capacity;
 pub mod status;
 mod supply;
 
-pub(crate) use holdings::{Holdings, count};
+pub(crate) use holdings::{Holdings, cost_text, count};

@@ -223,7 +223,7 @@ fn new_status(
     new.nodes = Some(held.nodes);
     new.resources =
         held.capacity.to_quantities().into_iter().map(|(n, q)| (n, Amount(q.to_string()))).collect();
-    new.cost_per_hour = Some(held.cost.to_string());
+    new.cost_per_hour = Some(held.cost_text());
     // A condition without a statement no longer holds, but for those that keep their status until isolation is known.
     new.conditions.retain(|c| {
         c.type_ == ACCEPTED || c.type_ == SPEC_VALID || statements.iter().any(|s| s.kind == c.type_)

@@ -69,8 +69,9 @@ impl Batch {
     ) -> bool {
         let mut largest: BTreeMap<String, Price> = BTreeMap::new();
         for instance in instances.iter() {
-            let price = largest.entry(instance.pool.clone()).or_insert(instance.price);
-            *price = instance.price.max(*price);
+            let Some(price) = instance.price else { continue };
+            let most = largest.entry(instance.pool.clone()).or_insert(price);
+            *most = price.max(*most);
         }
         let patience = longest.saturating_mul(MAX_DEFERRALS);
         let waited = |pod: &PodKey| {
@@ -78,9 +79,8 @@ impl Batch {
         };
         let deferred: Vec<PlannedInstance> = instances
             .extract_if(.., |instance| {
-                let price = instance.price;
-                let small =
-                    largest.get(&instance.pool).is_some_and(|most| price + price + price <= *most + *most);
+                let most = instance.price.zip(largest.get(&instance.pool));
+                let small = most.is_some_and(|(price, most)| price + price + price <= *most + *most);
                 small && !instance.pods.iter().any(waited)
             })
             .collect();
@@ -121,13 +121,12 @@ mod tests {
     fn instance(dollars: f64, pods: &[&str]) -> PlannedInstance {
         PlannedInstance {
             pool: "pool".to_owned(),
-            price: Price::from_dollars(dollars).unwrap(),
+            price: Price::from_dollars(dollars),
             pods: pods.iter().map(|name| PodKey::new("a", name)).collect(),
             name: String::new(),
             instance_type: String::new(),
             zone: String::new(),
             capacity_type: CapacityType::default(),
-            unpriced: false,
             labels: BTreeMap::new(),
             taints: Vec::new(),
             startup_taints: Vec::new(),

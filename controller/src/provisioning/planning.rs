@@ -248,6 +248,7 @@ impl Planning {
                 instances = plan.instances.len(),
                 pods = nominations.len(),
                 cost_per_hour = %plan.cost,
+                unpriced = plan.unpriced(),
                 bound_per_hour = %plan.bound,
                 steps = plan.steps,
                 "planned"

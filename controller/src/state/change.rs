@@ -6,7 +6,8 @@ use croft_runtime::kubernetes::Release;
 use croft_scheduler::PodKey;
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
-    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    core::v1::{LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    node::v1::RuntimeClass,
     policy::v1::PodDisruptionBudget,
     storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
@@ -16,6 +17,9 @@ use crate::kube_api::{ObjectKey, ObjectKind};
 
 /// The kind of [`Change::WebhookReplica`] in [`Change::Synced`].
 pub const WEBHOOK_REPLICA: &str = "WebhookReplica";
+
+/// The kind of [`Change::LimitRange`] in [`Change::Synced`]: those that Croft keeps are watched apart from all of them.
+pub const ANY_LIMIT_RANGE: &str = "AnyLimitRange";
 
 /// One change.
 #[derive(Clone, Debug)]
@@ -39,6 +43,10 @@ pub enum Change {
     NamespaceGone(String),
     DaemonSet(Box<DaemonSet>),
     DaemonSetGone(String, String),
+    LimitRange(Box<LimitRange>),
+    LimitRangeGone(String, String),
+    RuntimeClass(Box<RuntimeClass>),
+    RuntimeClassGone(String),
     Pvc(Box<PersistentVolumeClaim>),
     PvcGone(String, String),
     Pv(Box<PersistentVolume>),

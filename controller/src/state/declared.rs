@@ -236,11 +236,14 @@ impl Snapshot {
         match change {
             Change::Namespace(o) => self.cluster.upsert_namespace(&o),
             Change::NamespaceGone(name) => self.cluster.remove_namespace(&name),
-            Change::DaemonSet(o) => {
-                let read = self.cluster.upsert_daemonset(&o);
-                self.record_problem("DaemonSet", &full_name(&*o), read);
+            Change::DaemonSet(o) => self.observe_daemon_set(o),
+            Change::DaemonSetGone(namespace, name) => self.remove_daemon_set(namespace, name),
+            Change::LimitRange(o) => {
+                self.observe_limit_range(o.namespace().unwrap_or_default(), o.name_any(), Some(o));
             }
-            Change::DaemonSetGone(namespace, name) => self.cluster.remove_daemonset(&namespace, &name),
+            Change::LimitRangeGone(namespace, name) => self.observe_limit_range(namespace, name, None),
+            Change::RuntimeClass(o) => self.observe_runtime_class(o.name_any(), Some(o)),
+            Change::RuntimeClassGone(name) => self.observe_runtime_class(name, None),
             Change::Pvc(o) => {
                 let read = self.cluster.upsert_pvc(&o);
                 self.record_problem("PersistentVolumeClaim", &full_name(&*o), read);

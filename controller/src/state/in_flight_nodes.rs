@@ -1,14 +1,12 @@
-//! In-flight nodes as the scheduler sees them: claims without a Node, and Nodes as they will be once initialized.
+//! Nodes in the scheduler's cluster: those of claims, from the launch on.
 
-use std::collections::BTreeMap;
-
-use croft_api::{NodeClaim, TenantPool, claim::NodeClaimStatus, condition::INITIALIZED};
-use croft_scheduler::{
-    CapacityType, ComingNode, EPHEMERAL_TAINTS, InputError, InstanceType, PodKey, Pool, Quantity, Resources,
+use croft_api::{
+    NodeClaim, TenantPool,
+    convert::nodes::{in_flight_node, planned_node},
 };
-use k8s_openapi::api::core::v1::{Node, Taint};
+use croft_scheduler::{InputError, InstanceType, PodKey, Pool};
 
-use super::{snapshot::Snapshot, views::has_condition};
+use super::snapshot::Snapshot;
 use crate::definitions::keys;
 
 impl Snapshot {
@@ -74,9 +72,7 @@ impl Snapshot {
             self.cluster.remove_coming(name);
             self.update_cluster_node(&node);
         } else {
-            let planned = claim.spec.instance_types.first();
-            let known = planned.and_then(|t| self.instance_type(&claim, t));
-            let coming = in_flight_node(&claim, known);
+            let coming = in_flight_node(&claim, |name| self.instance_type(&claim, name));
             self.cluster.upsert_coming(coming);
         }
         let nominated: Vec<_> = self.nominated_to(name).map(|(key, _)| key.clone()).collect();
@@ -88,20 +84,15 @@ impl Snapshot {
     pub(super) fn update_cluster_node(&mut self, name: &str) {
         let Some(raw) = self.raw_nodes.get(name) else { return };
         let claim = self.registered_claim_of(name).cloned();
-        let initialized = claim.as_ref().is_some_and(|c| has_condition(c, INITIALIZED));
-        // A watch may show the claim's conditions before the labels of its node, and labels are removed by hand.
-        let unlabelled = claim.as_ref().is_some_and(|claim| lacks_labels(raw, claim));
-        let read = match &claim {
-            Some(claim) if !initialized => self.cluster.upsert_node(&future_node(raw, claim)),
-            Some(claim) if unlabelled => self.cluster.upsert_node(&labelled(raw, claim)),
-            _ => self.cluster.upsert_node(raw),
-        };
+        let planned = planned_node(raw, claim.as_deref());
+        let is_final = matches!(planned, std::borrow::Cow::Borrowed(_));
+        let read = self.cluster.upsert_node(&planned);
         let waits = raw
             .spec
             .iter()
             .flat_map(|s| s.taints.iter().flatten())
             .any(|t| t.key == keys::UNREGISTERED_TAINT);
-        if (initialized && !unlabelled) || (claim.is_none() && !waits) {
+        if is_final && (claim.is_some() || !waits) {
             self.raw_nodes.remove(name);
         }
         self.record_problem("Node", name, read);
@@ -128,104 +119,4 @@ impl Snapshot {
         let types = self.classes.get(&claim.spec.node_class_ref.name)?.types.as_ref()?;
         types.iter().find(|t| t.name == name)
     }
-}
-
-/// True if the node lacks a label of its claim, by which limits count it.
-fn lacks_labels(raw: &Node, claim: &NodeClaim) -> bool {
-    let held = raw.metadata.labels.as_ref();
-    claim.spec.labels.iter().any(|(key, value)| held.and_then(|held| held.get(key)) != Some(value))
-}
-
-/// The node with the labels of its claim, which are about to be restored.
-fn labelled(raw: &Node, claim: &NodeClaim) -> Node {
-    let mut node = raw.clone();
-    node.metadata.labels.get_or_insert_default().extend(claim.spec.labels.clone());
-    node
-}
-
-/// The node of `claim` as it will be once it is initialized.
-#[must_use]
-pub fn future_node(raw: &Node, claim: &NodeClaim) -> Node {
-    let mut node = raw.clone();
-    let labels = node.metadata.labels.get_or_insert_default();
-    let status = claim.status.clone().unwrap_or_default();
-    labels.extend(status.labels);
-    labels.extend(status.capacity_type.map(|paid| (keys::CROFT_CAPACITY_TYPE_LABEL.to_owned(), paid)));
-    labels.extend(claim.spec.labels.clone());
-    if let Some(taints) = node.spec.get_or_insert_default().taints.as_mut() {
-        taints.retain(|t| {
-            !EPHEMERAL_TAINTS.contains(&t.key.as_str())
-                && !claim.spec.startup_taints.iter().any(|s| s.key == t.key && s.effect == t.effect)
-        });
-    }
-    let node_status = node.status.get_or_insert_default();
-    for (held, known) in
-        [(&mut node_status.capacity, status.capacity), (&mut node_status.allocatable, status.allocatable)]
-    {
-        // Devices are reported late. A resource that the kubelet already reports is up to date.
-        let held = held.get_or_insert_default();
-        for (name, amount) in known {
-            let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount.0);
-            held.entry(name).or_insert(quantity);
-        }
-    }
-    node
-}
-
-pub(super) fn in_flight_node(claim: &NodeClaim, planned: Option<&InstanceType>) -> ComingNode {
-    let default = NodeClaimStatus::default();
-    let status = claim.status.as_ref().unwrap_or(&default);
-    let launched = status.instance_type.is_some();
-    let spec = &claim.spec;
-    let zone = status.zone.clone().or_else(|| spec.zones.first().cloned()).unwrap_or_default();
-    let instance_type =
-        status.instance_type.clone().or_else(|| spec.instance_types.first().cloned()).unwrap_or_default();
-    let mut labels: BTreeMap<String, String> =
-        if launched { status.labels.clone() } else { planned.map(|t| t.labels.clone()).unwrap_or_default() };
-    if let Some(planned) = planned.filter(|_| !launched) {
-        labels.entry("kubernetes.io/arch".to_owned()).or_insert_with(|| planned.arch.clone());
-        if let Some(os) = planned.os.first() {
-            labels.entry("kubernetes.io/os".to_owned()).or_insert_with(|| os.clone());
-        }
-    }
-    labels.insert(keys::ZONE_LABEL.to_owned(), zone.clone());
-    labels.insert(keys::INSTANCE_TYPE_LABEL.to_owned(), instance_type.clone());
-    labels.insert(keys::CAPACITY_TYPE_LABEL.to_owned(), spec.capacity_type.clone());
-    labels.extend(spec.labels.clone());
-    let mut taints = spec.taints.clone();
-    if claim.metadata.deletion_timestamp.is_some() {
-        // Its capacity counts until the instance is terminated, and no pod is planned onto it.
-        taints.push(Taint {
-            key: keys::DISRUPTED_TAINT.to_owned(),
-            effect: keys::DISRUPTED_EFFECT.to_owned(),
-            value: None,
-            time_added: None,
-        });
-    }
-    let (capacity, allocatable) = if launched {
-        (amounts(&status.capacity), amounts(&status.allocatable))
-    } else {
-        planned.map(|t| (t.capacity.clone(), t.allocatable())).unwrap_or_default()
-    };
-    ComingNode {
-        claim: claim.metadata.name.clone().unwrap_or_default(),
-        pool: spec.pool.clone(),
-        instance_type,
-        zone,
-        capacity_type: CapacityType::parse(&spec.capacity_type).unwrap_or_default(),
-        labels,
-        taints,
-        allocatable,
-        capacity,
-    }
-}
-
-fn amounts(map: &BTreeMap<String, croft_api::amount::Amount>) -> Resources {
-    let mut resources = Resources::new();
-    for (name, amount) in map {
-        if let Ok(quantity) = amount.0.parse::<Quantity>() {
-            resources.set_quantity(name, quantity);
-        }
-    }
-    resources
 }

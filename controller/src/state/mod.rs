@@ -11,6 +11,7 @@
 
 mod change;
 mod claims;
+mod daemon_sets;
 mod declared;
 mod dirty_set;
 mod evidence;
@@ -29,9 +30,8 @@ mod tombstones;
 mod unclaimed;
 mod views;
 
-pub use change::{Change, WEBHOOK_REPLICA};
+pub use change::{ANY_LIMIT_RANGE, Change, WEBHOOK_REPLICA};
 pub use evidence::Evidence;
-pub use in_flight_nodes::future_node;
 pub use milestones::Milestones;
 pub use records::{BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};
 pub use snapshot::Snapshot;

@@ -3,6 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use croft_api::convert::scheduler::as_recreated;
+use croft_disruption::eviction::BudgetFacts;
+use croft_policy::selector::Selector;
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -192,15 +194,16 @@ impl Snapshot {
     }
 
     pub(super) fn observe_budget(&mut self, namespace: String, name: String, new: Option<BudgetView>) {
-        let blocks = |budget: &BudgetView| (budget.selector.clone(), budget.allowed < 1);
-        let blocks_now = new.as_ref().map(blocks);
+        let now = new.as_ref().map(|budget| (budget.selector.clone(), budget.facts));
         let budgets = self.budgets.entry(namespace.clone()).or_default();
         let old = match new {
             Some(view) => budgets.insert(name, view),
             None => budgets.remove(&name),
         };
-        // Beyond one, the number of allowed disruptions blocks no node.
-        if old.as_ref().map(blocks) == blocks_now {
+        let is_alike = |((selector, facts), old): ((Option<Selector>, BudgetFacts), &BudgetView)| {
+            selector == old.selector && facts.decides_as(&old.facts)
+        };
+        if now.is_none() && old.is_none() || now.zip(old.as_ref()).is_some_and(is_alike) {
             return;
         }
         let pods = self.pods.range(PodKey::new(&namespace, "")..);

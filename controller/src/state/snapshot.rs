@@ -15,6 +15,7 @@ use kube::ResourceExt;
 
 use super::{
     change::Change,
+    daemon_sets::DaemonSets,
     milestones::Milestones,
     pool_versions::PoolVersions,
     records::{
@@ -103,6 +104,7 @@ pub struct Snapshot {
     pub(super) unclaimed: Unclaimed,
     pub(super) launch_holds: BTreeMap<String, LaunchHold>,
     pub(super) headroom: Headroom,
+    pub(super) daemon_sets: DaemonSets,
     pub(super) synced: BTreeSet<&'static str>,
     /// Label sets in use, each held once.
     pub(super) labels: BTreeSet<Arc<BTreeMap<String, String>>>,

@@ -7,13 +7,12 @@ use std::{
     time::Duration,
 };
 
-use croft_api::NodeClaim;
+use croft_api::{NodeClaim, convert::nodes::in_flight_node};
 use croft_cloud::{CloudInstance, instance_id};
 use croft_scheduler::{ComingNode, Resources};
 
 use super::{
     evidence::{Evidence, SHOWN_FOR},
-    in_flight_nodes::in_flight_node,
     records::LostClaim,
     snapshot::Snapshot,
     views::instance_of,
@@ -54,9 +53,14 @@ impl Snapshot {
             {
                 continue;
             }
-            let planned = claim.spec.instance_types.first().and_then(|t| self.instance_type(claim, t));
             let name = format!("claim/{uid}");
-            found.insert(name.clone(), ComingNode { claim: name, ..full(in_flight_node(claim, planned)) });
+            found.insert(
+                name.clone(),
+                ComingNode {
+                    claim: name,
+                    ..full(in_flight_node(claim, |kind| self.instance_type(claim, kind)))
+                },
+            );
         }
         let claimed = self.claimed();
         for instance in list.iter().flat_map(|list| list.instances.values()) {

@@ -9,7 +9,10 @@ use std::{
 
 use croft_api::{NodeClaim, TenantPool, condition, definitions::FINALIZER};
 use croft_cloud::instance_id;
-use croft_disruption::blockers::is_do_not_disrupt;
+use croft_disruption::{
+    blockers::is_do_not_disrupt,
+    eviction::{BudgetFacts, Guard, is_daemon, is_mirror},
+};
 use croft_policy::selector::Selector;
 use croft_scheduler::{Price, Resources};
 use jiff::Timestamp;
@@ -23,7 +26,6 @@ use crate::definitions::keys;
 /// The scheduler of a pod that names none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 const DEFAULT_GRACE_SECONDS: i64 = 30;
-const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The fields of a pod that deciders read.
@@ -50,6 +52,8 @@ pub struct PodView {
     pub deletion_grace_seconds: i64,
     /// When its containers must have ended, on this process's monotonic clock, while it is being deleted.
     pub ends_by: Option<Duration>,
+    /// How far PodDisruptionBudgets guard it.
+    pub guard: Guard,
     /// Its labels; pods of one owner share them.
     pub labels: Arc<BTreeMap<String, String>>,
     /// The uid of its controller.
@@ -116,9 +120,7 @@ impl PodView {
         let meta = &pod.metadata;
         let spec = pod.spec.as_ref();
         let status = pod.status.as_ref();
-        let daemon = meta.owner_references.iter().flatten().any(|o| {
-            o.controller == Some(true) && o.kind == "DaemonSet" && o.api_version.starts_with("apps/")
-        });
+        let daemon = is_daemon(pod);
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|a| a.get(key));
         let finished =
             status.and_then(|s| s.phase.as_deref()).is_some_and(|p| matches!(p, "Succeeded" | "Failed"));
@@ -152,6 +154,7 @@ impl PodView {
             deletion,
             deletion_grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(grace_seconds),
             ends_by: None,
+            guard: Guard::of(pod),
             labels: Arc::new(meta.labels.clone().unwrap_or_default()),
             owner: meta
                 .owner_references
@@ -166,7 +169,7 @@ impl PodView {
             traits: PodTraits {
                 demand,
                 daemon,
-                mirror: annotation(MIRROR).is_some(),
+                mirror: is_mirror(pod),
                 finished,
                 do_not_disrupt: [keys::DO_NOT_DISRUPT, keys::KARPENTER_DO_NOT_DISRUPT]
                     .iter()
@@ -337,8 +340,8 @@ pub struct BudgetView {
     pub version: u64,
     /// The pods that it covers; `None` selects nothing.
     pub selector: Option<Selector>,
-    /// How many of them may be evicted now.
-    pub allowed: i32,
+    /// What decides about their eviction.
+    pub facts: BudgetFacts,
 }
 
 impl BudgetView {
@@ -349,7 +352,7 @@ impl BudgetView {
         Self {
             version: resource_version(budget.metadata.resource_version.as_deref()),
             selector: selector.and_then(|s| croft_api::convert::policy::selector(s).ok()),
-            allowed: budget.status.as_ref().and_then(|s| s.disruptions_allowed).unwrap_or(0),
+            facts: BudgetFacts::read(budget),
         }
     }
 }

@@ -163,7 +163,10 @@ fn limits_condition(ctx: &ReconcileContext<'_>, inputs: StatusInputs, config: &C
         let Ok(most) = limit.0.parse::<Quantity>() else { continue };
         let (amount, is_full) = match name.as_str() {
             LIMIT_NODES => (used.nodes.to_string(), used.nodes >= most.units()),
-            LIMIT_COST => (used.cost.to_string(), used.cost >= Price::from_micros(most.micros_floor())),
+            // An unknown price may be anything.
+            LIMIT_COST => {
+                (used.cost_text(), used.unpriced > 0 || used.cost >= Price::from_micros(most.micros_floor()))
+            }
             _ => {
                 let amount = used.capacity.quantity(name);
                 (amount.to_string(), amount >= most)

@@ -176,8 +176,8 @@ pub struct State {
     pub namespaces: BTreeMap<String, NamespaceFacts>,
     /// For each node, the pool with provisioner None or Karpenter whose own label the node has.
     pub nodes: BTreeMap<String, Option<String>>,
-    /// Pool and price of each claim, in millionths of a dollar per hour.
-    pub claims: BTreeMap<String, (String, u64)>,
+    /// Pool and price of each claim, in millionths of a dollar per hour; `None` if it is unknown.
+    pub claims: BTreeMap<String, (String, Option<u64>)>,
     /// Pods.
     pub pods: BTreeMap<ObjectName, PodFacts>,
     /// The owners that pods share.
@@ -429,8 +429,9 @@ impl State {
     }
 
     pub(super) fn observe_claim(&mut self, claim: &NodeClaim) -> bool {
-        let price = claim.status.as_ref().and_then(|s| s.price_per_hour.as_deref());
-        let facts = (claim.spec.pool.clone(), price.and_then(micros).unwrap_or_default());
+        let launched = claim.status.as_ref().filter(|status| status.provider_id.is_some());
+        let price = launched.map_or(Some(0), |status| status.price_per_hour.as_deref().and_then(micros));
+        let facts = (claim.spec.pool.clone(), price);
         self.claims.insert(claim.name_any(), facts.clone()) != Some(facts)
     }
 

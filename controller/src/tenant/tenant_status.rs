@@ -20,6 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     definitions::conditions as reasons,
+    nodepool::cost_text,
     tenant::{
         given_status::{creation_condition, quota_use},
         namespace_metadata::has_current_metadata,
@@ -177,7 +178,9 @@ fn status_without_conditions(
     let in_pools =
         |node: &&String| view.node(node).is_some_and(|p| p.labelled.iter().any(|id| rule.may_use(*id)));
     let mine = |pool: &str| view.declarations().pool_id(pool).is_some_and(|id| rule.may_use(id));
-    let micros: u64 = state.claims.values().filter(|(pool, _)| mine(pool)).map(|(_, price)| price).sum();
+    let prices = || state.claims.values().filter(|(pool, _)| mine(pool)).map(|(_, price)| *price);
+    let micros = prices().flatten().fold(0, u64::saturating_add);
+    let unpriced = count(prices().filter(Option::is_none).count());
     TenantStatus {
         conditions: Vec::new(),
         namespaces: own.iter().take(MAX_LISTED_NAMESPACES).map(|n| (*n).to_owned()).collect(),
@@ -186,7 +189,10 @@ fn status_without_conditions(
         pods: Some(counted.pods),
         nodes: Some(count(state.nodes.keys().filter(in_pools).count())),
         quota: Vec::new(),
-        cost_per_hour: Some(Price::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)).to_string()),
+        cost_per_hour: Some(cost_text(
+            Price::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)),
+            unpriced,
+        )),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use croft_api::{condition::Statement, pool::LaunchBackoff};
+use croft_api::{condition::Statement, convert::nodes::future_node, pool::LaunchBackoff};
 use croft_cloud::{InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Response, Target, Verb},
     nodeclaim::conditions::{find_condition, set_with_ready},
     result::{ActionReport, ActionResult, Backoff},
-    state::{Change, future_node},
+    state::Change,
 };
 use croft_scheduler::{EPHEMERAL_TAINTS, PodKey};
 use serde_json::{Value, json};
@@ -680,4 +680,47 @@ fn taints_that_go_while_a_node_starts_do_not_count_on_it() {
     let taints = future_node(&raw, &claim).spec.unwrap().taints.unwrap();
     let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
     assert_eq!(keys, ["node-pool"]);
+}
+
+#[test]
+fn nodes_have_room_for_what_admission_adds_to_their_agents() {
+    let agent = |more: &Value| {
+        let mut template = json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c"}]});
+        croft_controller::merge_patch::apply(&mut template, more);
+        Change::DaemonSet(read(json!({"metadata": {"name": "agent", "namespace": "obs", "uid": "agent-uid"},
+            "spec": {"selector": {}, "template": {"spec": template}}})))
+    };
+    let range = |namespace: &str| {
+        Change::LimitRange(read(
+            json!({"metadata": {"name": "r", "namespace": namespace, "uid": "range-uid"},
+            "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}),
+        ))
+    };
+    let class = || {
+        Change::RuntimeClass(read(json!({"metadata": {"name": "vm", "uid": "class-uid"}, "handler": "vm",
+            "overhead": {"podFixed": {"cpu": "1"}}})))
+    };
+    let (plain, sandboxed) = (json!({}), json!({"runtimeClassName": "vm"}));
+    let range_gone = || Change::LimitRangeGone("obs".to_owned(), "r".to_owned());
+    let class_gone = || Change::RuntimeClassGone("vm".to_owned());
+    for (case, changes, expected) in [
+        ("nothing", vec![agent(&plain)], "m5.large"),
+        ("a LimitRange", vec![range("obs"), agent(&plain)], "m5.xlarge"),
+        ("a later LimitRange", vec![agent(&plain), range("obs")], "m5.xlarge"),
+        ("another namespace's", vec![agent(&plain), range("other")], "m5.large"),
+        ("one that is gone", vec![agent(&plain), range("obs"), range_gone()], "m5.large"),
+        ("a RuntimeClass", vec![agent(&sandboxed), class()], "m5.xlarge"),
+        ("one that isn't named", vec![agent(&plain), class()], "m5.large"),
+        ("one that is gone", vec![class(), agent(&sandboxed), class_gone()], "m5.large"),
+    ] {
+        let mut bench = Bench::new();
+        for change in changes {
+            bench.see(1, change);
+        }
+        bench.see(1, pod("a", None));
+        assert!(bench.decide(1).is_empty(), "the batch is open");
+        let actions = bench.decide(2);
+        let [Action::CreateClaims(new)] = &actions[..] else { panic!("{case}: {actions:?}") };
+        assert_eq!(new.claims[0].spec.instance_types[0], expected, "{case}");
+    }
 }

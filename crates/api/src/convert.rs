@@ -1,6 +1,8 @@
 //! Conversions from custom resources to the types of the pure crates.
 
 pub mod given;
+pub mod nodes;
+pub mod pod_defaults;
 pub mod policy;
 pub mod scheduler;
 pub mod static_capacity;

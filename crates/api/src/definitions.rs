@@ -5,7 +5,7 @@
 use croft_policy::documented_keys;
 
 documented_keys! {
-    /// Every annotation and finalizer that this crate defines.
+    /// Every label, annotation, taint and finalizer that this crate defines.
     pub const KEYS;
 
     /// Keeps a NodeClaim until its instance is terminated, and a Node until it is drained.
@@ -14,4 +14,17 @@ documented_keys! {
     Annotation LAUNCHED_WITH = "croft.dev/launched-with", on "NodeClaims", by "the controller";
     /// The NodeClaims that this one replaces, separated by commas.
     Annotation REPLACES = "croft.dev/replaces", on "NodeClaims", by "the controller";
+    /// The node is being removed.
+    Taint DISRUPTED_TAINT = "croft.dev/disrupted", on "nodes of NodeClaims", by "the controller";
+    /// The capacity type, in Karpenter's words.
+    Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
+    /// Croft's own label for the same.
+    Label CROFT_CAPACITY_TYPE_LABEL = "croft.dev/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
+    /// The node's instance type.
+    Label INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type", on "nodes", by "the cloud provider";
+    /// The node's zone.
+    Label ZONE_LABEL = "topology.kubernetes.io/zone", on "nodes", by "the cloud provider";
 }
+
+/// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.
+pub const DISRUPTED_EFFECT: &str = "NoSchedule";

@@ -75,8 +75,8 @@ pub(crate) struct Instance {
     pub(crate) instance_type: String,
     pub(crate) zone: String,
     pub(crate) capacity_type: String,
-    /// Millionths of a dollar per hour.
-    pub(crate) price: i64,
+    /// Millionths of a dollar per hour; `None` if unknown.
+    pub(crate) price: Option<i64>,
     pub(crate) pods: Vec<String>,
 }
 

@@ -222,6 +222,8 @@ const GIB: u64 = 1 << 30;
 pub const LABEL_PREFIX: &str = "karpenter.k8s.aws/instance-";
 /// The resource of network adapters, which a launch has to request.
 pub const EFA: &str = "vpc.amazonaws.com/efa";
+/// The CSI driver of EBS volumes.
+const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// The label of the capacity type.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
@@ -372,6 +374,16 @@ impl Facts {
         labels
     }
 
+    /// Volumes that the EBS driver of a new node will report: EC2's limit less the root volume, and where network interfaces
+    /// count against it less two of them, the second being the network plugin's. Local disks and devices take more of a shared
+    /// limit; nodes tell that themselves once they are there.
+    fn attach_limits(&self) -> BTreeMap<String, i64> {
+        let taken = if self.attachments_shared { 3 } else { 1 };
+        let left = i64::from(self.ebs_attachments).saturating_sub(taken);
+        let known = (self.ebs_attachments > 0).then(|| (EBS_DRIVER.to_owned(), left.max(1)));
+        known.into_iter().collect()
+    }
+
     /// The type for the scheduler.
     #[must_use]
     pub fn instance_type(&self, setup: &Setup, offerings: Vec<Offering>) -> InstanceType {
@@ -382,6 +394,7 @@ impl Facts {
             capacity: self.capacity(setup),
             overhead: self.overhead(setup),
             labels: self.labels(),
+            attach_limits: self.attach_limits(),
             offerings,
         }
     }

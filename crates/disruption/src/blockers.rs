@@ -75,30 +75,6 @@ pub struct PodFacts<'a> {
     pub has_controller: bool,
 }
 
-/// A PodDisruptionBudget that covers a pod.
-#[derive(Clone, Copy, Debug)]
-pub struct BudgetFacts<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// How many of its pods may be evicted now.
-    pub allowed: i64,
-}
-
-/// Why a pod can't be evicted, given the PodDisruptionBudgets that cover it; none if it can.
-pub fn eviction_blocked<'a>(covering: impl IntoIterator<Item = BudgetFacts<'a>>) -> Option<String> {
-    let mut covering = covering.into_iter();
-    let budget = covering.next()?;
-    if let Some(other) = covering.next() {
-        // The eviction API refuses such pods forever.
-        return Some(format!(
-            "is covered by two PodDisruptionBudgets, {} and {}; it can't be evicted",
-            budget.name, other.name
-        ));
-    }
-    (budget.allowed < 1)
-        .then(|| format!("can't be evicted now: PodDisruptionBudget {} allows none", budget.name))
-}
-
 /// The blocker of the eviction of a node's pods now: do-not-disrupt, or a PodDisruptionBudget. `eviction_blocked` returns why
 /// a pod can't be evicted.
 pub fn by_pods<'a>(
@@ -123,17 +99,6 @@ pub fn by_bare_pod<'a>(pods: impl IntoIterator<Item = PodFacts<'a>>) -> Option<D
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pod_is_evictable_under_no_budget_or_one_that_allows_it() {
-        let budget = |name, allowed| BudgetFacts { name, allowed };
-        assert_eq!(eviction_blocked([]), None);
-        assert_eq!(eviction_blocked([budget("a", 1)]), None);
-        let none = "can't be evicted now: PodDisruptionBudget a allows none";
-        assert_eq!(eviction_blocked([budget("a", 0)]).as_deref(), Some(none));
-        let two = "is covered by two PodDisruptionBudgets, a and b; it can't be evicted";
-        assert_eq!(eviction_blocked([budget("a", 1), budget("b", 1)]).as_deref(), Some(two));
-    }
 
     #[test]
     fn the_first_pod_that_blocks_is_named() {

@@ -1,10 +1,17 @@
 //! Croft's admission of the input's pods and DaemonSets, by the functions that the webhook calls.
 
-use croft_api::convert::policy as convert;
-use croft_manifest::{Input, InputError, Problem};
-use croft_policy::{self as policy, Tenants, model::DEFAULT_NAMESPACE, plan_created, plan_daemonset};
+use std::collections::BTreeMap;
+
+use croft_api::convert::{given, policy as convert};
+use croft_manifest::{Input, InputError, Problem, apply_admission_plugins_with};
+use croft_policy::{
+    self as policy, NamespaceTenancy, Tenants, model::DEFAULT_NAMESPACE, plan_created, plan_daemonset,
+};
 use k8s_openapi::{
-    api::{apps::v1::DaemonSet, core::v1::Pod},
+    api::{
+        apps::v1::DaemonSet,
+        core::v1::{LimitRange, Pod},
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::ResourceExt as _;
@@ -15,6 +22,8 @@ use serde_json::Value;
 pub struct Admission {
     tenants: Tenants,
     warnings: Vec<String>,
+    /// Of each Tenant with `defaults`: the LimitRange that its namespaces get.
+    defaults: BTreeMap<String, LimitRange>,
 }
 
 /// The result of admitting a pod or a DaemonSet.
@@ -78,6 +87,10 @@ impl Admission {
         // As the controller lets in those that owners created: the oldest first.
         let mut namespaces: Vec<&ObjectMeta> = input.namespaces.iter().map(|n| &n.metadata).collect();
         namespaces.sort_by_key(|meta| (meta.creation_timestamp.clone(), meta.name.clone()));
+        let defaults = input.tenants.iter().filter_map(|tenant| {
+            let content = given::limit_range(tenant.spec.defaults.as_ref()?)?;
+            Some((tenant.name_any(), serde_json::from_value(content).ok()?))
+        });
         let settings = input.configs.first().map(|config| config.spec.clone()).unwrap_or_default();
         let tenants = Tenants::offline(
             convert::config(&settings, DEFAULT_NAMESPACE),
@@ -86,7 +99,7 @@ impl Admission {
             namespaces.into_iter().map(convert::namespace).collect(),
             input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
         );
-        Ok(Self { tenants, warnings })
+        Ok(Self { tenants, warnings, defaults: defaults.collect() })
     }
 
     /// The index of tenants and pools.
@@ -99,6 +112,56 @@ impl Admission {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
+    }
+
+    /// The pod as the API server's plugins leave it, and the result of Croft's admission after them. `input` is the one
+    /// that this was made of.
+    #[must_use]
+    pub(crate) fn create(&self, pod: &Pod, input: &Input) -> (Pod, Verdict) {
+        let mut created = pod.clone();
+        let verdict = match self.apply_plugins(&mut created, input) {
+            Ok(()) => self.pod(&created),
+            Err(refusal) => Verdict::denied(refusal),
+        };
+        (created, verdict)
+    }
+
+    /// The DaemonSet as it is stored, with what the API server adds to each of its pods in the template, as they will
+    /// request it.
+    ///
+    /// # Errors
+    /// Why it creates no pods.
+    pub(crate) fn create_pods_of(&self, set: &DaemonSet, input: &Input) -> Result<DaemonSet, String> {
+        let mut stored = match self.daemon_set(set).outcome {
+            Outcome::Unchanged => set.clone(),
+            Outcome::Changed(changed) => *changed,
+            Outcome::Denied(refusal) => return Err(refusal),
+        };
+        let namespace = stored.metadata.namespace.clone();
+        if let Some(spec) = &mut stored.spec {
+            let metadata = ObjectMeta { namespace, ..spec.template.metadata.clone().unwrap_or_default() };
+            let mut pod = Pod { metadata, spec: spec.template.spec.take(), status: None };
+            self.apply_plugins(&mut pod, input)?;
+            spec.template.spec = pod.spec;
+        }
+        Ok(stored)
+    }
+
+    /// A tenant's namespaces have the LimitRange of its `defaults`, whether or not the controller has written it yet.
+    fn apply_plugins(&self, pod: &mut Pod, input: &Input) -> Result<(), String> {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let tenant = match self.tenants.tenancy(&namespace) {
+            NamespaceTenancy::Tenant { tenant, .. } => Some(&*tenant.name),
+            _ => None,
+        };
+        let own = |range: &&LimitRange| {
+            range.metadata.namespace.as_deref() == Some(&namespace)
+                && (tenant.is_none() || range.metadata.name.as_deref() != Some(&given::defaults_name()))
+        };
+        let ranges = input.limit_ranges.iter().map(|range| &range.object).filter(own);
+        let ranges: Vec<&LimitRange> =
+            ranges.chain(tenant.and_then(|tenant| self.defaults.get(tenant))).collect();
+        apply_admission_plugins_with(pod, input, &ranges)
     }
 
     /// Admits a pod that is about to be created.

@@ -102,6 +102,16 @@ pub struct Cost {
     pub estimated: bool,
 }
 
+impl Cost {
+    /// Counts a node, or an instance that will be one.
+    pub fn add(&mut self, price: Option<Price>) {
+        match price {
+            Some(price) => self.sum += price,
+            None => self.unknown += 1,
+        }
+    }
+}
+
 /// Adds up the prices of nodes.
 pub fn total_cost<'n>(nodes: impl Iterator<Item = &'n NodeInfo>) -> Cost {
     nodes.fold(Cost::default(), |cost, node| match node.price {

@@ -19,6 +19,7 @@
 //! | [`inventory`] | nodes of an input with pool, claim and price |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
+//! | `class_types` | a catalogue with the settings of each class, and for another region |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
 //! | `node_state` | the state of a node in a word |
 //! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
@@ -29,6 +30,7 @@ pub mod admission;
 pub mod advice;
 mod advice_rows;
 pub mod amounts;
+mod class_types;
 pub mod inventory;
 mod launch_choice;
 mod node_removal;

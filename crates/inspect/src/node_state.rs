@@ -3,11 +3,12 @@
 use croft_api::{
     NodeClaim,
     condition::{INITIALIZED, INTERRUPTED},
+    definitions::DISRUPTED_TAINT,
 };
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
 
-use crate::{inventory::is_ready, simulation::DISRUPTED_TAINT};
+use crate::inventory::is_ready;
 
 /// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

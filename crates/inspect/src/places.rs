@@ -1,6 +1,6 @@
 //! Instances and nodes that a plan gives to some pods, and the reasons of those that stay pending.
 
-use croft_scheduler::{PlannedInstance, PodKey, Unschedulable};
+use croft_scheduler::{PlannedInstance, PodKey, Price, Unschedulable};
 use serde::Serialize;
 
 use crate::{
@@ -34,8 +34,8 @@ pub struct NewInstance {
     pub zone: String,
     /// `on-demand`, `spot` or `reserved`.
     pub capacity_type: String,
-    /// Its price, in millionths of a dollar per hour.
-    pub price: i64,
+    /// Its price, in millionths of a dollar per hour, if that is known.
+    pub price: Option<i64>,
     /// True if the price is an estimate.
     pub estimated: bool,
     /// Its pods, as `namespace/name`.
@@ -70,7 +70,7 @@ pub(crate) fn new_instance(
         instance_type: instance.instance_type.clone(),
         zone: instance.zone.clone(),
         capacity_type: instance.capacity_type.to_string(),
-        price: instance.price.micros(),
+        price: instance.price.map(Price::micros),
         estimated: simulation.is_estimate(instance),
         pods,
     })

@@ -1,6 +1,6 @@
 //! Admission of each workload's pods.
 
-use croft_manifest::{Input, apply_admission_plugins};
+use croft_manifest::Input;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::Value;
@@ -51,8 +51,8 @@ pub struct Planned {
 pub fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
     let mut planned = Vec::new();
     for pod in input.pods.iter().filter(|p| !is_stored(&p.object)) {
-        let (before, verdict) = admit(&pod.object, input, admission);
-        planned.push(entry("Pod", &pod.object, Some(1), &before, verdict));
+        let (before, verdict) = admission.create(&pod.object, input);
+        planned.push(entry("Pod", &pod.object, Some(1), &to_json(&before), verdict));
     }
     for workload in workloads(input) {
         let prototype = prototype(&workload);
@@ -61,20 +61,11 @@ pub fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
             planned.push(entry("DaemonSet", &prototype, None, &to_json(set), verdict));
             continue;
         }
-        let (before, verdict) = admit(&prototype, input, admission);
-        planned.push(entry(workload.kind.as_str(), &prototype, Some(workload.missing), &before, verdict));
+        let (before, verdict) = admission.create(&prototype, input);
+        let missing = Some(workload.missing);
+        planned.push(entry(workload.kind.as_str(), &prototype, missing, &to_json(&before), verdict));
     }
     planned
-}
-
-/// The pod before Croft's admission, and the result of it.
-fn admit(pod: &Pod, input: &Input, admission: &Admission) -> (Value, Verdict) {
-    let mut created = pod.clone();
-    let verdict = match apply_admission_plugins(&mut created, input) {
-        Ok(()) => admission.pod(&created),
-        Err(refusal) => Verdict::denied(refusal),
-    };
-    (to_json(&created), verdict)
 }
 
 fn entry<T: Serialize>(

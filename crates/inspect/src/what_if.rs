@@ -38,8 +38,11 @@ pub struct WhatIf {
     pub existing: Vec<ExistingNode>,
     /// The pods that stay pending.
     pub pending: Vec<PendingPods>,
-    /// The cost that it adds, in millionths of a dollar per hour: the plan with it less the plan without.
+    /// The cost that it adds, in millionths of a dollar per hour: the plan with it less the plan without, as far as prices are
+    /// known.
     pub adds: i64,
+    /// Number of its new instances whose price is unknown.
+    pub unpriced: usize,
     /// Findings that don't make the objects invalid.
     pub warnings: Vec<String>,
 }
@@ -69,9 +72,11 @@ pub fn what_if(input: &Input, added: &Input) -> Result<WhatIf, InputError> {
     subject.priority_classes.clone_from(&after.priority_classes);
     subject.runtime_classes.clone_from(&after.runtime_classes);
     let instances = simulation.plan.instances.iter();
+    let instances: Vec<_> = instances.filter_map(|one| new_instance(&simulation, one, is_new)).collect();
     Ok(WhatIf {
         workloads: plan(&subject, &Admission::new(&after)?),
-        instances: instances.filter_map(|one| new_instance(&simulation, one, is_new)).collect(),
+        unpriced: instances.iter().filter(|one| one.price.is_none()).count(),
+        instances,
         existing: existing_nodes(&simulation, is_new),
         pending: pending.into_iter().map(|(reasons, pods)| PendingPods { pods, reasons }).collect(),
         adds: simulation.plan.cost.micros().saturating_sub(before.plan.cost.micros()),
@@ -164,7 +169,7 @@ spec:
         assert_eq!(answer.workloads[0].pool.as_deref(), Some("pool-shop"));
         let pods: usize = answer.instances.iter().map(|instance| instance.pods.len()).sum();
         assert_eq!((pods, answer.pending.len()), (2, 0), "{answer:?}");
-        assert_eq!(answer.adds, answer.instances.iter().map(|one| one.price).sum::<i64>());
+        assert_eq!(answer.adds, answer.instances.iter().filter_map(|one| one.price).sum::<i64>());
         assert!(answer.adds > 0);
     }
 

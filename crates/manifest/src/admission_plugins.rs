@@ -4,12 +4,8 @@
 //! templates, in this order (`AllOrderedPlugins` of `pkg/kubeapiserver/options`), and before Croft's webhook, which
 //! therefore sees the tolerations of a RuntimeClass.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::{
-    api::core::v1::{LimitRangeItem, Pod, PodSpec, ResourceRequirements, Toleration},
-    apimachinery::pkg::api::resource::Quantity,
-};
+use croft_api::convert::pod_defaults;
+use k8s_openapi::api::core::v1::{LimitRange, Pod, PodSpec, Toleration};
 
 use crate::input::Input;
 
@@ -45,8 +41,19 @@ const SYSTEM_PRIORITIES: [(&str, i32); 2] =
 /// contradicts the RuntimeClass.
 pub fn apply(pod: &mut Pod, input: &Input) -> Result<(), String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let ranges = input.limit_ranges.iter().map(|range| &range.object);
+    let own: Vec<&LimitRange> =
+        ranges.filter(|range| range.metadata.namespace.as_deref() == Some(&namespace)).collect();
+    apply_with(pod, input, &own)
+}
+
+/// [`apply`] with `limit_ranges` as those of the pod's namespace.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_with(pod: &mut Pod, input: &Input, limit_ranges: &[&LimitRange]) -> Result<(), String> {
     let Some(spec) = &mut pod.spec else { return Ok(()) };
-    limit_ranges(spec, &namespace, input);
+    pod_defaults::limit_ranges(spec, limit_ranges.iter().copied());
     priority(spec, input)?;
     default_tolerations(spec);
     runtime_class(spec, input)
@@ -93,71 +100,7 @@ fn runtime_class(spec: &mut PodSpec, input: &Input) -> Result<(), String> {
     let class = input.runtime_classes.get("", &name).ok_or_else(|| {
         format!("there is no RuntimeClass {name}: add it to the input, or leave runtimeClassName out")
     })?;
-    if let Some(fixed) = class.overhead.as_ref().and_then(|o| o.pod_fixed.clone()) {
-        spec.overhead = Some(fixed);
-    }
-    let Some(scheduling) = &class.scheduling else { return Ok(()) };
-    for (key, value) in scheduling.node_selector.iter().flatten() {
-        let selector = spec.node_selector.get_or_insert_default();
-        if selector.get(key).is_some_and(|own| own != value) {
-            return Err(format!(
-                "nodeSelector[{key:?}] differs from that of RuntimeClass {name}, which is {value:?}"
-            ));
-        }
-        selector.insert(key.clone(), value.clone());
-    }
-    for toleration in scheduling.tolerations.iter().flatten() {
-        let own = spec.tolerations.get_or_insert_default();
-        if !own.contains(toleration) {
-            own.push(toleration.clone());
-        }
-    }
-    Ok(())
-}
-
-fn limit_ranges(spec: &mut PodSpec, namespace: &str, input: &Input) {
-    let ranges = input.limit_ranges.iter().filter(|r| r.metadata.namespace.as_deref() == Some(namespace));
-    let items: Vec<&LimitRangeItem> = ranges
-        .filter_map(|r| r.spec.as_ref())
-        .flat_map(|s| &s.limits)
-        .filter(|i| i.type_ == "Container")
-        .collect();
-    if items.is_empty() {
-        return;
-    }
-    for container in spec.init_containers.iter_mut().flatten().chain(spec.containers.iter_mut()) {
-        let resources = container.resources.get_or_insert_default();
-        for item in &items {
-            container_defaults(resources, item);
-        }
-    }
-}
-
-/// Limits first, then requests. The API server defaults the item's `defaultRequest` from `default`, and `default` from
-/// `max` (pkg/apis/core/v1/defaults.go, SetDefaults_LimitRangeItem).
-fn container_defaults(resources: &mut ResourceRequirements, item: &LimitRangeItem) {
-    let empty = BTreeMap::new();
-    let limits: BTreeMap<String, Quantity> =
-        merged(item.default.as_ref().unwrap_or(&empty), item.max.as_ref().unwrap_or(&empty));
-    let requests = merged(
-        &merged(item.default_request.as_ref().unwrap_or(&empty), &limits),
-        item.min.as_ref().unwrap_or(&empty),
-    );
-    for (field, defaults) in [(&mut resources.limits, limits), (&mut resources.requests, requests)] {
-        if defaults.is_empty() {
-            continue;
-        }
-        *field = Some(merged(field.as_ref().unwrap_or(&empty), &defaults));
-    }
-}
-
-fn merged(
-    first: &BTreeMap<String, Quantity>,
-    second: &BTreeMap<String, Quantity>,
-) -> BTreeMap<String, Quantity> {
-    let mut result = second.clone();
-    result.extend(first.iter().map(|(name, amount)| (name.clone(), amount.clone())));
-    result
+    pod_defaults::runtime_class(spec, class)
 }
 
 fn default_tolerations(spec: &mut PodSpec) {

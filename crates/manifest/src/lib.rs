@@ -48,7 +48,7 @@ mod tree;
 mod unknown_fields;
 mod yaml;
 
-pub use admission_plugins::apply as apply_admission_plugins;
+pub use admission_plugins::{apply as apply_admission_plugins, apply_with as apply_admission_plugins_with};
 pub use check::FieldErrors;
 pub use croft_kinds::{Pruned, prune};
 pub use error::{InputError, Problem};

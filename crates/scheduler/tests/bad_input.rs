@@ -98,7 +98,7 @@ fn prices_of_zero_and_none() {
     let plan2 = plan(&cluster(vec![pool("p", both)], &[pod("a", "1", "1Gi", json!({}))]));
     assert_eq!(plan2.instances[0].instance_type, "dear");
     let plan3 = plan(&cluster(vec![pool("p", vec![unpriced])], &[pod("a", "1", "1Gi", json!({}))]));
-    assert!(plan3.instances[0].unpriced);
+    assert_eq!((plan3.instances[0].price, plan3.unpriced()), (None, 1));
     for bad in [r#"{"price":"cheap"}"#, r#"{"price":-1}"#, r#"{"price":1e999}"#] {
         let text = bad.replacen('{', r#"{"zone":"z","capacityType":"spot","#, 1);
         assert!(serde_json::from_str::<croft_scheduler::Offering>(&text).is_err(), "{bad}");

@@ -263,7 +263,7 @@ fn alternatives_keep_the_savings_of_a_command() {
 fn a_full_node_says_what_its_pods_would_cost_elsewhere() {
     let world = world(&[held("m.2", &[(2000, 1024)])]);
     let found = world.search(ALL);
-    assert_eq!(found.rejections["node-000"], Rejection::NoSaving { elsewhere: dollars(0.1) });
+    assert_eq!(found.rejections["node-000"], Rejection::NoSaving { elsewhere: Some(dollars(0.1)) });
     assert_eq!((found.before, found.after), (dollars(0.1), dollars(0.1)));
 }
 

@@ -12,8 +12,10 @@ mod build;
 
 use std::collections::BTreeMap;
 
-use build::{cluster, kinds, node, plan, pod, pool, why};
-use croft_scheduler::{Cluster, Plan, Pool, Quantity, TenantLimits};
+use build::{ZONE, cluster, kinds, node, plan, pod, pool, requirement, why};
+use croft_scheduler::{
+    CapacityType, Cluster, InstanceType, Offering, Plan, Pool, Price, Quantity, Requirement, TenantLimits,
+};
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::json;
@@ -109,6 +111,138 @@ fn a_cluster_limit_that_a_plan_keeps_by_itself_changes_nothing() {
     };
     assert_eq!(shown(&free), shown(&within));
     assert_eq!((free.cost, free.bound, free.steps), (within.cost, within.bound, within.steps));
+}
+
+/// The usual types, of which these have no known price.
+fn unpriced(names: &[&str]) -> Vec<InstanceType> {
+    let mut kinds = kinds();
+    let of = kinds.iter_mut().filter(|kind| names.contains(&kind.name.as_str()));
+    of.flat_map(|kind| &mut kind.offerings).for_each(|offering| offering.price = None);
+    kinds
+}
+
+#[test]
+fn unknown_price_is_below_no_limit_in_dollars() {
+    for (names, cpu, limit, expected) in [
+        (&["m.16"][..], "12", "1000000", None),
+        (&["m.4"], "3", "1", Some("m.8")),
+        (&["m.4"], "3", "0.39", None),
+        (&["m.4"], "3", "0", None),
+    ] {
+        for of_cluster in [false, true] {
+            let mut pool = pool("a", unpriced(names));
+            if !of_cluster {
+                pool.limits = limits(&[("costPerHour", limit)]);
+            }
+            let mut cluster = cluster(vec![pool], &[of("a", "pod-a", cpu)]);
+            if of_cluster {
+                cluster.set_limits(limits(&[("costPerHour", limit)]));
+            }
+            let plan = plan(&cluster);
+            let launched = plan.instances.first().map(|instance| instance.instance_type.as_str());
+            assert_eq!(launched, expected, "{names:?} under {limit} $");
+            let options = plan.instances.iter().flat_map(|instance| &instance.options);
+            assert_eq!(options.filter(|kind| names.contains(&kind.as_str())).count(), 0);
+        }
+    }
+    let pool = Pool { limits: limits(&[("costPerHour", "1000000")]), ..pool("a", unpriced(&["m.16"])) };
+    let why = why(&plan(&cluster(vec![pool], &[of("a", "pod-a", "12")])));
+    let expected = "a PoolLimit: the limits of a (costPerHour 1M) leave no room for another node; its nodes have nothing already; \
+                    the catalogue has no price of what would hold the pod (m.16), and an unknown price is below no costPerHour";
+    assert_eq!(why, [expected]);
+}
+
+#[test]
+fn nodes_of_unknown_price_leave_nothing_of_a_limit_in_dollars() {
+    let labels = |kind: &str, zone: &str, capacity: &str| {
+        json!({"node-pool": "a", "node.kubernetes.io/instance-type": kind, "topology.kubernetes.io/zone": zone,
+            "karpenter.sh/capacity-type": capacity})
+    };
+    for (kind, zone, capacity, limit, launched) in [
+        ("m.4", "zone-a", "on-demand", "0.4", 1),
+        ("m.4", "zone-a", "on-demand", "0.39", 0),
+        // Its offering is gone: the type's others tell.
+        ("m.4", "zone-z", "on-demand", "0.4", 1),
+        ("m.4", "zone-a", "reserved", "0.4", 1),
+        ("m.4", "zone-a", "reserved", "0.39", 0),
+        ("other", "zone-a", "on-demand", "1000", 0),
+        ("m.16", "zone-a", "on-demand", "1000", 0),
+    ] {
+        let pool = Pool { limits: limits(&[("costPerHour", limit)]), ..pool("a", unpriced(&["m.16"])) };
+        let mut cluster = cluster(vec![pool], &[of("a", "pod-a", "3")]);
+        cluster.upsert_node(&node("n", "1", "4Gi", labels(kind, zone, capacity))).unwrap();
+        let plan = plan(&cluster);
+        assert_eq!(plan.instances.len(), launched, "{kind} in {zone}, {capacity}, under {limit} $");
+        let told = plan.unschedulable.iter().flat_map(|left| left.reasons.iter());
+        let told: Vec<bool> = told.map(|r| r.detail.contains("no price of 1 of the nodes")).collect();
+        let is_unknown = ["other", "m.16"].contains(&kind);
+        assert!(told.iter().all(|told| *told == is_unknown), "{:?}", plan.unschedulable);
+    }
+}
+
+#[test]
+fn plans_count_the_instances_that_are_left_of_an_offering() {
+    let mut kinds = kinds();
+    for kind in kinds.iter_mut().filter(|kind| kind.name == "m.4") {
+        kind.offerings.push(Offering {
+            zone: "zone-a".to_owned(),
+            capacity_type: CapacityType::Reserved,
+            price: Some(Price::ZERO),
+            available: true,
+            estimated: false,
+            available_count: Some(2),
+        });
+    }
+    let reserved = |plan: &Plan| {
+        let reserved = plan.instances.iter().filter(|m| m.capacity_type == CapacityType::Reserved);
+        reserved.count()
+    };
+    // Two pools share what is left.
+    let pods: Vec<Pod> = (0..6).map(|n| of(["a", "b"][n % 2], &format!("pod-{n}"), "3")).collect();
+    let mut cluster = cluster(vec![pool("a", kinds.clone()), pool("b", kinds.clone())], &pods);
+    let first = plan(&cluster);
+    assert_eq!((reserved(&first), first.unschedulable.len()), (2, 0));
+    let dear = first.instances.iter().filter(|m| m.capacity_type == CapacityType::OnDemand);
+    assert!(dear.clone().count() > 0 && dear.flat_map(|m| &m.options).any(|kind| kind != "m.4"));
+
+    // Nothing is left, and nothing else is allowed.
+    let only = |kinds: &[InstanceType]| Pool {
+        requirements: vec![requirement("karpenter.sh/capacity-type", &["reserved"])],
+        ..pool("a", kinds.to_vec())
+    };
+    cluster.upsert_pool(only(&kinds)).unwrap();
+    let second = plan(&cluster);
+    assert_eq!(reserved(&second), 2);
+    let reasons: Vec<&str> =
+        second.unschedulable.iter().map(|left| left.reasons[0].reason.as_str()).collect();
+    assert_eq!(reasons, ["NoCapacity"]);
+    for offering in kinds.iter_mut().flat_map(|kind| &mut kind.offerings) {
+        offering.available_count = offering.available_count.map(|_| 0);
+    }
+    cluster.upsert_pool(only(&kinds)).unwrap();
+    cluster.upsert_pool(pool("b", kinds)).unwrap();
+    assert_eq!(reserved(&plan(&cluster)), 0);
+}
+
+#[test]
+fn a_limit_with_room_is_no_reason() {
+    let spread = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"nodeSelector": {"node-pool": "a"},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "x"}}}]}});
+    let pods: Vec<Pod> = (0..3).map(|n| pod(&format!("pod-{n}"), "1", "1Gi", spread.clone())).collect();
+    let two_zones = Requirement { min_values: Some(2), ..requirement(ZONE, &["zone-a", "zone-b", "zone-c"]) };
+    let pool = Pool { requirements: vec![two_zones], ..pool("a", kinds()) };
+    let mut cluster = cluster(vec![pool], &pods);
+    cluster.upsert_tenant_limits(TenantLimits {
+        tenant: "t".to_owned(),
+        pools: vec!["a".to_owned()],
+        limits: limits(&[("nodes", "200"), ("costPerHour", "500")]),
+    });
+    let plan = plan(&cluster);
+    assert_eq!(plan.unschedulable.len(), 3);
+    let expected = "a MinValues: a wants a choice of 2 different topology.kubernetes.io/zone; 1 hold the pod in one \
+                    topology.kubernetes.io/zone, which is what its topology rules leave the pod";
+    assert_eq!(why(&plan), [expected]);
 }
 
 proptest! {

@@ -65,6 +65,7 @@ pub fn catalog() -> Vec<InstanceType> {
                 ("karpenter.k8s.aws/instance-family".to_owned(), name.to_owned()),
                 ("karpenter.k8s.aws/instance-cpu".to_owned(), cpu.to_string()),
             ]),
+            attach_limits: BTreeMap::new(),
             offerings,
         });
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
+    definitions::DISRUPTED_TAINT,
     disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
 };
@@ -26,9 +27,6 @@ use super::{
     simulate::Simulation,
 };
 use crate::amounts::per_month;
-
-/// The taint of a node that is being removed.
-pub(crate) const DISRUPTED_TAINT: &str = "croft.dev/disrupted";
 
 /// Why a node without a NodeClaim is kept, among others that have one.
 pub const WITHOUT_CLAIM: &str = "it has no NodeClaim: Croft didn't launch it and won't remove it";

@@ -7,10 +7,13 @@ use std::{
 
 use croft_api::{
     NodeClaim,
-    convert::{scheduler as convert, static_capacity},
+    convert::{
+        nodes::{in_flight_node, planned_node},
+        scheduler as convert, static_capacity,
+    },
 };
-use croft_manifest::{Input, InputError, Origin, Problem, Sourced, apply_admission_plugins};
-use croft_scheduler::{CapacityType, Cluster, ComingNode, InstanceType, PodKey, Quantity, Resources};
+use croft_manifest::{Input, InputError, Origin, Problem, Sourced};
+use croft_scheduler::{Cluster, ComingNode, PodKey};
 use k8s_openapi::{
     api::core::v1::{Namespace, PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -20,6 +23,7 @@ use kube::ResourceExt as _;
 use super::denied::Denied;
 use crate::{
     admission::{Admission, Outcome},
+    class_types::ClassTypes,
     workload::{PodNames, WorkloadKind, create_pods, prototype, workloads},
 };
 
@@ -46,16 +50,12 @@ pub(super) struct Created {
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
-pub(super) fn build(
-    input: &Input,
-    types: &Arc<[InstanceType]>,
-    keep_created: bool,
-) -> Result<Demand, InputError> {
+pub(super) fn build(input: &Input, types: &ClassTypes, keep_created: bool) -> Result<Demand, InputError> {
     let admission = Admission::new(input)?;
     let mut builder = Builder {
         cluster: Cluster::new(),
         denied: Vec::new(),
-        warnings: Vec::new(),
+        warnings: types.warning().map(str::to_owned).into_iter().collect(),
         problems: Vec::new(),
         created: keep_created.then(Created::default),
     };
@@ -95,10 +95,10 @@ impl Builder {
         }
     }
 
-    fn pools(&mut self, input: &Input, types: &Arc<[InstanceType]>) {
+    fn pools(&mut self, input: &Input, types: &ClassTypes) {
         for pool in &input.pools {
-            let result =
-                convert::pool(&pool.object, Arc::clone(types)).and_then(|p| self.cluster.upsert_pool(p));
+            let types = Arc::clone(types.of_pool(pool));
+            let result = convert::pool(&pool.object, types).and_then(|p| self.cluster.upsert_pool(p));
             self.report(&pool.origin, result);
             for pod in static_capacity::headroom_pods(&pool.object) {
                 let result = self.cluster.upsert_pod(&pod);
@@ -134,15 +134,16 @@ impl Builder {
         }
     }
 
-    fn nodes(&mut self, input: &Input, types: &Arc<[InstanceType]>) {
+    fn nodes(&mut self, input: &Input, types: &ClassTypes) {
         for node in &input.nodes {
-            let result = self.cluster.upsert_node(&node.object);
+            let claim = input.claims.iter().find(|claim| belongs(node, claim));
+            let result =
+                self.cluster.upsert_node(&planned_node(&node.object, claim.map(|claim| &claim.object)));
             self.report(&node.origin, result);
         }
         for claim in &input.claims {
-            let registered = input.nodes.iter().any(|node| belongs(node, claim));
-            if !registered && claim.metadata.deletion_timestamp.is_none() {
-                self.cluster.upsert_coming(coming_node(&claim.object, types));
+            if !input.nodes.iter().any(|node| belongs(node, claim)) {
+                self.cluster.upsert_coming(coming_node(claim, types));
             }
         }
     }
@@ -222,15 +223,15 @@ impl Builder {
                 return;
             }
             if let Some(set) = workload.daemon_set {
-                let result = match admission.daemon_set(set).outcome {
-                    Outcome::Unchanged => self.cluster.upsert_daemonset(set),
-                    Outcome::Changed(changed) => self.cluster.upsert_daemonset(&changed),
-                    Outcome::Denied(refusal) => {
-                        self.warnings.push(format!("{} creates no pods: {refusal}", workload.title()));
-                        continue;
+                match admission.create_pods_of(set, input) {
+                    Ok(set) => {
+                        let result = self.cluster.upsert_daemonset(&set);
+                        self.report(workload.origin, result);
                     }
-                };
-                self.report(workload.origin, result);
+                    Err(refusal) => {
+                        self.warnings.push(format!("{} creates no pods: {refusal}", workload.title()));
+                    }
+                }
                 continue;
             }
             if workload.missing == 0 {
@@ -275,9 +276,8 @@ impl Builder {
 
 /// The pod as it would be stored, or the message with which it would be refused.
 fn admit(pod: &Pod, input: &Input, admission: &Admission) -> Result<Pod, String> {
-    let mut created = pod.clone();
-    apply_admission_plugins(&mut created, input)?;
-    match admission.pod(&created).outcome {
+    let (created, verdict) = admission.create(pod, input);
+    match verdict.outcome {
         Outcome::Unchanged => Ok(created),
         Outcome::Changed(changed) => Ok(*changed),
         Outcome::Denied(refusal) => Err(refusal),
@@ -314,48 +314,7 @@ pub fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced
 }
 
 /// The coming node of a claim whose Node doesn't exist yet.
-pub(super) fn coming_node(claim: &NodeClaim, types: &Arc<[InstanceType]>) -> ComingNode {
-    let spec = &claim.spec;
-    let status = claim.status.clone().unwrap_or_default();
-    let first = |list: &[String]| list.first().cloned().unwrap_or_default();
-    let instance_type = status.instance_type.clone().unwrap_or_else(|| first(&spec.instance_types));
-    let zone = status.zone.clone().unwrap_or_else(|| first(&spec.zones));
-    let capacity_type = status.capacity_type.clone().unwrap_or_else(|| spec.capacity_type.clone());
-    let catalogued = types.iter().find(|t| t.name == instance_type);
-    let amounts = |given: &BTreeMap<String, croft_api::amount::Amount>, default: Option<Resources>| {
-        if given.is_empty() {
-            return default.unwrap_or_default();
-        }
-        let mut amounts = Resources::new();
-        for (name, amount) in given {
-            if let Ok(quantity) = amount.0.parse::<Quantity>() {
-                amounts.set_quantity(name, quantity);
-            }
-        }
-        amounts
-    };
-    let mut labels = catalogued.map(|t| t.labels.clone()).unwrap_or_default();
-    labels.extend(spec.labels.clone());
-    for (label, value) in [
-        ("node.kubernetes.io/instance-type", instance_type.as_str()),
-        ("topology.kubernetes.io/zone", zone.as_str()),
-        ("karpenter.sh/capacity-type", capacity_type.as_str()),
-        ("kubernetes.io/arch", catalogued.map_or("", |t| t.arch.as_str())),
-        ("kubernetes.io/os", catalogued.and_then(|t| t.os.first()).map_or("linux", String::as_str)),
-    ] {
-        if !value.is_empty() {
-            labels.entry(label.to_owned()).or_insert_with(|| value.to_owned());
-        }
-    }
-    ComingNode {
-        claim: claim.name_any(),
-        pool: spec.pool.clone(),
-        capacity_type: CapacityType::parse(&capacity_type).unwrap_or_default(),
-        labels,
-        taints: spec.taints.clone(),
-        allocatable: amounts(&status.allocatable, catalogued.map(InstanceType::allocatable)),
-        capacity: amounts(&status.capacity, catalogued.map(|t| t.capacity.clone())),
-        instance_type,
-        zone,
-    }
+pub(super) fn coming_node(claim: &NodeClaim, types: &ClassTypes) -> ComingNode {
+    let types = types.of_class(&claim.spec.node_class_ref.name);
+    in_flight_node(claim, |name| types.iter().find(|kind| kind.name == name))
 }

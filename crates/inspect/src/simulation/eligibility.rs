@@ -4,9 +4,10 @@ use std::{cell::OnceCell, collections::BTreeMap, time::Duration};
 
 use croft_api::{TenantPool, convert::policy::selector, duration};
 use croft_disruption::{
-    blockers::{self, BudgetFacts, DisruptionBlocker, PodFacts},
+    blockers::{self, DisruptionBlocker, PodFacts},
     cost::{self, MovedPod},
     eligibility::{self, Eligibility, NodeFacts},
+    eviction::{BudgetFacts, Eviction, Guard, always_allows_unready, ends_with_node},
 };
 use croft_manifest::Input;
 use croft_policy::selector::Selector;
@@ -31,11 +32,6 @@ fn owner(pod: &Pod) -> Option<&str> {
     owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
 }
 
-fn is_daemon(pod: &Pod) -> bool {
-    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-    owners.iter().any(|o| o.controller == Some(true) && o.kind == "DaemonSet")
-}
-
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
@@ -50,8 +46,8 @@ struct Budget<'a> {
     name: String,
     selector: Selector,
     object: &'a PodDisruptionBudget,
-    /// Evictions that it allows, once that is known: it takes a look at every pod.
-    allowed: OnceCell<i64>,
+    /// What decides about evictions, once that is known: it takes a look at every pod.
+    facts: OnceCell<BudgetFacts>,
 }
 
 /// Pods of the input by node and by owner, and the PodDisruptionBudgets that cover them.
@@ -96,7 +92,7 @@ impl<'a> PodIndex<'a> {
                     name: budget.name_any(),
                     selector,
                     object: &budget.object,
-                    allowed: OnceCell::new(),
+                    facts: OnceCell::new(),
                 });
             }
         }
@@ -121,7 +117,7 @@ impl<'a> PodIndex<'a> {
     ) -> Result<(Price, Price), String> {
         let on_node = self.by_node.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
         let work: Vec<(PodKey, &Pod)> =
-            on_node.iter().filter(|pod| !is_daemon(pod)).map(|pod| (key(pod), *pod)).collect();
+            on_node.iter().filter(|pod| !ends_with_node(pod)).map(|pod| (key(pod), *pod)).collect();
         let pods = || {
             work.iter().map(|(key, pod)| PodFacts {
                 key,
@@ -198,10 +194,20 @@ impl<'a> PodIndex<'a> {
 
     fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
         let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
-        blockers::eviction_blocked(covering.map(|budget| {
-            let allowed = *budget.allowed.get_or_init(|| self.allowed_disruptions(budget));
-            BudgetFacts { name: &budget.name, allowed }
-        }))
+        let facts = |budget: &Budget<'_>| *budget.facts.get_or_init(|| self.budget_facts(budget));
+        let covering = covering.map(|budget| (budget.name.as_str(), facts(budget)));
+        Eviction::of(self.guard(pod), covering).blocked()
+    }
+
+    /// How far budgets guard a pod. In time it is ready. Of a file's pod that runs and says no more, nothing tells that it
+    /// isn't.
+    fn guard(&self, pod: &Pod) -> Guard {
+        let conditions = || pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        match Guard::of(pod) {
+            Guard::Unready if !conditions().any(|c| c.type_ == "Ready") => Guard::Ready,
+            _ if self.horizon == Horizon::End && pod.metadata.deletion_timestamp.is_none() => Guard::Ready,
+            guard => guard,
+        }
     }
 
     /// The PodDisruptionBudgets for which a pod can't be evicted, with the number of pods that each expects.
@@ -234,22 +240,23 @@ impl<'a> PodIndex<'a> {
 
     /// The pods of a node that would have to be evicted.
     pub(crate) fn movable(&self, node: &str) -> impl Iterator<Item = &'a Pod> + '_ {
-        self.by_node.get(node).into_iter().flatten().copied().filter(|pod| !is_daemon(pod))
+        self.by_node.get(node).into_iter().flatten().copied().filter(|pod| !ends_with_node(pod))
     }
 
-    /// Evictions that a budget allows: its status, or what its controller would write there. In time its pods are
+    /// What decides about evictions: the budget's status, or what its controller would write there. In time its pods are
     /// healthy.
-    fn allowed_disruptions(&self, budget: &Budget<'_>) -> i64 {
+    fn budget_facts(&self, budget: &Budget<'_>) -> BudgetFacts {
         let is_lasting = self.horizon == Horizon::End;
         if let Some(status) = &budget.object.status {
+            let told = BudgetFacts::read(budget.object);
             let lasting = status.expected_pods.zip(status.desired_healthy).filter(|_| is_lasting);
-            return lasting.map_or_else(
-                || i64::from(status.disruptions_allowed.unwrap_or(0)),
-                |(expected, desired)| i64::from(expected.saturating_sub(desired)),
-            );
+            return lasting.map_or(told, |(expected, desired)| BudgetFacts {
+                allowed: i64::from(expected.saturating_sub(desired)),
+                ..told
+            });
         }
         let expected = self.covered(budget);
-        let runs = |pod: &&&Pod| phase(pod) == Some("Running");
+        let runs = |pod: &&&Pod| phase(pod) == Some("Running") && self.guard(pod) == Guard::Ready;
         let covered = self.pods.iter().filter(|pod| budget.covers(pod));
         let healthy = if is_lasting { expected } else { count(covered.filter(runs).count()) };
         let spec = budget.object.spec.as_ref();
@@ -261,7 +268,12 @@ impl<'a> PodIndex<'a> {
             (None, Some(most)) => expected - scaled(most, expected),
             (None, None) => expected,
         };
-        healthy - least
+        BudgetFacts {
+            allowed: healthy - least,
+            is_healthy: healthy >= least && least > 0,
+            always_allows_unready: always_allows_unready(budget.object),
+            is_stale: false,
+        }
     }
 }
 

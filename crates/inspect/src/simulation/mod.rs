@@ -19,8 +19,8 @@ mod simulate;
 mod static_capacity;
 mod totals;
 
-pub(crate) use consolidation::{DISRUPTED_TAINT, is_disrupted, pool_of};
 pub use consolidation::{Savings, WITHOUT_CLAIM};
+pub(crate) use consolidation::{is_disrupted, pool_of};
 pub(crate) use demand::is_stored;
 pub use demand::{belongs, is_created};
 pub use denied::{DENIED, Denied};

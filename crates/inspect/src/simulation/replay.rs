@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::{duration, pool::Provisioner};
+use croft_api::{definitions::DISRUPTED_TAINT, duration, pool::Provisioner};
 use croft_manifest::{Input, InputError, Sourced};
 use croft_policy::definitions::{MIRROR_ANNOTATION, UNREGISTERED_TAINT};
 use croft_scheduler::{InstanceType, Options, PodKey};
@@ -28,7 +28,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    consolidation::{DISRUPTED_TAINT, pool_of},
+    consolidation::pool_of,
     horizon::time_of,
     settle::{Settling, register_coming},
     totals::{MILLIS_PER_HOUR, Totals, is_provisioned},

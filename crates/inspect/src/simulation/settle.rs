@@ -33,6 +33,7 @@ use super::{
     horizon::Horizon,
     simulate::{Planned, Simulation, plan},
 };
+use crate::class_types::ClassTypes;
 
 /// Rounds of plan and search. Each lowers the cost or places pods, so that few are needed.
 const MOST_ROUNDS: usize = 20;
@@ -338,8 +339,12 @@ pub fn register_coming(input: &mut Input, types: &Arc<[InstanceType]>) {
         claim.metadata.deletion_timestamp.is_none() && !input.nodes.iter().any(|node| belongs(node, claim))
     };
     let coming: Vec<_> = input.claims.iter().filter(waits).cloned().collect();
+    if coming.is_empty() {
+        return;
+    }
+    let types = ClassTypes::new(input, types);
     for claim in coming {
-        let planned = coming_node(&claim.object, types);
+        let planned = coming_node(&claim.object, &types);
         let status = claim.status.clone().unwrap_or_default();
         let name = status.node_name.clone().unwrap_or_else(|| claim.name_any());
         input.nodes.put(new_node(&planned, &name), claim.origin.clone());
@@ -407,7 +412,7 @@ fn new_claim(
         instance_type: Some(coming.instance_type.clone()),
         zone: Some(coming.zone.clone()),
         capacity_type: Some(coming.capacity_type.as_str().to_owned()),
-        price_per_hour: (!instance.unpriced).then(|| instance.price.to_string()),
+        price_per_hour: instance.price.map(|price| price.to_string()),
         price_estimated,
         ..NodeClaimStatus::default()
     };

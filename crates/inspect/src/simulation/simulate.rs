@@ -12,6 +12,7 @@ use super::{
     denied::Denied,
     static_capacity,
 };
+use crate::class_types::ClassTypes;
 
 /// A plan for an input.
 #[derive(Clone, Debug)]
@@ -113,6 +114,7 @@ pub(super) fn plan(
     options: &Options,
     keep_created: bool,
 ) -> Result<Planned, InputError> {
+    let types = ClassTypes::new(input, &types);
     let Demand { mut cluster, denied, mut warnings, created } = demand::build(input, &types, keep_created)?;
     let replicas = static_capacity::launch(input, &types, &mut cluster, &mut warnings);
     let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
@@ -120,6 +122,7 @@ pub(super) fn plan(
     static_capacity::nominate_headroom(&plan, &mut cluster);
     replicas.add_to(&mut plan);
     let headroom = static_capacity::remove_headroom_pods(&mut plan, &mut warnings);
+    let types = Arc::clone(types.all());
     let simulation = Simulation { plan, headroom, denied, warnings, elapsed_ms: 0, savings: None, types };
     Ok(Planned { simulation, cluster, created })
 }

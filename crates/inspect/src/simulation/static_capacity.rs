@@ -4,13 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_api::{TenantPool, convert::static_capacity};
 use croft_manifest::Input;
-use croft_scheduler::{
-    Cluster, ExistingPlacement, InstanceType, Plan, PlannedInstance, PodKey, resources, solve,
-};
+use croft_scheduler::{Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price, resources, solve};
 use kube::ResourceExt as _;
 
 use super::demand::belongs;
-use crate::amounts::counted;
+use crate::{amounts::counted, class_types::ClassTypes};
 
 /// Instances that static pools lack.
 #[derive(Default)]
@@ -22,7 +20,7 @@ pub(super) struct MissingReplicas {
 /// them.
 pub(super) fn launch(
     input: &Input,
-    types: &Arc<[InstanceType]>,
+    types: &ClassTypes,
     cluster: &mut Cluster,
     warnings: &mut Vec<String>,
 ) -> MissingReplicas {
@@ -35,10 +33,13 @@ pub(super) fn launch(
         if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let (plan, reason) =
-            static_capacity::new_nodes(cluster, pool, Arc::clone(types), missing, |cluster, options| {
-                solve(cluster, options, &|| false)
-            });
+        let (plan, reason) = static_capacity::new_nodes(
+            cluster,
+            pool,
+            Arc::clone(types.of_pool(pool)),
+            missing,
+            |cluster, options| solve(cluster, options, &|| false),
+        );
         if let Some(reason) = reason {
             let lacking = missing.saturating_sub(plan.instances.len());
             warnings.push(format!(
@@ -92,11 +93,15 @@ impl MissingReplicas {
                 instance.requests.add(&place.requests);
             }
             // Each is the cheapest that its pool may launch and needed whatever the demand, so it counts in the bound, too.
-            plan.cost = plan.cost.saturating_add(instance.price);
-            plan.bound = plan.bound.saturating_add(instance.price);
+            let price = instance.price.unwrap_or_default();
+            plan.cost = plan.cost.saturating_add(price);
+            plan.bound = plan.bound.saturating_add(price);
         }
         instances.append(&mut plan.instances);
         plan.instances = instances;
+        if plan.unpriced() > 0 {
+            plan.bound = Price::ZERO;
+        }
     }
 }
 

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use croft_api::convert::pod_defaults;
 use k8s_openapi::{
-    api::core::v1::{
-        Container, ContainerPort, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSpec, Probe,
-        ResourceRequirements,
-    },
+    api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSpec, Probe},
     apimachinery::pkg::api::resource::Quantity,
 };
 
@@ -21,7 +19,7 @@ pub(crate) fn pod(pod: &mut Pod) {
     let Some(spec) = &mut pod.spec else { return };
     for container in all_containers(spec) {
         if let Some(resources) = &mut container.resources {
-            requests_from_limits(resources);
+            pod_defaults::requests_from_limits(resources);
         }
     }
     if spec.resources.is_some() {
@@ -61,14 +59,6 @@ pub(crate) fn pod_spec(spec: &mut PodSpec) {
 
 fn all_containers(spec: &mut PodSpec) -> impl Iterator<Item = &mut Container> {
     spec.init_containers.iter_mut().flatten().chain(spec.containers.iter_mut())
-}
-
-fn requests_from_limits(resources: &mut ResourceRequirements) {
-    let Some(limits) = &resources.limits else { return };
-    let requests = resources.requests.get_or_insert_default();
-    for (name, limit) in limits {
-        requests.entry(name.clone()).or_insert_with(|| limit.clone());
-    }
 }
 
 /// Pod-level requests (KEP-2837): a resource that has a limit for the pod but no request gets the sum of the

@@ -206,6 +206,8 @@ impl Fields {
                 let fields = Self::recorded(&["spec", "status"]);
                 Self { dropped: &["status.attempt", "status.conditions"], ..fields }
             }
+            "LimitRange" => Self::recorded(&["spec"]),
+            "RuntimeClass" => Self::recorded(&["handler", "overhead", "scheduling"]),
             "Namespace" => Self::recorded(&[]),
             "Node" => Self::recorded(&[
                 "spec.providerID",

@@ -174,7 +174,7 @@ impl World {
         self.cluster.upsert_node(&node).unwrap();
         let held = Held {
             pool: instance.pool.clone(),
-            price: instance.price,
+            price: instance.price.unwrap_or_default(),
             capacity_type: instance.capacity_type,
             allocatable: ["cpu", "memory", "pods"].map(|name| instance.allocatable.get(name)),
         };

@@ -41,6 +41,7 @@ pub fn catalog_a() -> Vec<InstanceType> {
                 ]),
                 overhead: resources(&[("cpu", "100m".to_owned()), ("memory", "10Mi".to_owned())]),
                 labels: BTreeMap::new(),
+                attach_limits: BTreeMap::new(),
                 offerings: vec![
                     offer("zone-1", CapacityType::Spot),
                     offer("zone-2", CapacityType::Spot),

@@ -92,8 +92,8 @@ pub enum Rejection {
     PodsUnschedulable(String),
     /// Its pods would cost as much elsewhere.
     NoSaving {
-        /// Price of new instances for them.
-        elsewhere: Price,
+        /// Price of new instances for them; `None` if it is unknown.
+        elsewhere: Option<Price>,
     },
     /// The savings are below the minimum.
     BelowMinSavings {
@@ -138,7 +138,12 @@ impl std::fmt::Display for Rejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::PodsUnschedulable(why) => write!(f, "its pods are unschedulable elsewhere: {why}"),
-            Self::NoSaving { elsewhere } => write!(f, "its pods would cost ${elsewhere}/h elsewhere"),
+            Self::NoSaving { elsewhere: Some(price) } => {
+                write!(f, "its pods would cost ${price}/h elsewhere")
+            }
+            Self::NoSaving { elsewhere: None } => {
+                f.write_str("its pods would need an instance of unknown price elsewhere")
+            }
             Self::BelowMinSavings { saves, needs } => {
                 write!(f, "removing it saves ${saves}/h, less than the minimum of ${needs}/h")
             }

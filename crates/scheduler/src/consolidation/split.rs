@@ -136,10 +136,12 @@ pub(super) fn evaluate(
 ) -> Result<Part, Rejection> {
     let nodes = || members.iter().filter_map(|at| set.get(*at));
     let before: Price = nodes().map(|c| c.price).sum();
-    let after: Price = instances.iter().map(|m| m.price).sum();
     // An instance without a price may cost anything.
-    if after >= before && before > Price::ZERO || instances.iter().any(|m| m.unpriced) {
-        return Err(Rejection::NoSaving { elsewhere: after });
+    let Some(after) = instances.iter().map(|m| m.price).sum::<Option<Price>>() else {
+        return Err(Rejection::NoSaving { elsewhere: None });
+    };
+    if after >= before && before > Price::ZERO {
+        return Err(Rejection::NoSaving { elsewhere: Some(after) });
     }
     let disruption_cost: Price = nodes().map(|c| c.disruption_cost).sum();
     let least = nodes().filter_map(|c| ask.constraints.get(&c.pool)).map(|t| t.min_savings).max();
@@ -152,7 +154,8 @@ pub(super) fn evaluate(
     let count = u64::try_from(instances.len()).unwrap_or(u64::MAX).max(1);
     let slack = saves.saturating_sub(needs).micros() / i64::try_from(count).unwrap_or(i64::MAX);
     for instance in &mut instances {
-        narrow(cluster, instance, instance.price.micros().saturating_add(slack));
+        let price = instance.price.unwrap_or_default().micros();
+        narrow(cluster, instance, price.saturating_add(slack));
     }
     let spot = nodes().any(|c| c.capacity_type == CapacityType::Spot);
     let scarce = instances
@@ -170,20 +173,21 @@ pub(super) fn evaluate(
 /// Keeps alternatives and zones that cost less than `limit`; the planned ones always.
 fn narrow(cluster: &Cluster, instance: &mut PlannedInstance, limit: i64) {
     let Some(rec) = cluster.pools.get(&instance.pool) else { return };
-    let price = |name: &str, zone: &str| {
+    let offer = |name: &str, zone: &str| {
         let kind = rec.pool.instance_types.iter().find(|t| t.name == name)?;
         let own = |o: &&crate::Offering| o.zone == zone && o.capacity_type == instance.capacity_type;
-        kind.offerings.iter().find(own)?.price.map(Price::micros)
+        kind.offerings.iter().find(own)
     };
+    let is_cheap = |offer: &crate::Offering| offer.price.is_some_and(|price| price.micros() < limit);
     let (planned, zone) = (instance.instance_type.clone(), instance.zone.clone());
     let zones: Vec<String> = instance
         .zones
         .iter()
-        .filter(|z| **z == zone || price(&planned, z).is_some_and(|p| p < limit))
+        .filter(|z| **z == zone || offer(&planned, z).is_some_and(is_cheap))
         .cloned()
         .collect();
     let cheap =
-        |name: &&String| **name == planned || zones.iter().all(|z| price(name, z).is_none_or(|p| p < limit));
+        |name: &&String| **name == planned || zones.iter().all(|z| offer(name, z).is_none_or(is_cheap));
     instance.options = instance.options.iter().filter(cheap).cloned().collect();
     instance.zones = zones;
 }

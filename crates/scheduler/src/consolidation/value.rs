@@ -58,11 +58,11 @@ impl<'a> ReplacementValue<'a> {
         value
     }
 
-    /// The cost of a node's pods elsewhere, DaemonSet pods left out.
+    /// The cost of a node's pods elsewhere, as far as they need another place.
     pub(super) fn node(&mut self, node: NodeIx) -> i64 {
         let cluster = self.cluster;
         let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
         let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
-        recs.filter(|rec| rec.daemon.is_none()).map(|rec| self.shape(rec.shape)).sum()
+        recs.filter(|rec| rec.is_movable()).map(|rec| self.shape(rec.shape)).sum()
     }
 }

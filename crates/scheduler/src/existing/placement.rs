@@ -22,10 +22,10 @@ use crate::{
         demand::{Class, Demand},
     },
     state::{
+        attachments::AttachLimits,
         cluster::Cluster,
         interner::Sym,
         node_requirement::{NodeReq, Term},
-        pod_shape::Shape,
         requests::amount,
         taint,
     },
@@ -406,7 +406,7 @@ impl<'a> Existing<'a> {
                 entry.insert(Place::new(node, room))
             }
         };
-        let mut most = limit.min(room_for(cluster, place, class, shape));
+        let mut most = limit.min(room_for(cluster, &demand.attach_limits, place, class));
         if most == 0 {
             return 0;
         }
@@ -529,7 +529,8 @@ fn startable_beside_others(groups: &Groups, demand: &Demand) -> BTreeSet<ClassIx
 }
 
 /// How many pods of the class the rest of a node holds, by its own resources, ports, volumes and labels.
-fn room_for(cluster: &Cluster, place: &Place, class: &Class, shape: &Shape) -> u32 {
+fn room_for(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Class) -> u32 {
+    let shape = class.shape(cluster);
     let mut most = u32::MAX;
     for (id, size) in &shape.requests {
         let free = place.free.get(*id as usize).copied().unwrap_or(0);
@@ -545,7 +546,7 @@ fn room_for(cluster: &Cluster, place: &Place, class: &Class, shape: &Shape) -> u
         most = most.min(1);
     }
     if !class.claims.is_empty() {
-        if !attaches(cluster, place, class) {
+        if !attaches(cluster, limits, place, class) {
             return 0;
         }
         most = most.min(1);
@@ -559,15 +560,16 @@ fn room_for(cluster: &Cluster, place: &Place, class: &Class, shape: &Shape) -> u
 }
 
 /// True if the node can attach the class's volumes as well.
-fn attaches(cluster: &Cluster, place: &Place, class: &Class) -> bool {
-    let Some(slot) = cluster.nodes.find(place.node) else { return false };
-    let Some(limits) = cluster.volumes.limits.get(&slot.name) else { return true };
-    let mut all = place.claims.clone();
-    all.extend(&class.claims);
-    all.sort_unstable();
-    all.dedup();
-    limits.iter().all(|(driver, limit)| {
-        let count = all.iter().filter(|c| cluster.volumes.driver(**c) == Some(*driver)).count();
-        i64::try_from(count).unwrap_or(i64::MAX) <= *limit
+fn attaches(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Class) -> bool {
+    let driver = |claim: &(Sym, Sym)| cluster.volumes.driver(*claim);
+    let new = class.claims.iter().filter(|claim| !place.claims.contains(claim));
+    let drivers: BTreeSet<Sym> = new.filter_map(driver).collect();
+    if drivers.is_empty() {
+        return true;
+    }
+    let all: FxHashSet<&(Sym, Sym)> = place.claims.iter().chain(&class.claims).collect();
+    drivers.into_iter().all(|wanted| {
+        let count = all.iter().filter(|claim| driver(claim) == Some(wanted)).count();
+        i64::try_from(count).unwrap_or(i64::MAX) <= limits.of_node(cluster, place.node, wanted)
     })
 }

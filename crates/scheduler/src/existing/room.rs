@@ -73,6 +73,11 @@ impl Room {
 }
 
 impl Place {
+    /// A node onto which nothing is planned.
+    pub(crate) const fn bare(node: NodeIx) -> Self {
+        Self { node, free: Vec::new(), ports: Vec::new(), claims: Vec::new(), content: Vec::new() }
+    }
+
     pub(super) fn new(node: NodeIx, room: &Room) -> Self {
         let Room { free, ports, claims } = room;
         Self { node, free: free.clone(), ports: ports.clone(), claims: claims.clone(), content: Vec::new() }

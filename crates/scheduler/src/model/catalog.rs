@@ -82,6 +82,9 @@ pub struct InstanceType {
     /// The part that the system keeps; allocatable is capacity less overhead.
     #[serde(default)]
     pub overhead: Resources,
+    /// Volumes that an instance can attach, by CSI driver. A driver that isn't named: unknown.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attach_limits: BTreeMap<String, i64>,
     /// Labels of its nodes, such as karpenter.k8s.aws/instance-family.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,

@@ -45,10 +45,8 @@ pub struct PlannedInstance {
     pub zone: String,
     /// How it is paid for.
     pub capacity_type: CapacityType,
-    /// Its price; zero if unpriced.
-    pub price: Price,
-    /// True if the catalogue has no price for it.
-    pub unpriced: bool,
+    /// Its price, if the catalogue has it.
+    pub price: Option<Price>,
     /// Every label that the node will have, except its host name.
     pub labels: BTreeMap<String, String>,
     /// Taints of the node, the pool's own included.
@@ -254,7 +252,7 @@ pub struct Plan {
     pub existing: Vec<ExistingPlacement>,
     /// Pods that stay pending, and why.
     pub unschedulable: Vec<Unschedulable>,
-    /// Price of the instances to launch.
+    /// Price of the instances to launch, without those of unknown price: see [`Plan::unpriced`].
     pub cost: Price,
     /// No plan that places the same pods on new instances costs less than this; zero if a price is unknown. It is what
     /// was proven, not what is plausible: a bound above the cost is a defect.
@@ -272,6 +270,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Number of instances to launch whose price is unknown.
+    #[must_use]
+    pub fn unpriced(&self) -> usize {
+        self.instances.iter().filter(|instance| instance.price.is_none()).count()
+    }
+
     /// (cost - bound) / bound; 0 where the bound is 0.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for display only")]

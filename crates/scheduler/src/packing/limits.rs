@@ -1,4 +1,4 @@
-//! Limits of pools, tenants and the cluster during packing.
+//! Limits of pools, tenants, the cluster and single offerings during packing.
 
 use crate::{
     ids::{LimitIx, OfferIx, VariantIx},
@@ -12,8 +12,8 @@ fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: u32) -> i64 {
     catalog.capacity.get(kind).map_or(0, |list| crate::state::requests::amount(list, resource))
 }
 
-fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> i64 {
-    catalog.offers.get(usize::from(offer)).and_then(|o| o.price).unwrap_or(0)
+fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> Option<i64> {
+    catalog.offers.get(usize::from(offer))?.price
 }
 
 impl Limit {
@@ -21,18 +21,30 @@ impl Limit {
         problem.variants.find(variant).map_or(0, |ctx| capacity_of(&ctx.catalog, offer, resource))
     }
 
-    fn price(problem: &PackingProblem, variant: VariantIx, offer: OfferIx) -> i64 {
-        problem.variants.find(variant).map_or(0, |ctx| price_of(&ctx.catalog, offer))
+    fn price(problem: &PackingProblem, variant: VariantIx, offer: OfferIx) -> Option<i64> {
+        price_of(&problem.variants.find(variant)?.catalog, offer)
+    }
+
+    /// Counts a price against a limit in dollars. An unknown one may be anything: it leaves nothing.
+    pub(crate) fn pay(&mut self, price: Option<i64>) {
+        if let Some(left) = &mut self.cost {
+            *left = price.map_or(i64::MIN, |price| left.saturating_sub(price));
+        }
+    }
+
+    fn counts(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
+        self.only.is_none() || self.only == catalog.identity(offer)
     }
 
     /// Counts an instance of `offer`, whether or not the limit allows it.
     pub(crate) fn spend(&mut self, catalog: &CatalogIndex, offer: OfferIx) {
+        if !self.counts(catalog, offer) {
+            return;
+        }
         if let Some(nodes) = &mut self.nodes {
             *nodes -= 1;
         }
-        if let Some(cost) = &mut self.cost {
-            *cost = cost.saturating_sub(price_of(catalog, offer));
-        }
+        self.pay(price_of(catalog, offer));
         for (id, left) in &mut self.resources {
             *left = left.saturating_sub(capacity_of(catalog, offer, *id));
         }
@@ -59,11 +71,17 @@ impl Limit {
         old: Option<OfferIx>,
         new: OfferIx,
     ) -> bool {
+        let counts = |o| problem.variants.find(variant).is_some_and(|ctx| self.counts(&ctx.catalog, o));
+        if self.only.is_some() && !counts(new) {
+            return true;
+        }
+        let old = old.filter(|o| counts(*o));
         let back = |f: &dyn Fn(OfferIx) -> i64| old.map_or(0, f);
         self.nodes.is_none_or(|n| n + i64::from(old.is_some()) >= 1)
             && self.cost.is_none_or(|left| {
                 let price = |o| Self::price(problem, variant, o);
-                left.saturating_add(back(&price)) >= price(new)
+                let paid = old.and_then(price).unwrap_or(0);
+                price(new).is_some_and(|price| left.saturating_add(paid) >= price)
             })
             && self.resources.iter().all(|(id, left)| {
                 let has = |o| Self::capacity(problem, variant, o, *id);
@@ -74,11 +92,15 @@ impl Limit {
     }
 
     fn count(&mut self, problem: &PackingProblem, variant: VariantIx, offer: OfferIx, sign: i64) {
+        if !problem.variants.find(variant).is_some_and(|ctx| self.counts(&ctx.catalog, offer)) {
+            return;
+        }
         if let Some(nodes) = &mut self.nodes {
             *nodes -= sign;
         }
-        if let Some(cost) = &mut self.cost {
-            *cost = cost.saturating_sub(sign * Self::price(problem, variant, offer));
+        // Under a limit in dollars no instance without a price is taken.
+        if let (Some(cost), Some(price)) = (&mut self.cost, Self::price(problem, variant, offer)) {
+            *cost = cost.saturating_sub(sign * price);
         }
         for (id, left) in &mut self.resources {
             *left = left.saturating_sub(sign * Self::capacity(problem, variant, offer, *id));

@@ -44,11 +44,12 @@ pub(crate) struct Surcharge {
 }
 
 impl Table {
-    /// `taken` gives the requests of DaemonSets on an offering, by dimension.
+    /// `amount_of` gives what a type has in a dimension, `taken` the requests of DaemonSets on an offering by dimension.
     pub(crate) fn new(
         catalog: &CatalogIndex,
         dims: &[u32],
         surcharge: Surcharge,
+        amount_of: impl Fn(u32, u32) -> i64,
         taken: impl Fn(usize) -> Arc<[i64]>,
     ) -> Self {
         let mut numbers: FxHashMap<Vec<i64>, RowIx> = FxHashMap::default();
@@ -64,7 +65,7 @@ impl Table {
                     let row: Vec<i64> = dims
                         .iter()
                         .zip(taken.iter())
-                        .map(|(dim, t)| amount(has, *dim).saturating_sub(*t))
+                        .map(|(dim, t)| amount_of(offer.kind, *dim).saturating_sub(*t))
                         .collect();
                     *numbers.entry(row).or_insert_with_key(|row| rows.push(row))
                 }

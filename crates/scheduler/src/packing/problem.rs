@@ -12,7 +12,10 @@ use crate::{
     ids::{CompatSetIx, GroupIx, ItemTypeIx, LimitIx, OfferIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     packing::{offering_table::Table, rows::Rows},
-    state::{catalog_index::CatalogIndex, requests::Port},
+    state::{
+        catalog_index::{CatalogIndex, OfferId},
+        requests::Port,
+    },
 };
 
 /// A variant of a pool, priced for this search.
@@ -143,4 +146,6 @@ pub(crate) struct Limit {
     pub(crate) cost: Option<i64>,
     /// By resource id.
     pub(crate) resources: Vec<(u32, i64)>,
+    /// The only offering that it counts, if it doesn't count all.
+    pub(crate) only: Option<OfferId>,
 }

@@ -12,11 +12,14 @@ use crate::{
         plan::{PodKey, ReasonKind},
     },
     state::{
+        attachments::AttachLimits,
         claim::Claim,
         cluster::Cluster,
         interner::Sym,
         node_requirement::{NodeReq, Term},
         pod_shape::{SelId, Shape},
+        requests::amount,
+        taint,
     },
 };
 
@@ -39,6 +42,9 @@ pub(crate) struct Class {
     pub(crate) blocked: Option<(ReasonKind, String)>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
     pub(crate) claims: Vec<(Sym, Sym)>,
+    /// What each pod takes of a new node: the shape's requests, and the volumes that no pod before it has, by the dimension of
+    /// their driver. Sorted.
+    pub(crate) requests: Arc<[(u32, i64)]>,
 }
 
 impl Class {
@@ -63,6 +69,10 @@ pub(crate) struct Demand {
     pub(crate) gone: FxHashSet<NodeIx>,
     /// Nodes left out count against limits all the same.
     pub(crate) gone_counts: bool,
+    /// Of the drivers of the pods' volumes.
+    pub(crate) attach_limits: AttachLimits,
+    /// Pods that need no place by this plan, since kube-scheduler makes room for them on a node: it preempts others there.
+    pub(crate) preempting: Vec<(PodIx, NodeIx)>,
 }
 
 impl Demand {
@@ -76,9 +86,9 @@ impl Demand {
             }
             let before = order.len();
             for ix in cluster.nodes.find(node).iter().flat_map(|slot| &slot.pods) {
-                // A DaemonSet's pod is removed with its node.
+                // A DaemonSet's pod ends with its node, and so does a static one.
                 if let Some(Some(rec)) = cluster.pods.find(*ix)
-                    && rec.daemon.is_none()
+                    && rec.is_movable()
                 {
                     order.push((rec.rank(), *ix));
                 }
@@ -95,17 +105,29 @@ impl Demand {
         if !gone.is_empty() {
             order.sort_unstable();
         }
+        let mut preempting = Vec::new();
+        order.retain(|(_, ix)| {
+            let node = preempted_node(cluster, options, &gone, *ix);
+            preempting.extend(node.map(|node| (*ix, node)));
+            node.is_none()
+        });
         let matched = Matcher::new(cluster, order.iter().map(|(_, ix)| *ix));
-        let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>), ClassIx> = FxHashMap::default();
+        let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>, bool), ClassIx> = FxHashMap::default();
+        let mut exclusive = Exclusive::default();
         let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
         let mut classes: IndexVec<ClassIx, Class> = IndexVec::new();
         let mut number_of: FxHashMap<PodIx, ClassIx> = FxHashMap::default();
         for (_, ix) in order {
             let Some(Some(rec)) = cluster.pods.find(ix) else { continue };
             let selectors = by_ident.entry(rec.ident).or_insert_with(|| matched.of(cluster, rec.ident));
-            let key = (rec.priority, rec.shape, Arc::clone(selectors));
+            let waits = exclusive.is_taken(cluster, rec.shape);
+            let key = (rec.priority, rec.shape, Arc::clone(selectors), waits);
             let number = *numbers.entry(key).or_insert_with_key(|key| {
-                classes.push(resolve(cluster, rec.shape, rec.priority, Arc::clone(&key.2)))
+                let mut class = resolve(cluster, &gone, rec.shape, rec.priority, Arc::clone(&key.2));
+                if waits {
+                    class.blocked.get_or_insert((ReasonKind::VolumeNotFound, WAITS.to_owned()));
+                }
+                classes.push(class)
             });
             if let Some(class) = classes.find_mut(number) {
                 class.pods.push(ix);
@@ -115,13 +137,100 @@ impl Demand {
             }
         }
         let turns = turns.iter().filter_map(|ix| number_of.get(ix).copied()).collect();
-        Self { classes, turns, gone, gone_counts: options.without_counts }
+        let gone_counts = options.without_counts;
+        let mut demand = Self { classes, turns, gone, gone_counts, preempting, ..Self::default() };
+        demand.count_volumes(cluster);
+        demand
+    }
+
+    /// Adds the volumes of pods to their requests. Pods of one class share their claims, as do others that name the same: a
+    /// volume is attached once for all that are on one node, so only the first pod takes room for it.
+    fn count_volumes(&mut self, cluster: &Cluster) {
+        if self.classes.iter().all(|class| class.claims.is_empty()) {
+            return;
+        }
+        self.attach_limits = AttachLimits::new(cluster);
+        let mut seen: FxHashSet<(Sym, Sym)> = FxHashSet::default();
+        for class in self.classes.iter_mut() {
+            let is_single = class.pods.len() == 1;
+            let new: Vec<(Sym, Sym)> =
+                class.claims.iter().filter(|claim| seen.insert(**claim)).copied().collect();
+            let volumes = self.attach_limits.requests(cluster, &new);
+            if is_single && !volumes.is_empty() {
+                class.requests = class.requests.iter().copied().chain(volumes).collect();
+            }
+        }
     }
 
     /// The class of a pending pod.
     pub(crate) fn class_of(&self, cluster: &Cluster, pod: &PodKey) -> Option<ClassIx> {
         let ix = cluster.pod_number(pod)?;
         self.classes.position(|class| class.pods.contains(&ix))
+    }
+}
+
+/// The node where kube-scheduler makes room for a pod: it has nominated the pod for it, and the pods there that it may not
+/// preempt leave room. The others are on their way out, though they still fill the node.
+fn preempted_node(
+    cluster: &Cluster,
+    options: &Options,
+    gone: &FxHashSet<NodeIx>,
+    pod: PodIx,
+) -> Option<NodeIx> {
+    let rec = cluster.pods.find(pod)?.as_ref()?;
+    let name = cluster.tables.symbols.text(rec.chosen.filter(|_| rec.node.is_none())?);
+    let node = cluster.find_node(name).filter(|node| !gone.contains(node))?;
+    if options.ruled_out.iter().any(|(out, at)| *out == *rec.key && at == name) {
+        return None;
+    }
+    let slot = cluster.nodes.find(node)?;
+    let info = slot.info.as_ref().filter(|info| !info.deleting)?;
+    let shape = cluster.tables.shapes.get(rec.shape);
+    taint::untolerated(cluster.tables.tolerations.get(shape.tolerations), &info.taints)
+        .is_none()
+        .then_some(())?;
+    let there = || slot.pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
+    if there().all(|other| other.priority >= rec.priority) {
+        // Nothing to preempt: an ordinary place.
+        return None;
+    }
+    let stay: Vec<&Shape> = there()
+        .filter(|other| other.priority >= rec.priority)
+        .map(|other| cluster.tables.shapes.get(other.shape))
+        .collect();
+    let has_room = shape.requests.iter().all(|(id, size)| {
+        let used = stay.iter().fold(0i64, |sum, other| sum.saturating_add(amount(&other.requests, *id)));
+        amount(&info.allocatable, *id).saturating_sub(used) >= *size
+    });
+    // With room for it beside all of them, it waits for nothing.
+    let waits = shape
+        .requests
+        .iter()
+        .any(|(id, size)| amount(&info.allocatable, *id).saturating_sub(slot.used(*id)) < *size);
+    (has_room && waits).then_some(node)
+}
+
+/// Why a pod waits for another pending one.
+const WAITS: &str = "its ReadWriteOncePod claim is another pending pod's, which comes first";
+
+/// Claims with ReadWriteOncePod that a pending pod has.
+#[derive(Default)]
+struct Exclusive(FxHashSet<(Sym, Sym)>);
+
+impl Exclusive {
+    /// True if a pod of this shape needs a claim that a pod before it has. Its own are taken from here on.
+    fn is_taken(&mut self, cluster: &Cluster, shape: u32) -> bool {
+        let Some((namespace, names)) = &cluster.tables.shapes.get(shape).claims else { return false };
+        let exclusive = names
+            .iter()
+            .map(|name| (*namespace, *name))
+            .filter(|claim| cluster.volumes.claims.get(claim).is_some_and(|claim| claim.exclusive));
+        let own: Vec<(Sym, Sym)> = exclusive.collect();
+        let is_taken = own.iter().any(|claim| self.0.contains(claim));
+        if !is_taken {
+            self.0.extend(own);
+        }
+        is_taken
     }
 }
 
@@ -191,7 +300,13 @@ impl Matcher {
 }
 
 /// A class without pods: the shape with the constraints of its volumes.
-fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) -> Class {
+fn resolve(
+    cluster: &Cluster,
+    gone: &FxHashSet<NodeIx>,
+    shape: u32,
+    priority: i32,
+    matched: Arc<[SelId]>,
+) -> Class {
     let it = cluster.tables.shapes.get(shape);
     let mut class = Class {
         shape,
@@ -203,6 +318,7 @@ fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) 
         extra: Arc::from([]),
         blocked: None,
         claims: Vec::new(),
+        requests: it.requests.iter().copied().collect(),
     };
     let mut reqs = it.reqs.to_vec();
     let mut extra = Vec::new();
@@ -214,7 +330,10 @@ fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) 
         for name in names {
             class.claims.push((*namespace, *name));
             let template = it.ephemeral.iter().find(|v| v.name == *name).map(|v| &v.template);
-            if let Err(problem) = volume(cluster, (*namespace, *name), template, &mut reqs, &mut extra) {
+            let claim = (*namespace, *name);
+            let found = in_use(cluster, gone, claim)
+                .and_then(|()| volume(cluster, claim, template, &mut reqs, &mut extra));
+            if let Err(problem) = found {
                 class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
             }
         }
@@ -222,6 +341,22 @@ fn resolve(cluster: &Cluster, shape: u32, priority: i32, matched: Arc<[SelId]>) 
     class.reqs = reqs.into();
     class.extra = extra.into();
     class
+}
+
+/// An error for a ReadWriteOncePod claim that a pod has on a node that stays.
+fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: (Sym, Sym)) -> Result<(), String> {
+    if !cluster.volumes.claims.get(&claim).is_some_and(|claim| claim.exclusive) {
+        return Ok(());
+    }
+    let mut staying = cluster.nodes.enumerate().filter(|(node, _)| !gone.contains(node));
+    if staying.any(|(_, slot)| slot.claims.contains(&claim)) {
+        let text = |sym| cluster.tables.symbols.text(sym);
+        let (namespace, name) = (text(claim.0), text(claim.1));
+        return Err(format!(
+            "PersistentVolumeClaim {namespace}/{name} is ReadWriteOncePod and in use by another pod"
+        ));
+    }
+    Ok(())
 }
 
 /// Adds the node requirements of a claim's volume. A claim that the ephemeral volume controller is still to create is what
@@ -253,12 +388,6 @@ fn volume(
     if claim.lost {
         return Err(format!("{} has lost its volume", shown()));
     }
-    if claim.exclusive {
-        let used = cluster.nodes.iter().any(|slot| slot.claims.contains(&(namespace, name)));
-        if used {
-            return Err(format!("{} is ReadWriteOncePod and in use by another pod", shown()));
-        }
-    }
     if let Some(volume) = claim.volume {
         return match volumes.volumes.get(&volume) {
             Some(volume) => {
@@ -276,7 +405,7 @@ fn volume(
     let Some(class) = volumes.classes.get(&class_name) else {
         return Err(format!("{} names storage class {}, which isn't there", shown(), text(class_name)));
     };
-    if !class.waits {
+    if !class.waits && !claim.is_new {
         return Err(format!(
             "{} isn't bound yet, and storage class {} binds at once, not when a pod comes",
             shown(),

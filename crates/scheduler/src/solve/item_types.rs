@@ -248,7 +248,8 @@ impl Context<'_> {
                 dims: Arc::clone(&tier.dims),
                 used,
                 content,
-                limited: !ctx.limits.is_empty() || !self.cluster.limits.is_empty(),
+                limited: ctx.limits.iter().any(|l| problem.limits[*l].only.is_none())
+                    || !self.cluster.limits.is_empty(),
             });
         }
         let mut failed: Vec<Item> = Vec::new();

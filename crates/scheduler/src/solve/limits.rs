@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rustc_hash::FxHashMap;
+
 use crate::{
     ids::{LimitIx, NodeIx, OfferIx, PoolIx},
     index_vec::IndexVec,
@@ -13,9 +15,9 @@ use crate::{
     packing::problem::Limit,
     solve::demand::Demand,
     state::{
-        catalog_index::{Offer, PoolRec},
+        catalog_index::{Offer, OfferId, PoolRec},
         cluster::Cluster,
-        interner::label,
+        interner::{Sym, label},
         requests::amount,
     },
 };
@@ -29,9 +31,11 @@ pub(crate) enum Owner<'a> {
     Tenant(&'a str),
     /// The whole cluster.
     Cluster,
+    /// An offering of which only so many instances can be had.
+    Offering,
 }
 
-/// All limits: of pools, then of Tenants, then of the cluster.
+/// All limits: of pools, then of Tenants, then of the cluster, then of offerings.
 #[derive(Debug, Default)]
 pub(crate) struct Limits<'a> {
     /// The rest of each.
@@ -72,7 +76,29 @@ impl<'a> Limits<'a> {
             limits.apart = limits.left.ids().next_back();
             limits.of.iter_mut().for_each(|of| of.retain(|limit| Some(*limit) != limits.apart));
         }
+        limits.add_offerings(pools);
         limits
+    }
+
+    /// Pools whose catalogues share an offering share what is left of it.
+    fn add_offerings(&mut self, pools: &IndexVec<PoolIx, &PoolRec>) {
+        let mut known: FxHashMap<OfferId, LimitIx> = FxHashMap::default();
+        for (pool, rec) in pools.enumerate() {
+            for (offer, count) in &rec.catalog.counted {
+                let Some(id) = rec.catalog.identity(*offer) else { continue };
+                let count = Some(i64::from(*count));
+                let limit = *known.entry(id).or_insert_with(|| {
+                    self.owners.push(Owner::Offering);
+                    self.left.push(Limit { nodes: count, only: Some(id), ..Limit::default() })
+                });
+                if let Some(limit) = self.left.find_mut(limit) {
+                    limit.nodes = limit.nodes.max(count);
+                }
+                if let Some(of) = self.of.find_mut(pool) {
+                    of.push(limit);
+                }
+            }
+        }
     }
 
     fn add(
@@ -106,9 +132,7 @@ impl<'a> Limits<'a> {
                 if let Some(nodes) = &mut limit.nodes {
                     *nodes -= 1;
                 }
-                if let Some(cost) = &mut limit.cost {
-                    *cost = cost.saturating_sub(node_price(cluster, rec, node).unwrap_or(0));
-                }
+                limit.pay(node_price(cluster, rec, node));
                 for (id, left) in &mut limit.resources {
                     *left = left.saturating_sub(amount(&info.capacity, *id));
                 }
@@ -167,13 +191,17 @@ pub(crate) fn nodes_of<'a>(
     nodes.filter(|n| demand.gone_counts || !demand.gone.contains(n))
 }
 
-/// The catalogue's price of a node, by its labels; zero if unknown.
+/// The catalogue's price of a node, by its labels; `None` if unknown. A node outlives its offering: a reservation ends, a class
+/// leaves a zone. Then the dearest of its type counts, in its capacity type if that has any.
 pub(crate) fn node_price(cluster: &Cluster, rec: &PoolRec, node: NodeIx) -> Option<i64> {
     let labels = &cluster.nodes.find(node)?.info.as_ref()?.labels;
     let keys = &cluster.keys;
     let kind = rec.catalog.find(label(labels, keys.instance_type)?)?;
     let (zone, capacity) = (label(labels, keys.zone), label(labels, keys.capacity_type));
-    let offers = rec.catalog.offers_of(kind).iter();
-    let fits = |o: &&Offer| zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym);
-    offers.filter(fits).filter_map(|o| o.price).max()
+    let dearest = |zone: Option<Sym>, capacity: Option<Sym>| {
+        let fits =
+            |o: &&Offer| zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym);
+        rec.catalog.offers_of(kind).iter().filter(fits).filter_map(|o| o.price).max()
+    };
+    dearest(zone, capacity).or_else(|| dearest(None, capacity)).or_else(|| dearest(None, None))
 }

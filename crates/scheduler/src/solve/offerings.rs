@@ -76,7 +76,7 @@ impl Context<'_> {
                         .zip(&some.ladder)
                         .all(|(a, b)| table.cost(*a) == table.cost(*b) && table.row(*a) == table.row(*b))
             });
-            if free {
+            if free && self.keeps_spreads(tier, class, options, &narrowed) {
                 some |= *options != narrowed;
                 *options = narrowed;
             }
@@ -84,9 +84,35 @@ impl Context<'_> {
         some
     }
 
+    /// True if the pods of the class keep their topology spread constraints in the domains that are left of `options` in
+    /// `narrowed`: a domain that only a preference leaves out counts, as one with few pods.
+    fn keeps_spreads(
+        &self,
+        tier: &Tier<'_>,
+        class: ClassIx,
+        options: &ClassOptions,
+        narrowed: &ClassOptions,
+    ) -> bool {
+        let cluster = self.cluster;
+        let pods = self.demand.classes[class].pods.len();
+        let domains = |options: &ClassOptions, key: Sym| -> BTreeSet<Sym> {
+            let values = options.iter().flat_map(|(at, bits)| {
+                let (rec, variant) = self.variant(tier.variants[*at]);
+                bits.iter().filter_map(move |offer| variant.value(&cluster.keys, &rec.catalog, offer, key))
+            });
+            values.collect()
+        };
+        let spreads = self.demand.classes[class].shape(cluster).spreads.iter();
+        spreads.filter(|spread| spread.hard && spread.key != cluster.keys.hostname).all(|spread| {
+            let (all, left) = (domains(options, spread.key), domains(narrowed, spread.key));
+            let most = usize::try_from(spread.max_skew).unwrap_or(1);
+            all == left || pods <= left.len().saturating_mul(most)
+        })
+    }
+
     pub(super) fn size(&self, tier: &Tier<'_>, class: ClassIx) -> SmallVec<[i64; 4]> {
-        let shape = self.demand.classes[class].shape(self.cluster);
-        tier.dims.iter().map(|dim| amount(&shape.requests, *dim)).collect()
+        let requests = &self.demand.classes[class].requests;
+        tier.dims.iter().map(|dim| amount(requests, *dim)).collect()
     }
 
     /// The domain sets: every combination of the domains that some group of the block reads.

@@ -25,7 +25,7 @@ use crate::{
         demand::Class,
         limits::{Owner, node_price, nodes_of},
     },
-    state::{catalog_index::PoolRec, pod_shape::Shape, requests::amount, taint},
+    state::{attachments, catalog_index::PoolRec, interner::Sym, requests::amount, taint},
 };
 
 /// A class that stays unschedulable, and what the search found.
@@ -79,8 +79,8 @@ fn pool(
     number: PoolIx,
     want: Want,
 ) -> (ReasonKind, String) {
-    let (cluster, rec) = (context.cluster, context.pools[number]);
-    let shape = class.shape(cluster);
+    let rec = context.pools[number];
+    let requests = &*class.requests;
     let left = match suitable(context, class, rec) {
         Ok(left) => left,
         Err(reason) => return reason,
@@ -94,8 +94,8 @@ fn pool(
     if let Some(why) = &rec.pool.held {
         return (ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}"));
     }
-    if let Some(detail) = resources(context, number, shape, &left) {
-        return (ReasonKind::InsufficientResources, detail);
+    if let Some(found) = resources(context, number, requests, &left) {
+        return found;
     }
     if !left.iter().any(|bits| bits.intersects(&rec.catalog.available)) {
         let detail = format!("what {name} offers and suits the pod is out of capacity now");
@@ -103,13 +103,13 @@ fn pool(
     }
     let mut open = left;
     open.iter_mut().for_each(|bits| bits.intersect(&rec.catalog.available));
-    if let Some(detail) = resources(context, number, shape, &open) {
+    if let Some((_, detail)) = resources(context, number, requests, &open) {
         return (
             ReasonKind::NoCapacity,
             format!("what would be large enough is out of capacity now: {detail}"),
         );
     }
-    if let Some(detail) = choice(context, number, shape, &open) {
+    if let Some(detail) = choice(context, number, requests, &open) {
         return (ReasonKind::MinValues, detail);
     }
     match want.kind {
@@ -125,7 +125,22 @@ fn pool(
             ReasonKind::PodAntiAffinity,
             "every domain holds a pod that required anti-affinity keeps apart".to_owned(),
         ),
-        _ => limit(context, limits, number, &holding(context, number, shape, &open)),
+        _ => {
+            let offers = holding(context, number, requests, &open);
+            let full = full_limit(context, limits, number, &offers);
+            let found = match full {
+                Some(full) => limit(context, full, number, &offers),
+                None => domain(context, class, number, &open).or_else(|| {
+                    // The limits leave room for a node, and the search found no better use of it.
+                    let any = context.limits.of.find(number).and_then(|of| of.first().copied());
+                    limit(context, any.filter(|_| want.kind == Some(ReasonKind::PoolLimit))?, number, &offers)
+                }),
+            };
+            found.unwrap_or_else(|| {
+                let detail = format!("no node of {name} has room beside what else it must hold");
+                (ReasonKind::InsufficientResources, detail)
+            })
+        }
     }
 }
 
@@ -178,16 +193,15 @@ fn suitable(
 fn holding(
     context: &Context<'_>,
     number: PoolIx,
-    shape: &Shape,
+    requests: &[(u32, i64)],
     open: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Vec<OfferIx> {
-    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
     let mut list = Vec::new();
     for (variant, bits) in open.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
-        let holds = |offer: &OfferIx| {
-            table.row(*offer).iter().zip(&shape.requests).all(|(row, (_, size))| row >= size)
-        };
+        let holds =
+            |offer: &OfferIx| table.row(*offer).iter().zip(requests).all(|(row, (_, size))| row >= size);
         list.extend(bits.iter().map(OfferIx::from).filter(holds));
     }
     list
@@ -197,18 +211,18 @@ fn holding(
 fn resources(
     context: &Context<'_>,
     number: PoolIx,
-    shape: &Shape,
+    requests: &[(u32, i64)],
     left: &IndexVec<PoolVariantIx, BitSet>,
-) -> Option<String> {
+) -> Option<(ReasonKind, String)> {
     let rec = context.pools[number];
     let names = &context.cluster.tables.resources;
-    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
     let mut most: Vec<i64> = vec![0; dims.len()];
     for (variant, bits) in left.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
         for offer in bits.iter() {
             let row = table.row(offer.into());
-            if row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size) {
+            if row.iter().zip(requests).all(|(row, (_, size))| row >= size) {
                 return None;
             }
             for (m, r) in most.iter_mut().zip(row) {
@@ -217,40 +231,91 @@ fn resources(
         }
     }
     let name = &rec.pool.name;
-    let too_small = shape.requests.iter().zip(&most).find(|((_, size), most)| size > *most);
+    let too_small = requests.iter().zip(&most).find(|((_, size), most)| size > *most);
     if let Some(((id, size), most)) = too_small {
+        if let Some(driver) = attachments::driver(*id) {
+            let driver = context.cluster.tables.symbols.text(driver);
+            let detail = format!("nodes of {name} attach at most {most} volumes of {driver}, pod has {size}");
+            return Some((ReasonKind::VolumeLimit, detail));
+        }
         let resource = names.name(*id);
-        return Some(format!(
+        let detail = format!(
             "largest allocatable {resource} in {name} is {}, pod asks {}",
             readable(resource, (*most).max(0), Round::Down),
             readable(resource, *size, Round::Up)
-        ));
+        );
+        return Some((ReasonKind::InsufficientResources, detail));
     }
-    let asks: Vec<String> = shape
-        .requests
+    let asks: Vec<String> = requests
         .iter()
-        .filter(|(id, _)| *id != crate::state::requests::RES_PODS)
+        .filter(|(id, _)| *id != crate::state::requests::RES_PODS && attachments::driver(*id).is_none())
         .map(|(id, size)| format!("{} {}", names.name(*id), readable(names.name(*id), *size, Round::Up)))
         .collect();
-    Some(format!("no type in {name} has {} together", asks.join(" and ")))
+    let detail = format!("no type in {name} has {} together", asks.join(" and "));
+    Some((ReasonKind::InsufficientResources, detail))
+}
+
+/// What keeps a pod from the only domains that its topology rules leave it; `None` for a pod without such rules.
+fn domain(
+    context: &Context<'_>,
+    class: &Class,
+    number: PoolIx,
+    open: &IndexVec<PoolVariantIx, BitSet>,
+) -> Option<(ReasonKind, String)> {
+    let (cluster, rec) = (context.cluster, context.pools[number]);
+    let shape = class.shape(cluster);
+    let spreads = shape.spreads.iter().filter(|spread| spread.hard).map(|spread| spread.key);
+    let near = shape.affinity.iter().flat_map(|(_, keys)| keys.iter().copied());
+    let keys: BTreeSet<Sym> = spreads
+        .clone()
+        .chain(near)
+        .chain(shape.anti.iter().map(|(_, key)| *key))
+        .filter(|key| *key != cluster.keys.hostname)
+        .collect();
+    for key in keys.into_iter().filter(|_| !rec.min_values.is_empty()) {
+        let mut parts: BTreeMap<Sym, IndexVec<PoolVariantIx, BitSet>> = BTreeMap::new();
+        for (variant, bits) in open.enumerate() {
+            for offer in bits.iter() {
+                let value = rec.variants.find(variant);
+                let Some(value) = value.and_then(|v| v.value(&cluster.keys, &rec.catalog, offer, key)) else {
+                    continue;
+                };
+                let none = || open.iter().map(|_| BitSet::none(rec.catalog.offers.len())).collect();
+                if let Some(part) = parts.entry(value).or_insert_with(none).find_mut(variant) {
+                    part.insert(offer);
+                }
+            }
+        }
+        if let Some(short) = parts.values().find_map(|part| choice(context, number, &class.requests, part)) {
+            let key = cluster.tables.symbols.text(key);
+            let detail = format!("{short} in one {key}, which is what its topology rules leave the pod");
+            return Some((ReasonKind::MinValues, detail));
+        }
+    }
+    spreads.into_iter().next().map(|_| {
+        let detail = "no node that could be launched in a domain that keeps the skew of the topology spread constraint \
+                      has room for the pod"
+            .to_owned();
+        (ReasonKind::TopologySpread, detail)
+    })
 }
 
 /// The pool's minValues that the offerings large enough for the pod can't satisfy; `None` if they can.
 fn choice(
     context: &Context<'_>,
     number: PoolIx,
-    shape: &Shape,
+    requests: &[(u32, i64)],
     open: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Option<String> {
     let rec = context.pools[number];
     let cluster = context.cluster;
-    let dims: Vec<u32> = shape.requests.iter().map(|(id, _)| *id).collect();
+    let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
     let mut lacking = None;
     for (variant, bits) in open.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
         let holds = |offer: &usize| {
             let row = table.row(OfferIx::from(*offer));
-            row.iter().zip(&shape.requests).all(|(row, (_, size))| row >= size)
+            row.iter().zip(requests).all(|(row, (_, size))| row >= size)
         };
         let short = rec.min_values.iter().find_map(|(key, least)| {
             let values: BTreeSet<_> = bits
@@ -268,29 +333,34 @@ fn choice(
     Some(format!("{} wants a choice of {least} different {key}; {there} hold the pod", rec.pool.name))
 }
 
-/// Which limit is used up: the first that has no room for any of `offers`.
-fn limit(
+/// Which limit is used up: the first that has no room for any of `offers`; `None` if they leave room for one of them.
+fn full_limit(
     context: &Context<'_>,
     left: &IndexVec<LimitIx, Limit>,
     number: PoolIx,
     offers: &[OfferIx],
-) -> (ReasonKind, String) {
+) -> Option<LimitIx> {
+    let rec = context.pools[number];
+    let own = || context.limits.of.find(number).into_iter().flatten().copied();
+    let has_room =
+        |l: LimitIx, offer: OfferIx| left.find(l).is_none_or(|left| left.has_room(&rec.catalog, offer));
+    if offers.iter().any(|offer| own().all(|l| has_room(l, *offer))) {
+        return None;
+    }
+    // Where each has room and together they don't, the nearest is named.
+    own().find(|l| !offers.iter().any(|offer| has_room(*l, *offer))).or_else(|| own().next())
+}
+
+fn limit(
+    context: &Context<'_>,
+    full: LimitIx,
+    number: PoolIx,
+    offers: &[OfferIx],
+) -> Option<(ReasonKind, String)> {
     let rec = context.pools[number];
     let name = &rec.pool.name;
-    let own = || context.limits.of.find(number).into_iter().flatten().copied();
-    let is_full = |l: &LimitIx| {
-        left.find(*l).is_some_and(|left| !offers.iter().any(|o| left.has_room(&rec.catalog, *o)))
-    };
-    // Where each has room and together they don't, the nearest is named.
-    let Some(owner) =
-        own().find(is_full).or_else(|| own().next()).and_then(|l| context.limits.owners.find(l))
-    else {
-        return (
-            ReasonKind::InsufficientResources,
-            format!("no node of {name} has room beside what else it must hold"),
-        );
-    };
-    match owner {
+    let unpriced = unpriced(context, full, number, offers);
+    let (reason, mut detail) = match context.limits.owners.find(full)? {
         Owner::Pool => {
             let limits = &rec.pool.limits;
             let detail = format!(
@@ -314,7 +384,43 @@ fn limit(
             );
             (ReasonKind::ClusterLimit, detail)
         }
+        Owner::Offering => {
+            let detail = format!("what {name} offers and would hold the pod is used up by this plan");
+            (ReasonKind::NoCapacity, detail)
+        }
+    };
+    detail.extend(unpriced);
+    Some((reason, detail))
+}
+
+/// What a limit in dollars can't be compared with; `None` if all of it has a price.
+fn unpriced(context: &Context<'_>, limit: LimitIx, number: PoolIx, offers: &[OfferIx]) -> Option<String> {
+    context.limits.left.find(limit)?.cost?;
+    let (cluster, demand, rec) = (context.cluster, context.demand, context.pools[number]);
+    let counts = |pool: &PoolIx| context.limits.of.find(*pool).is_some_and(|of| of.contains(&limit));
+    let pools = context.pools.enumerate().filter(|(pool, _)| counts(pool)).map(|(_, rec)| *rec);
+    let nodes = pools
+        .flat_map(|rec| nodes_of(cluster, demand, rec).map(move |node| (rec, node)))
+        .filter(|(rec, node)| {
+            let is_there = cluster.nodes.find(*node).is_some_and(|slot| slot.info.is_some());
+            is_there && node_price(cluster, rec, *node).is_none()
+        })
+        .count();
+    if nodes > 0 {
+        return Some(format!(
+            "; the catalogue has no price of {nodes} of the nodes that it counts, and an unknown price is below no {LIMIT_COST}"
+        ));
     }
+    let has_price =
+        |offer: &OfferIx| rec.catalog.offers.get(usize::from(*offer)).is_some_and(|o| o.price.is_some());
+    if offers.is_empty() || offers.iter().any(has_price) {
+        return None;
+    }
+    let kind = rec.catalog.source.get(rec.catalog.kind(offers.first().copied()?.into()))?;
+    Some(format!(
+        "; the catalogue has no price of what would hold the pod ({}), and an unknown price is below no {LIMIT_COST}",
+        kind.name
+    ))
 }
 
 fn show(limits: &BTreeMap<String, Quantity>) -> String {

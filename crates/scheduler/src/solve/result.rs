@@ -1,13 +1,16 @@
 //! From ids back to names: the plan.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rustc_hash::FxHashMap;
 
 use crate::{
     Plan,
     existing::room::Place,
-    ids::{ClassIx, DomainSetIx, OfferIx, PodIx, PoolIx},
+    ids::{ClassIx, DomainSetIx, NodeIx, OfferIx, PodIx, PoolIx},
     index_vec::IndexVec,
     model::{
         catalog::CapacityType,
@@ -22,7 +25,10 @@ use crate::{
         limits::node_price,
         reasons::{Reasons, Want},
     },
-    state::interner::{Sym, label},
+    state::{
+        attachments,
+        interner::{Sym, label},
+    },
 };
 
 /// Hands out the pods of each class; those of one domain set in the order in which a spread over domain sets
@@ -90,11 +96,16 @@ pub(crate) fn plan(
     let mut pods = Pods::new(context);
     let labels: FxHashMap<(Sym, Sym), PoolIx> =
         context.pools.enumerate().map(|(number, rec)| (rec.label, number)).collect();
-    let keys: std::collections::BTreeSet<Sym> = labels.keys().map(|(key, _)| *key).collect();
-    for place in places {
-        plan.existing.extend(existing(context, place, &mut pods, |node| {
-            keys.iter().filter_map(|key| labels.get(&(*key, label(node, *key)?))).min().copied()
-        }));
+    let keys: BTreeSet<Sym> = labels.keys().map(|(key, _)| *key).collect();
+    let pool_of = |node: &[(Sym, Sym)]| {
+        keys.iter().filter_map(|key| labels.get(&(*key, label(node, *key)?))).min().copied()
+    };
+    let preempted = context.demand.preempting.iter().map(|(_, node)| *node);
+    let bare: BTreeSet<NodeIx> =
+        preempted.filter(|node| places.iter().all(|place| place.node != *node)).collect();
+    let bare: Vec<Place> = bare.into_iter().map(Place::bare).collect();
+    for place in places.iter().chain(&bare) {
+        plan.existing.extend(existing(context, place, &mut pods, pool_of));
     }
     plan.existing.sort_by(|a, b| (a.coming, &a.node).cmp(&(b.coming, &b.node)));
 
@@ -110,7 +121,7 @@ pub(crate) fn plan(
     }
     let mut left: Vec<(ClassIx, u32, Option<ReasonKind>)> = Vec::new();
     let mut launches: Vec<Launch> = Vec::new();
-    let (mut bound, mut relaxed) = (0i64, std::collections::BTreeSet::new());
+    let (mut bound, mut relaxed) = (0i64, BTreeSet::new());
     for block in solved {
         launches.extend(block.launches);
         left.extend(block.left);
@@ -126,10 +137,9 @@ pub(crate) fn plan(
         *number += 1;
         plan.instances.extend(instance(context, launch, *number, &mut pods));
     }
-    plan.cost = plan.instances.iter().map(|m| m.price).sum();
+    plan.cost = plan.instances.iter().filter_map(|m| m.price).sum();
     // An instance without a price is packed at a stand-in price and isn't in the cost: nothing is proven about the sum.
-    let is_priced = plan.instances.iter().all(|instance| !instance.unpriced);
-    plan.bound = if is_priced { Price::from_micros(bound) } else { Price::ZERO };
+    plan.bound = if plan.unpriced() == 0 { Price::from_micros(bound) } else { Price::ZERO };
     plan.bound_relaxes = relaxed.into_iter().collect();
 
     left.extend(hopeless.into_iter().map(|(class, count)| (class, count, None)));
@@ -172,6 +182,14 @@ fn existing(
             keys.extend(pods.take(*class).and_then(|p| pods.key(p)));
         }
     }
+    for (pod, _) in context.demand.preempting.iter().filter(|(_, node)| *node == place.node) {
+        let Some(rec) = cluster.pods.find(*pod).and_then(Option::as_ref) else { continue };
+        keys.push(PodKey::clone(&rec.key));
+        for (id, size) in &cluster.tables.shapes.get(rec.shape).requests {
+            let name = cluster.tables.resources.name(*id);
+            requests.set(name, requests.get(name).saturating_add(*size));
+        }
+    }
     let get = |key| label(&info.labels, key).map(text);
     let price = rec.and_then(|rec| node_price(cluster, rec, place.node)).map(Price::from_micros);
     Some(ExistingPlacement {
@@ -204,6 +222,9 @@ fn instance(
     let row = launch.table.row(launch.offer);
     let has = rec.catalog.allocatable.get(offer.kind as usize)?;
     for ((dim, used), row) in launch.dims.iter().zip(&launch.used).zip(row) {
+        if attachments::driver(*dim).is_some() {
+            continue;
+        }
         // The row lacks exactly what DaemonSets request of the allocatable.
         let daemons = crate::state::requests::amount(has, *dim).saturating_sub(*row);
         requests.set(cluster.tables.resources.name(*dim), used.saturating_add(daemons));
@@ -237,8 +258,7 @@ fn instance(
         instance_type: kind.name.clone(),
         zone: text(offer.zone),
         capacity_type: offer.capacity,
-        price: Price::from_micros(offer.price.unwrap_or(0)),
-        unpriced: offer.price.is_none(),
+        price: offer.price.map(Price::from_micros),
         labels,
         taints: rec.pool.taints.clone(),
         startup_taints: rec.pool.startup_taints.clone(),
@@ -287,8 +307,8 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let rest = all.skip_while(|o| cost(*o) < cost(launch.offer)).filter(|o| *o != launch.offer);
     let list = cheaper.chain([launch.offer]).chain(rest);
     let mut names: Vec<String> = Vec::new();
-    let mut missing: Vec<(Sym, u32, std::collections::BTreeSet<Option<Sym>>)> =
-        rec.min_values.iter().map(|(key, n)| (*key, *n, std::collections::BTreeSet::new())).collect();
+    let mut missing: Vec<(Sym, u32, BTreeSet<Option<Sym>>)> =
+        rec.min_values.iter().map(|(key, n)| (*key, *n, BTreeSet::new())).collect();
     for o in list {
         let wanted = missing.iter().any(|(_, n, seen)| u32::try_from(seen.len()).unwrap_or(u32::MAX) < *n);
         let near = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);

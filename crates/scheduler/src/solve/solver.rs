@@ -86,8 +86,8 @@ struct Attempt {
 
 impl Attempt {
     /// Less is better: kube-scheduler binds pods of a higher priority first, whatever the plan says.
-    fn rank(&self) -> (&[u32], Price) {
-        (&self.left, self.plan.cost)
+    fn rank(&self) -> (&[u32], usize, Price) {
+        (&self.left, self.plan.unpriced(), self.plan.cost)
     }
 }
 

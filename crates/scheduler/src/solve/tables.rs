@@ -13,7 +13,13 @@ use crate::{
         problem::VariantCtx,
     },
     solve::{block::Context, tier_packing::Tier},
-    state::{catalog_index::PoolRec, interner::Sym, requests::amount, taint},
+    state::{
+        attachments,
+        catalog_index::{CatalogIndex, PoolRec},
+        interner::Sym,
+        requests::amount,
+        taint,
+    },
 };
 
 impl Context<'_> {
@@ -73,6 +79,14 @@ impl Context<'_> {
         if roomy.is_empty() { it.allowed.clone() } else { roomy }
     }
 
+    /// What a type has in a dimension: a resource, or attachments.
+    fn has(&self, catalog: &CatalogIndex, kind: u32, dim: u32) -> i64 {
+        match attachments::driver(dim) {
+            Some(driver) => self.demand.attach_limits.of_kind(self.cluster, catalog, kind, driver),
+            None => catalog.allocatable.get(kind as usize).map_or(0, |has| amount(has, dim)),
+        }
+    }
+
     pub(crate) fn table(&self, from: PoolVariant, dims: &[u32]) -> Arc<Table> {
         let (rec, it) = self.variant(from);
         let daemons = self.daemons(from, dims);
@@ -91,13 +105,15 @@ impl Context<'_> {
             let key = (Arc::as_ptr(&rec.catalog).addr(), dims.to_vec(), all.clone());
             let mut known = self.cache.tables.lock().unwrap_or_else(PoisonError::into_inner);
             let all: Arc<[i64]> = all.into();
-            let table = known
-                .entry(key)
-                .or_insert_with(|| Arc::new(Table::new(&rec.catalog, dims, surcharge, |_| Arc::clone(&all))));
+            let table = known.entry(key).or_insert_with(|| {
+                let has = |kind, dim| self.has(&rec.catalog, kind, dim);
+                Arc::new(Table::new(&rec.catalog, dims, surcharge, has, |_| Arc::clone(&all)))
+            });
             return Arc::clone(table);
         }
         let sums: Mutex<FxHashMap<Vec<usize>, Arc<[i64]>>> = Mutex::default();
-        Arc::new(Table::new(&rec.catalog, dims, surcharge, |offer| {
+        let has = |kind, dim| self.has(&rec.catalog, kind, dim);
+        Arc::new(Table::new(&rec.catalog, dims, surcharge, has, |offer| {
             let there = || daemons.iter().enumerate().filter(|(_, (bits, _, _))| bits.contains(offer));
             let which: Vec<usize> = there().map(|(at, _)| at).collect();
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);

@@ -111,8 +111,7 @@ impl Context<'_> {
             let class = block.classes[*local].0;
             let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == *weight);
             variants.extend(heavy.map(|a| a.from));
-            let shape = self.demand.classes[class].shape(self.cluster);
-            resources.extend(shape.requests.iter().map(|(id, _)| *id));
+            resources.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));
         }
         for fixed in [RES_CPU, RES_MEMORY, RES_PODS] {
             resources.remove(&fixed);

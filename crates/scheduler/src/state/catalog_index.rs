@@ -1,11 +1,11 @@
 //! A catalogue as tables, and the offerings that a pool may launch as sets.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::PoolVariantIx,
+    ids::{OfferIx, PoolVariantIx},
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
@@ -87,6 +87,14 @@ pub(crate) struct Offer {
     pub(crate) price: Option<i64>,
 }
 
+/// An offer in any catalogue: instance type, zone and capacity type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OfferId {
+    kind: Sym,
+    zone: Sym,
+    capacity: CapacityType,
+}
+
 /// A catalogue as tables.
 #[derive(Debug)]
 pub(crate) struct CatalogIndex {
@@ -99,6 +107,11 @@ pub(crate) struct CatalogIndex {
     pub(crate) allocatable: Vec<Box<[(u32, i64)]>>,
     pub(crate) capacity: Vec<Box<[(u32, i64)]>>,
     by_name: FxHashMap<Sym, u32>,
+    names: Vec<Sym>,
+    /// CSI drivers of which some type has a limit.
+    pub(crate) attach_drivers: BTreeSet<String>,
+    /// Offers of which only so many instances can be had.
+    pub(crate) counted: Vec<(OfferIx, u32)>,
     /// Labels that depend on the type: each type's value.
     values: FxHashMap<Sym, Box<[Option<Sym>]>>,
     systems: FxHashMap<Sym, BitSet>,
@@ -110,6 +123,15 @@ fn region(zone: &str) -> Option<&str> {
     rest.ends_with(|c: char| c.is_ascii_digit()).then_some(rest).filter(|r| r.contains('-'))
 }
 
+/// Amounts of a type, with the kubelet's default number of pods where the catalogue has none.
+fn with_pods(mut list: Vec<(u32, i64)>) -> Box<[(u32, i64)]> {
+    if !list.iter().any(|(id, _)| *id == RES_PODS) {
+        list.push((RES_PODS, DEFAULT_PODS));
+    }
+    list.sort_unstable();
+    list.into()
+}
+
 impl CatalogIndex {
     pub(crate) fn new(tables: &mut Tables, keys: &Keys, source: &Arc<[InstanceType]>) -> Self {
         let (symbols, resources) = (&mut tables.symbols, &mut tables.resources);
@@ -118,6 +140,7 @@ impl CatalogIndex {
         let mut values: FxHashMap<Sym, Vec<Option<Sym>>> = FxHashMap::default();
         let (mut allocatable, mut capacity) = (Vec::new(), Vec::new());
         let mut by_name = FxHashMap::default();
+        let (mut names, mut counted) = (Vec::new(), Vec::new());
         let mut systems: FxHashMap<Sym, Vec<usize>> = FxHashMap::default();
         let total: usize = source.iter().map(|t| t.offerings.len()).sum();
         let mut begins = vec![0];
@@ -125,6 +148,7 @@ impl CatalogIndex {
             let number = u32::try_from(at).unwrap_or(u32::MAX);
             let name = symbols.sym(&kind.name);
             by_name.entry(name).or_insert(number);
+            names.push(name);
             let mut set = |key: Sym, value: Sym| {
                 let column = values.entry(key).or_default();
                 column.resize(at, None);
@@ -145,9 +169,10 @@ impl CatalogIndex {
                 for os in &kind.os {
                     systems.entry(symbols.sym(os)).or_default().push(offers.len());
                 }
-                if offering.available {
+                if offering.available && offering.available_count != Some(0) {
                     available.push(offers.len());
                 }
+                counted.extend(offering.available_count.map(|count| (OfferIx::from(offers.len()), count)));
                 offers.push(Offer {
                     kind: number,
                     zone: symbols.sym(&offering.zone),
@@ -158,13 +183,6 @@ impl CatalogIndex {
                 });
             }
             begins.push(offers.len());
-            let with_pods = |mut list: Vec<(u32, i64)>| -> Box<[(u32, i64)]> {
-                if !list.iter().any(|(id, _)| *id == RES_PODS) {
-                    list.push((RES_PODS, DEFAULT_PODS));
-                }
-                list.sort_unstable();
-                list.into()
-            };
             allocatable.push(with_pods(requests::from_resources(resources, &kind.allocatable()).to_vec()));
             capacity.push(with_pods(requests::from_resources(resources, &kind.capacity).to_vec()));
         }
@@ -181,6 +199,9 @@ impl CatalogIndex {
             allocatable,
             capacity,
             by_name,
+            names,
+            attach_drivers: source.iter().flat_map(|kind| kind.attach_limits.keys().cloned()).collect(),
+            counted,
             values: values
                 .into_iter()
                 .map(|(key, mut column)| {
@@ -204,6 +225,17 @@ impl CatalogIndex {
             see(*key);
             column.iter().flatten().copied().for_each(&mut see);
         }
+    }
+
+    /// The name of a type.
+    pub(crate) fn name(&self, kind: u32) -> Option<Sym> {
+        self.names.get(kind as usize).copied()
+    }
+
+    /// What tells an offer from all others, whatever the catalogue.
+    pub(crate) fn identity(&self, offer: OfferIx) -> Option<OfferId> {
+        let Offer { kind, zone, capacity, .. } = self.offers.get(usize::from(offer))?;
+        Some(OfferId { kind: *self.names.get(*kind as usize)?, zone: *zone, capacity: *capacity })
     }
 
     pub(crate) fn find(&self, name: Sym) -> Option<u32> {

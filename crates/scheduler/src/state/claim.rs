@@ -21,6 +21,8 @@ pub(crate) struct Claim {
     pub(crate) exclusive: bool,
     pub(crate) lost: bool,
     pub(crate) deleting: bool,
+    /// A file's, which isn't in a cluster yet: once it is, a class that binds at once binds it.
+    pub(crate) is_new: bool,
     /// The uid of its controller: of the pod for whose ephemeral volume it was created. A template has the pod's own.
     pub(crate) owner: Option<Sym>,
 }
@@ -41,6 +43,7 @@ impl Claim {
             exclusive: modes.is_some_and(|modes| modes.iter().any(|m| m == "ReadWriteOncePod")),
             lost: false,
             deleting: false,
+            is_new: false,
             owner: None,
         })
     }

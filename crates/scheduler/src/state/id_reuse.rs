@@ -233,6 +233,7 @@ impl Cluster {
             live.shapes.insert(rec.shape as usize);
             live.idents.insert(rec.ident as usize);
             live.pairs(rec.daemon.as_slice());
+            rec.chosen.into_iter().for_each(|node| live.sym(node));
         }
         for slot in &self.nodes {
             live.sym(slot.name);

@@ -1,5 +1,6 @@
 //! The state that a solve reads: Kubernetes objects, pools and catalogues, interned and indexed as they are upserted.
 
+pub(crate) mod attachments;
 pub(crate) mod catalog_index;
 pub(crate) mod claim;
 pub(crate) mod cluster;

@@ -36,7 +36,7 @@ pub(crate) struct NodeSlot {
     /// The name of the Node or of the NodeClaim.
     pub(crate) name: Sym,
     /// `name` is a NodeClaim's.
-    claim: bool,
+    pub(crate) claim: bool,
     pub(crate) info: Option<Arc<NodeInfo>>,
     /// By resource id.
     pub(crate) used: SmallVec<[i64; 4]>,
@@ -216,12 +216,12 @@ impl Cluster {
         [false, true].into_iter().filter_map(move |coming| self.node_numbers.get(&(coming, name?)).copied())
     }
 
-    /// Pods of a node that would need another place: all but those of DaemonSets.
+    /// Pods of a node that would need another place: all but those of DaemonSets and the mirrors of static pods.
     pub(crate) fn movable_pods(&self, name: &str) -> impl Iterator<Item = crate::PodKey> + '_ {
         let slot = self.find_node(name).and_then(|ix| self.nodes.find(ix));
         let pods = slot.map(|slot| slot.pods.as_slice()).unwrap_or_default();
         let recs = pods.iter().filter_map(|ix| self.pods.find(*ix)?.as_ref());
-        recs.filter(|rec| rec.daemon.is_none()).map(|rec| crate::PodKey::clone(&rec.key))
+        recs.filter(|rec| rec.is_movable()).map(|rec| crate::PodKey::clone(&rec.key))
     }
 
     /// The index of a node or claim, existing or new.

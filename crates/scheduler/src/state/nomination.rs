@@ -79,7 +79,7 @@ impl Cluster {
         let mut enters: FxHashMap<u32, bool> = FxHashMap::default();
         let waiting = self.pods.iter().flatten().filter(|rec| rec.node.is_none() || rec.nominated);
         waiting
-            .filter(|rec| rec.daemon.is_none() && rec.shape != shape)
+            .filter(|rec| rec.is_movable() && rec.shape != shape)
             .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.admits(node, rec.shape)))
     }
 

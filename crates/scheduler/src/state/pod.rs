@@ -29,14 +29,25 @@ pub(crate) struct PodRec {
     pub(crate) nominated: bool,
     /// The DaemonSet that owns it.
     pub(crate) daemon: Option<(Sym, Sym)>,
+    /// It mirrors a static pod of its kubelet.
+    pub(crate) mirror: bool,
+    /// While it is pending: the node that kube-scheduler has chosen for it, by `status.nominatedNodeName`.
+    pub(crate) chosen: Option<Sym>,
 }
 
 impl PodRec {
+    /// True for a pod that needs another place when its node is removed.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.daemon.is_none() && !self.mirror
+    }
+
     pub(crate) fn rank(&self) -> (Reverse<i32>, i64, u64) {
         (Reverse(self.priority), self.order.0, self.order.1)
     }
 }
 
+/// The annotation of a pod that mirrors a static pod.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The scheduler whose pods are Croft's business.
 const SCHEDULER: &str = "default-scheduler";
 
@@ -81,6 +92,8 @@ impl Cluster {
         let ident = pod_shape::ident(&mut self.tables, pod);
         let symbols = &mut self.tables.symbols;
         let daemon = owner.map(|o| (symbols.sym(&key.namespace), symbols.sym(&o.name)));
+        let chosen = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
+        let chosen = chosen.filter(|name| node.is_none() && !name.is_empty()).map(|name| symbols.sym(name));
         let node = node.map(|name| symbols.sym(name)).map(|name| self.node_number(false, name));
         let created = pod.metadata.creation_timestamp.as_ref().map_or(0, |t| t.0.as_microsecond());
         let arrival = arrival.unwrap_or(self.arrivals);
@@ -94,6 +107,8 @@ impl Cluster {
             node,
             nominated: false,
             daemon,
+            mirror: pod.metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR),
+            chosen,
         };
         self.add_pod(rec);
         Ok(())

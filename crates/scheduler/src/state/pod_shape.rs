@@ -317,7 +317,8 @@ fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -
             let field = "spec.volumes.ephemeral.volumeClaimTemplate.spec.resources.requests.storage";
             let claim = at(field, Claim::read(symbols, template.map(|t| &t.spec)))?;
             let owner = pod.metadata.uid.as_deref().map(|uid| symbols.sym(uid));
-            ephemeral.push(Ephemeral { name, template: Claim { owner, ..claim } });
+            let template = Claim { owner, is_new: owner.is_none(), ..claim };
+            ephemeral.push(Ephemeral { name, template });
             names.push(name);
         }
     }

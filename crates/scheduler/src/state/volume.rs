@@ -1,7 +1,7 @@
 //! Volumes, as far as they say where a pod can run.
 
 use k8s_openapi::api::{
-    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec},
     storage::v1::{CSINode, StorageClass},
 };
 use rustc_hash::FxHashMap;
@@ -90,6 +90,33 @@ impl Volumes {
     }
 }
 
+/// The CSI driver that took over from an in-tree plugin, whose volumes count as its own (k8s.io/csi-translation-lib).
+fn migrated(provisioner: &str) -> &str {
+    match provisioner {
+        "kubernetes.io/aws-ebs" => "ebs.csi.aws.com",
+        "kubernetes.io/gce-pd" => "pd.csi.storage.gke.io",
+        "kubernetes.io/azure-disk" => "disk.csi.azure.com",
+        "kubernetes.io/cinder" => "cinder.csi.openstack.org",
+        "kubernetes.io/vsphere-volume" => "csi.vsphere.vmware.com",
+        other => other,
+    }
+}
+
+/// The CSI driver that attaches a volume.
+fn driver_of(volume: &PersistentVolumeSpec) -> Option<&str> {
+    if let Some(csi) = &volume.csi {
+        return Some(&csi.driver);
+    }
+    let plugins = [
+        (volume.aws_elastic_block_store.is_some(), "kubernetes.io/aws-ebs"),
+        (volume.gce_persistent_disk.is_some(), "kubernetes.io/gce-pd"),
+        (volume.azure_disk.is_some(), "kubernetes.io/azure-disk"),
+        (volume.cinder.is_some(), "kubernetes.io/cinder"),
+        (volume.vsphere_volume.is_some(), "kubernetes.io/vsphere-volume"),
+    ];
+    plugins.into_iter().find(|(is_it, _)| *is_it).map(|(_, plugin)| migrated(plugin))
+}
+
 impl Cluster {
     /// Takes in a PersistentVolumeClaim, or its new state.
     ///
@@ -110,6 +137,7 @@ impl Cluster {
         let claim = Claim {
             lost: pvc.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Lost"),
             deleting: pvc.metadata.deletion_timestamp.is_some(),
+            is_new: pvc.metadata.uid.is_none() && pvc.status.as_ref().is_none_or(|s| s.phase.is_none()),
             owner: owner.map(|o| symbols.sym(&o.uid)),
             ..read
         };
@@ -170,7 +198,7 @@ impl Cluster {
             class: Some(symbols.sym(class)),
             claimed: spec.is_some_and(|s| s.claim_ref.is_some()),
             size,
-            driver: spec.and_then(|s| s.csi.as_ref()).map(|csi| symbols.sym(&csi.driver)),
+            driver: spec.and_then(driver_of).map(|driver| symbols.sym(driver)),
         };
         let name = symbols.sym(name);
         self.volumes.volumes.insert(name, volume);
@@ -201,7 +229,7 @@ impl Cluster {
             terms.push(Term { labels: exprs.collect(), fields: Box::default() });
         }
         let by_hand = class.provisioner == "kubernetes.io/no-provisioner";
-        let driver = (!by_hand).then(|| symbols.sym(&class.provisioner));
+        let driver = (!by_hand).then(|| symbols.sym(migrated(&class.provisioner)));
         let topologies = (!terms.is_empty()).then(|| self.tables.req(NodeReq { terms: terms.into() }));
         let default = class
             .metadata
@@ -229,9 +257,10 @@ impl Cluster {
         self.tidy();
         let symbols = &mut self.tables.symbols;
         let name = symbols.sym(node.metadata.name.as_deref().unwrap_or_default());
-        let limits = node.spec.drivers.iter().filter_map(|d| {
-            let count = d.allocatable.as_ref()?.count?;
-            Some((symbols.sym(&d.name), i64::from(count)))
+        let limits = node.spec.drivers.iter().map(|d| {
+            // A driver that names no limit has none.
+            let count = d.allocatable.as_ref().and_then(|a| a.count).map_or(i64::MAX, i64::from);
+            (symbols.sym(&d.name), count)
         });
         let limits = limits.collect();
         self.volumes.limits.insert(name, limits);

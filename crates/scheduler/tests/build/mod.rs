@@ -36,6 +36,7 @@ pub fn kind(name: &str, cpu: &str, memory: &str, dollars: f64) -> InstanceType {
         ]),
         overhead: Resources::new(),
         labels: BTreeMap::new(),
+        attach_limits: BTreeMap::new(),
         offerings: ZONES
             .map(|zone| Offering {
                 zone: zone.to_owned(),

@@ -1,11 +1,11 @@
 //! Which pods are demand, and in which order.
 
-use croft_scheduler::ComingNode;
+use croft_scheduler::{ComingNode, Options, PodKey, solve};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use crate::{
-    build::{self, cluster, kinds, plan, pod, pool},
+    build::{self, cluster, kinds, node, plan, pod, pool},
     many,
 };
 
@@ -54,4 +54,44 @@ fn coming_node_takes_pods_before_another_launch() {
     let plan = plan(&c);
     assert_eq!((plan.existing[0].node.as_str(), plan.existing[0].coming), ("p-1", true));
     assert_eq!((plan.existing[0].pods.len(), plan.instances.len()), (2, 1));
+}
+
+#[test]
+fn pod_for_which_others_are_preempted_gets_no_node_of_its_own() {
+    let victim =
+        |priority: i32| pod("old", "3", "1Gi", json!({"spec": {"nodeName": "n", "priority": priority}}));
+    let waiting = |cpu: &str, node: &str| {
+        pod("new", cpu, "1Gi", json!({"spec": {"priority": 10}, "status": {"nominatedNodeName": node}}))
+    };
+    for (cpu, node_name, priority, launched) in [
+        ("3", "n", 0, 0),
+        // Larger than the node, a node that is gone, a pod that it can't preempt, and no nomination.
+        ("5", "n", 0, 1),
+        ("3", "gone", 0, 1),
+        ("3", "n", 10, 1),
+        ("3", "", 0, 1),
+    ] {
+        let mut c = cluster(vec![pool("p", kinds())], &[victim(priority), waiting(cpu, node_name)]);
+        c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+        let plan = plan(&c);
+        let case = format!("{cpu} on {node_name:?} over {priority}");
+        assert_eq!((plan.instances.len(), plan.unschedulable.len()), (launched, 0), "{case}");
+        let there: Vec<&str> = plan.existing.iter().flat_map(|e| &e.pods).map(|pod| &*pod.name).collect();
+        assert_eq!(there, if launched == 0 { vec!["new"] } else { vec![] }, "{case}");
+    }
+    let mut c = cluster(vec![pool("p", kinds())], &[victim(0), waiting("3", "n")]);
+    c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+    let ruled_out = vec![(PodKey::new("default", "new"), "n".to_owned())];
+    let plan = solve(&c, &Options { ruled_out, ..Options::default() }, &|| false);
+    assert_eq!(plan.instances.len(), 1, "kube-scheduler has rejected the node");
+}
+
+#[test]
+fn mirrors_of_static_pods_need_no_other_node() {
+    let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "hash"}}, "spec": {"nodeName": "n"}});
+    let mut c = cluster(vec![pool("p", kinds())], &[pod("proxy", "1", "1Gi", mirror)]);
+    c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+    let without = Options { without_nodes: vec!["n".to_owned()], ..Options::default() };
+    let plan = solve(&c, &without, &|| false);
+    assert!(plan.instances.is_empty() && plan.unschedulable.is_empty());
 }

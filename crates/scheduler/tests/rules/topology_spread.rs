@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     app,
-    build::{self, HOST, ZONE, cluster, kind, kinds, node, plan, pod, pool},
+    build::{self, HOST, ZONE, cluster, kind, kinds, merge, node, plan, pod, pool},
     many, near, spread, with_labels, zones,
 };
 
@@ -461,5 +461,20 @@ fn third_pod_goes_to_one_of_two_zones_that_hold_one_each() {
             add_host(&mut c, name, 4, 1, json!({ZONE: format!("zone-{name}")}));
         }
         assert_eq!(plan(&c).existing.len(), placed, "minDomains {min_domains}");
+    }
+}
+
+#[test]
+fn a_preference_leaves_no_domain_out_of_a_hard_spread() {
+    let prefers = |zones: &[&str]| {
+        json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": zones}]}}]}}}})
+    };
+    for (skew, expected) in [(1, vec![2, 2, 2]), (3, vec![3, 3])] {
+        let mut more = spread(json!({"maxSkew": skew}));
+        merge(&mut more, &prefers(&["zone-a", "zone-b"]));
+        let plan = plan(&cluster(vec![pool("p", kinds())], &many(6, "1", &more)));
+        let counts: Vec<usize> = zones(&plan).into_values().collect();
+        assert_eq!(counts, expected, "skew {skew}");
     }
 }

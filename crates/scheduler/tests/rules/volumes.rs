@@ -69,7 +69,9 @@ fn volumes_restrict_zones() {
     // Immediate and not bound; missing; lost.
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     storage(&mut c, "Immediate", None);
-    c.upsert_pvc(&object(claim("data", None, Some("fast")))).unwrap();
+    let mut stored = claim("data", None, Some("fast"));
+    stored["metadata"]["uid"] = json!("uid-data");
+    c.upsert_pvc(&object(stored)).unwrap();
     assert!(why(&place(&mut c, &["data"]))[0].starts_with("p VolumeNotFound"));
     assert!(why(&place(&mut c, &["missing"]))[0].contains("default/missing isn't there"));
 }
@@ -207,4 +209,127 @@ fn a_pod_without_its_claim_goes_to_no_node_also_where_kube_scheduler_is_simulate
         assert_eq!(placed, ["b"]);
         assert_eq!(plan.unschedulable[0].reasons[0].reason, ReasonKind::VolumeNotFound);
     }
+}
+
+#[test]
+fn claim_of_a_file_is_bound_by_a_class_that_binds_at_once() {
+    for (topology, zone) in [(None, None), (Some("zone-c"), Some("zone-c"))] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        storage(&mut c, "Immediate", topology);
+        c.upsert_pvc(&object(claim("data", None, Some("fast")))).unwrap();
+        c.upsert_pod(&pod("a", "1", "1Gi", uses(&["data"]))).unwrap();
+        let plan = plan(&c);
+        assert_eq!(plan.instances.len(), 1, "{:?}", plan.unschedulable);
+        assert!(zone.is_none_or(|zone| plan.instances[0].zone == zone));
+    }
+}
+
+/// Types of 16 cores that attach as many volumes.
+fn attaching(limit: i64) -> Vec<croft_scheduler::InstanceType> {
+    let mut kinds = kinds();
+    kinds.retain(|kind| kind.name == "m.16");
+    kinds[0].attach_limits.insert("disk.example.com".to_owned(), limit);
+    kinds
+}
+
+/// `count` small pods with a volume each in zone-a, which `source` provides.
+fn with_volumes(c: &mut Cluster, count: usize, source: impl Fn(&str) -> Value) {
+    for i in 0..count {
+        let name = format!("v{i}");
+        c.upsert_pv(&object(source(&name))).unwrap();
+        c.upsert_pvc(&object(claim(&name, Some(&name), Some("fast")))).unwrap();
+        c.upsert_pod(&pod(&name, "100m", "64Mi", uses(&[&name]))).unwrap();
+    }
+}
+
+#[test]
+fn new_nodes_get_as_many_volumes_as_their_type_attaches() {
+    for (limit, most, nodes) in [(25, 25, 3), (60, 60, 1), (1, 1, 60)] {
+        let mut c = cluster(vec![pool("p", attaching(limit))], &[]);
+        with_volumes(&mut c, 60, |name| volume(name, "zone-a"));
+        let plan = plan(&c);
+        assert!(plan.unschedulable.is_empty());
+        assert_eq!(plan.instances.len(), nodes, "limit {limit}");
+        assert!(plan.instances.iter().all(|m| m.pods.len() <= most), "limit {limit}");
+    }
+    let mut c = cluster(vec![pool("p", attaching(1))], &[]);
+    for name in ["v", "w"] {
+        c.upsert_pv(&object(volume(name, "zone-a"))).unwrap();
+        c.upsert_pvc(&object(claim(name, Some(name), Some("fast")))).unwrap();
+    }
+    c.upsert_pod(&pod("a", "1", "1Gi", uses(&["v", "w"]))).unwrap();
+    let expected = "p VolumeLimit: nodes of p attach at most 1 volumes of disk.example.com, pod has 2";
+    assert_eq!(why(&plan(&c)), [expected]);
+}
+
+#[test]
+fn nodes_tell_how_many_volumes_new_ones_of_their_type_attach() {
+    let labels = json!({ZONE: "zone-a", "node.kubernetes.io/instance-type": "m.16", "node-pool": "p"});
+    for known in [2, 60] {
+        let mut c = cluster(vec![pool("p", attaching(known))], &[]);
+        c.upsert_node(&node("n", "0", "0", labels.clone())).unwrap();
+        c.upsert_csi_node(&object(json!({"metadata": {"name": "n"}, "spec": {"drivers": [
+            {"name": "disk.example.com", "nodeID": "n", "allocatable": {"count": 5}}]}})))
+            .unwrap();
+        with_volumes(&mut c, 20, |name| volume(name, "zone-a"));
+        assert_eq!(plan(&c).instances.len(), 4, "the catalogue says {known}");
+    }
+}
+
+#[test]
+fn pods_that_share_a_volume_attach_it_once() {
+    let mut c = cluster(vec![pool("p", attaching(1))], &[]);
+    c.upsert_pv(&object(volume("v", "zone-a"))).unwrap();
+    c.upsert_pvc(&object(claim("v", Some("v"), Some("fast")))).unwrap();
+    for i in 0..5 {
+        c.upsert_pod(&pod(&format!("p{i}"), "1", "1Gi", uses(&["v"]))).unwrap();
+    }
+    assert_eq!(plan(&c).instances.len(), 1);
+}
+
+#[test]
+fn migrated_volumes_count_as_those_of_the_csi_driver() {
+    let in_tree = |name: &str| {
+        let mut volume = volume(name, "zone-a");
+        volume["spec"]["csi"] = Value::Null;
+        volume["spec"]["awsElasticBlockStore"] = json!({"volumeID": name});
+        volume
+    };
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    c.upsert_node(&node("n", "4", "16Gi", json!({ZONE: "zone-a"}))).unwrap();
+    c.upsert_csi_node(&object(json!({"metadata": {"name": "n"}, "spec": {"drivers": [
+        {"name": "ebs.csi.aws.com", "nodeID": "n", "allocatable": {"count": 1}}]}})))
+        .unwrap();
+    with_volumes(&mut c, 2, in_tree);
+    assert_eq!(plan(&c).existing.iter().map(|e| e.pods.len()).sum::<usize>(), 1);
+}
+
+#[test]
+fn second_pod_of_a_claim_for_one_pod_waits() {
+    let exclusive = || {
+        let mut claim = claim("data", Some("v"), Some("fast"));
+        claim["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+        claim
+    };
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    c.upsert_pv(&object(volume("v", "zone-b"))).unwrap();
+    c.upsert_pvc(&object(exclusive())).unwrap();
+    for name in ["a", "b"] {
+        c.upsert_pod(&pod(name, "9", "1Gi", uses(&["data"]))).unwrap();
+    }
+    let first = plan(&c);
+    assert_eq!((first.instances.len(), first.unschedulable.len()), (1, 1));
+    let waits = "p VolumeNotFound: its ReadWriteOncePod claim is another pending pod's, which comes first";
+    assert_eq!(why(&first), [waits]);
+
+    // A pod that is moved keeps its claim.
+    let mut c = cluster(vec![pool("p", kinds())], &[]);
+    c.upsert_pv(&object(volume("v", "zone-b"))).unwrap();
+    c.upsert_pvc(&object(exclusive())).unwrap();
+    c.upsert_node(&node("n", "16", "64Gi", json!({ZONE: "zone-b"}))).unwrap();
+    let mut running = pod("a", "1", "1Gi", uses(&["data"]));
+    running.spec.as_mut().unwrap().node_name = Some("n".to_owned());
+    c.upsert_pod(&running).unwrap();
+    let without = Options { without_nodes: vec!["n".to_owned()], ..Options::default() };
+    assert!(solve(&c, &without, &|| false).unschedulable.is_empty());
 }

@@ -143,7 +143,7 @@ fn pending(pod: &Pod, outlook: Option<&Outlook>, out: &mut Output) -> Result<(),
         writeln!(
             out,
             "  {GOOD}an instance can be launched for it{GOOD:#}: {instance_type} in {zone}, {capacity_type}, in pool {pool}, {}, for {} of yours",
-            dollars(*price),
+            price.map_or_else(|| "price unknown".to_owned(), dollars),
             counted(pods.len(), "pod")
         )?;
     }

@@ -166,13 +166,15 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
     if let Some(instance) = simulation.plan.instances.iter().find(|m| m.pods.contains(&key)) {
         writeln!(
             out,
-            "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}${}/h, for {} pods",
+            "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}, for {} pods",
             instance.instance_type,
             instance.zone,
             instance.capacity_type,
             instance.pool,
-            estimate_mark(simulation.is_estimate(instance)),
-            instance.price,
+            instance.price.map_or_else(
+                || "price unknown".to_owned(),
+                |price| format!("{}${price}/h", estimate_mark(simulation.is_estimate(instance)))
+            ),
             instance.pods.len()
         )?;
         let pool = input.pools.get("", &instance.pool);

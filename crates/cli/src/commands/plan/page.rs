@@ -26,6 +26,8 @@ struct WhatIf {
     existing: Vec<Existing>,
     pending: Vec<Pending>,
     adds: i64,
+    #[serde(default)]
+    unpriced: usize,
     warnings: Vec<String>,
 }
 
@@ -75,7 +77,7 @@ pub(super) fn plan(
 }
 
 fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
-    let WhatIf { workloads, instances, existing, pending, adds, warnings } = answer;
+    let WhatIf { workloads, instances, existing, pending, adds, unpriced, warnings } = answer;
     out.warn(warnings)?;
     for Workload { kind, namespace, name, pool, outcome, message, warnings } in workloads {
         let style = if outcome == "denied" { BAD } else { GOOD };
@@ -92,7 +94,7 @@ fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
         writeln!(
             out,
             "  a new {instance_type} in {zone}, {capacity_type}, in pool {pool}, {}, for {}",
-            dollars(*price),
+            price.map_or_else(|| "price unknown".to_owned(), dollars),
             counted(pods.len(), "pod")
         )?;
     }
@@ -106,6 +108,10 @@ fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
             writeln!(out, "    {pool}{reason}: {detail}")?;
         }
     }
-    writeln!(out, "It adds {}.", dollars(*adds))?;
+    let unknown = match unpriced {
+        0 => String::new(),
+        count => format!(" and {} of unknown price", counted(*count, "instance")),
+    };
+    writeln!(out, "It adds {}{unknown}.", dollars(*adds))?;
     Ok(())
 }

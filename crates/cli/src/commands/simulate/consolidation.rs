@@ -105,7 +105,7 @@ struct InstanceDocument {
     instance_type: String,
     zone: String,
     capacity_type: &'static str,
-    price: Price,
+    price: Option<Price>,
     pods: Vec<String>,
     instance_type_options: Vec<String>,
 }

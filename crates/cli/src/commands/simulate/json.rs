@@ -19,6 +19,9 @@ struct Document<'s> {
     nodes: Vec<Node<'s>>,
     unschedulable: Vec<Unschedulable>,
     cost_per_hour: Price,
+    /// Instances that `cost_per_hour` leaves out.
+    #[serde(skip_serializing_if = "is_zero")]
+    instances_of_unknown_price: usize,
     lower_bound_per_hour: Price,
     gap: f64,
     bound_relaxes: &'s [Relaxed],
@@ -77,7 +80,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         instance_type: Some(&instance.instance_type),
         zone: Some(&instance.zone),
         capacity_type: Some(instance.capacity_type.as_str()),
-        price: (!instance.unpriced).then_some(instance.price),
+        price: instance.price,
         price_estimated: simulation.is_estimate(instance),
         existing: false,
         coming: false,
@@ -112,6 +115,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
             })
             .collect(),
         cost_per_hour: plan.cost,
+        instances_of_unknown_price: plan.unpriced(),
         lower_bound_per_hour: plan.bound,
         gap: plan.gap(),
         bound_relaxes: &plan.bound_relaxes,

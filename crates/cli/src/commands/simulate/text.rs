@@ -130,12 +130,10 @@ fn pods(count: usize, headroom: usize) -> String {
 }
 
 fn price(simulation: &Simulation, instance: &PlannedInstance) -> (String, Style) {
-    if instance.unpriced {
-        ("unknown".to_owned(), NOTE)
-    } else if simulation.is_estimate(instance) {
-        (format!("~{}", instance.price), Style::new())
-    } else {
-        (instance.price.to_string(), Style::new())
+    match instance.price {
+        None => ("unknown".to_owned(), NOTE),
+        Some(price) if simulation.is_estimate(instance) => (format!("~{price}"), Style::new()),
+        Some(price) => (price.to_string(), Style::new()),
     }
 }
 
@@ -171,7 +169,18 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     if !plan.instances.is_empty() {
         let month = per_month(plan.cost);
         let about = if plan.instances.iter().any(|m| simulation.is_estimate(m)) { "~" } else { "" };
-        write!(out, "{GOOD}{about}${}/h{GOOD:#} ({about}{month} a month)", plan.cost)?;
+        match (plan.unpriced(), plan.instances.len()) {
+            (0, _) => write!(out, "{GOOD}{about}${}/h{GOOD:#} ({about}{month} a month)", plan.cost)?,
+            (unknown, all) if unknown == all => {
+                write!(out, "{NOTE}of unknown price{NOTE:#}: the catalogue has none")?;
+            }
+            (unknown, _) => write!(
+                out,
+                "{GOOD}{about}${}/h{GOOD:#} ({about}{month} a month) and {NOTE}{} of unknown price{NOTE:#}",
+                plan.cost,
+                counted(unknown, "instance")
+            )?,
+        }
         if plan.bound == Price::ZERO {
             writeln!(out)?;
         } else {

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use croft_inspect::{
     admission::Admission,
+    inventory::Cost,
     simulation::{simulate, time_of},
 };
 use croft_manifest::{Input, InputError};
@@ -90,14 +91,16 @@ pub(in crate::commands::plan) fn impact(
         };
         denied.pods.iter().map(refused)
     }));
-    (impact.cost_per_hour_before, impact.cost_per_hour_after) = costs(now, &impact);
+    let (cost_before, cost_after) = costs(now, &impact);
+    (impact.cost_per_hour_before, impact.instances_of_unknown_price_before) = (cost_before.sum, cost_before.unknown);
+    (impact.cost_per_hour_after, impact.instances_of_unknown_price_after) = (cost_after.sum, cost_after.unknown);
     Ok((impact, then))
 }
 
 /// Instances of `after` that `before` doesn't have.
 fn launched(before: &Plan, after: &Plan) -> Vec<Launched> {
     let count_by_offering = |plan: &Plan| {
-        let mut counts: BTreeMap<_, (Price, usize)> = BTreeMap::new();
+        let mut counts: BTreeMap<_, (Option<Price>, usize)> = BTreeMap::new();
         for instance in &plan.instances {
             let key = (
                 instance.pool.clone(),
@@ -132,19 +135,17 @@ fn pending(before: &Plan, after: &Plan) -> Vec<Pending> {
     .collect()
 }
 
-fn costs(now: &Input, impact: &Impact) -> (Price, Price) {
-    let mut before = Price::default();
-    let mut after = Price::default();
+fn costs(now: &Input, impact: &Impact) -> (Cost, Cost) {
+    let (mut before, mut after) = (Cost::default(), Cost::default());
     for claim in &now.claims {
         let price = claim.status.as_ref().and_then(|s| s.price_per_hour.as_deref()?.parse::<Price>().ok());
-        let price = price.unwrap_or_default();
-        before = before.saturating_add(price);
+        before.add(price);
         if impact.nodes.iter().all(|node| node.claim != claim.name_any()) {
-            after = after.saturating_add(price);
+            after.add(price);
         }
     }
     for one in &impact.launched {
-        (0..one.count).for_each(|_| after = after.saturating_add(one.price));
+        (0..one.count).for_each(|_| after.add(one.price));
     }
     (before, after)
 }

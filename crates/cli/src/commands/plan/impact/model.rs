@@ -25,8 +25,19 @@ pub(crate) struct Impact {
     pub(crate) cost_per_hour_before: Price,
     /// The same after the edit.
     pub(crate) cost_per_hour_after: Price,
+    /// Instances of unknown price, which the total before the edit leaves out.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) instances_of_unknown_price_before: usize,
+    /// The same after the edit.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) instances_of_unknown_price_after: usize,
     #[serde(skip)]
     pub(super) warnings: Vec<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// An object of the edit.
@@ -101,8 +112,8 @@ pub(crate) struct Launched {
     pub(crate) zone: String,
     /// Their capacity type.
     pub(crate) capacity_type: &'static str,
-    /// Price of each, in dollars per hour.
-    pub(crate) price: Price,
+    /// Price of each, in dollars per hour, if that is known.
+    pub(crate) price: Option<Price>,
     /// Their number.
     pub(crate) count: usize,
 }

@@ -2,8 +2,11 @@
 
 use std::io::Write as _;
 
+use croft_inspect::inventory::Cost;
+
 use super::model::Impact;
 use crate::{
+    costs::cost_text,
     failure::Failure,
     output::Output,
     table::{Align, BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted},
@@ -51,7 +54,7 @@ pub(in crate::commands::plan) fn write(impact: &Impact, out: &mut Output) -> Res
                 one.instance_type.clone(),
                 one.zone.clone(),
                 one.capacity_type.to_owned(),
-                one.price.to_string(),
+                one.price.map_or_else(|| "unknown".to_owned(), |price| price.to_string()),
             ]);
         }
         table.write(out)?;
@@ -109,9 +112,11 @@ fn summary(impact: &Impact, out: &mut Output) -> Result<(), Failure> {
     if !parts.is_empty() {
         writeln!(out, "{BOLD}{}{BOLD:#}", parts.join(", "))?;
     }
-    let (before, after) = (impact.cost_per_hour_before, impact.cost_per_hour_after);
+    let cost = |sum, unknown| Cost { sum, unknown, estimated: false };
+    let before = cost(impact.cost_per_hour_before, impact.instances_of_unknown_price_before);
+    let after = cost(impact.cost_per_hour_after, impact.instances_of_unknown_price_after);
     if before != after {
-        writeln!(out, "${after}/h instead of ${before}/h")?;
+        writeln!(out, "{} instead of {}", cost_text(after), cost_text(before))?;
     }
     Ok(())
 }

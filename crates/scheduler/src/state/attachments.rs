@@ -1,0 +1,104 @@
+//! How many volumes nodes can attach, by CSI driver, and the dimension of the packing that counts them.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::{
+    ids::NodeIx,
+    state::{
+        catalog_index::CatalogIndex,
+        cluster::Cluster,
+        interner::{Sym, label},
+    },
+};
+
+/// Ids from here on aren't resources: the rest is the number of a driver.
+const DRIVERS: u32 = 1 << 31;
+/// Room where no limit is known. No node has as many pods.
+const UNLIMITED: i64 = 1 << 20;
+
+/// The dimension in which a driver's attachments count.
+pub(crate) const fn dimension(driver: Sym) -> u32 {
+    DRIVERS | driver.0
+}
+
+/// The driver of a dimension; `None` for a resource.
+pub(crate) const fn driver(dim: u32) -> Option<Sym> {
+    if dim & DRIVERS == 0 { None } else { Some(Sym(dim & !DRIVERS)) }
+}
+
+/// What is known of attach limits: nodes report their own, and tell what new ones of their type will report.
+#[derive(Debug, Default)]
+pub(crate) struct AttachLimits {
+    /// By instance type and driver: the least that a node reports.
+    of_type: FxHashMap<(Sym, Sym), i64>,
+    /// By driver: the least that any node reports, for types of which nothing is known.
+    least: FxHashMap<Sym, i64>,
+    /// Drivers of which something is known.
+    drivers: FxHashSet<Sym>,
+}
+
+impl AttachLimits {
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        let mut known = Self::default();
+        let mut note = |kind: Option<Sym>, driver: Sym, limit: i64| {
+            let least = |held: &mut i64| *held = limit.min(*held);
+            if let Some(kind) = kind {
+                known.of_type.entry((kind, driver)).and_modify(least).or_insert(limit);
+            }
+            known.least.entry(driver).and_modify(least).or_insert(limit);
+        };
+        for (node, limits) in &cluster.volumes.limits {
+            let slot = cluster.node_numbers.get(&(false, *node)).and_then(|ix| cluster.nodes.find(*ix));
+            let info = slot.and_then(|slot| slot.info.as_ref());
+            let kind = info.and_then(|info| label(&info.labels, cluster.keys.instance_type));
+            for (driver, limit) in limits {
+                note(kind, *driver, *limit);
+            }
+        }
+        let names = cluster.pools.values().flat_map(|rec| &rec.catalog.attach_drivers);
+        let drivers: FxHashSet<Sym> = names.filter_map(|name| cluster.tables.symbols.find(name)).collect();
+        known.drivers = known.least.keys().copied().chain(drivers).collect();
+        known
+    }
+
+    /// How many of a driver's volumes a node of a catalogue's type can attach.
+    pub(crate) fn of_kind(&self, cluster: &Cluster, catalog: &CatalogIndex, kind: u32, driver: Sym) -> i64 {
+        let source = catalog.source.get(kind as usize);
+        let observed = catalog.name(kind).and_then(|name| self.of_type.get(&(name, driver)));
+        let name = cluster.tables.symbols.text(driver);
+        let told = || source.and_then(|kind| kind.attach_limits.get(name));
+        let limit = observed.or_else(told).or_else(|| self.least.get(&driver));
+        limit.copied().unwrap_or(UNLIMITED).clamp(0, UNLIMITED)
+    }
+
+    /// How many of a driver's volumes a node can attach: what it reports, or what is known of its type.
+    pub(crate) fn of_node(&self, cluster: &Cluster, node: NodeIx, driver: Sym) -> i64 {
+        let Some(slot) = cluster.nodes.find(node) else { return 0 };
+        let own = cluster.volumes.limits.get(&slot.name).filter(|_| !slot.claim);
+        if let Some((_, limit)) = own.into_iter().flatten().find(|(known, _)| *known == driver) {
+            return *limit;
+        }
+        let labels = slot.info.as_ref().map(|info| &info.labels);
+        let kind = labels.and_then(|labels| label(labels, cluster.keys.instance_type));
+        let in_catalog = kind.and_then(|kind| {
+            let mut pools =
+                cluster.pools.values().filter_map(|rec| Some((&rec.catalog, rec.catalog.find(kind)?)));
+            pools.next()
+        });
+        match in_catalog {
+            Some((catalog, kind)) => self.of_kind(cluster, catalog, kind, driver),
+            None => kind.and_then(|kind| self.of_type.get(&(kind, driver))).copied().unwrap_or(UNLIMITED),
+        }
+    }
+
+    /// The volumes of `claims` by dimension, as far as a limit of their driver is known.
+    pub(crate) fn requests(&self, cluster: &Cluster, claims: &[(Sym, Sym)]) -> Vec<(u32, i64)> {
+        let drivers: Vec<Sym> = claims.iter().filter_map(|claim| cluster.volumes.driver(*claim)).collect();
+        let kinds: BTreeSet<Sym> =
+            drivers.iter().copied().filter(|driver| self.drivers.contains(driver)).collect();
+        let count = |kind: Sym| drivers.iter().filter(|driver| **driver == kind).fold(0i64, |sum, _| sum + 1);
+        kinds.into_iter().map(|kind| (dimension(kind), count(kind))).collect()
+    }
+}
