@@ -1,0 +1,143 @@
+//! The cluster without the pod and the node under attack: what is declared, what the controller has written, and what the
+//! webhook has seen.
+//!
+//! A controller that is away takes no step, and so a search of all orders of steps has it away everywhere. The same holds
+//! for a webhook that sees nothing new; one that doesn't answer refuses what it is asked, which is no step either.
+
+use std::collections::BTreeMap;
+
+use croft_api::convert::policy as convert;
+use croft_policy::{
+    Index, Mutation, Namespace, Tenants,
+    definitions::{NAME_LABEL, parameter::MUTATION},
+};
+use croft_webhook::registration::scope::Scope;
+use serde_json::{Value, json};
+
+use crate::declared::{Declared, NamespaceKind, Objects, PoolKind};
+
+/// The namespace that Croft is installed in.
+pub const OWN_NAMESPACE: &str = "croft-system";
+
+/// Labels and annotations that the controller has written on the pod's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Marks {
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What the webhook has seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// Tenants, pools and settings.
+    pub declared: Declared,
+    /// The parameter of the mode.
+    pub mutation: Option<String>,
+}
+
+/// The cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// The kind of the pod's namespace.
+    pub namespace: NamespaceKind,
+    /// What is declared.
+    pub declared: Declared,
+    /// What the controller has written on the pod's namespace.
+    pub marks: Marks,
+    /// The parameters of the policies: annotations of Croft's own namespace.
+    pub parameters: BTreeMap<String, String>,
+    /// What the webhook has seen.
+    pub seen: Seen,
+    /// What the webhook had seen when it wrote its configurations; `None` before it did.
+    pub registered: Option<Seen>,
+}
+
+impl World {
+    /// A cluster in which Croft has just been installed.
+    #[must_use]
+    pub fn installed(namespace: NamespaceKind, declared: Declared) -> Self {
+        let seen = Seen { declared, mutation: None };
+        Self {
+            namespace,
+            declared,
+            marks: Marks::default(),
+            parameters: BTreeMap::new(),
+            seen,
+            registered: None,
+        }
+    }
+
+    /// What the webhook would see now.
+    #[must_use]
+    pub fn current(&self) -> Seen {
+        Seen { declared: self.declared, mutation: self.parameters.get(MUTATION).cloned() }
+    }
+
+    /// The pod's namespace as an object.
+    #[must_use]
+    pub fn namespace_object(&self) -> Value {
+        let mut labels = self.marks.labels.clone();
+        labels.insert(NAME_LABEL.to_owned(), self.namespace.name().to_owned());
+        let mut metadata = json!({"name": self.namespace.name(), "labels": labels});
+        if !self.marks.annotations.is_empty() {
+            metadata["annotations"] = json!(self.marks.annotations);
+        }
+        json!({"metadata": metadata})
+    }
+
+    /// Croft's own namespace as an object.
+    #[must_use]
+    pub fn own_namespace_object(&self) -> Value {
+        json!({"metadata": {"name": OWN_NAMESPACE, "labels": {NAME_LABEL: OWN_NAMESPACE}, "annotations": self.parameters}})
+    }
+
+    /// The index of the webhook.
+    #[must_use]
+    pub fn tenants(&self, kind: PoolKind, node: Option<&Value>) -> Tenants {
+        let mut index = index(&self.seen, kind);
+        let own = self.marks.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
+        index.upsert_namespace(&Namespace {
+            name: self.namespace.name().to_owned(),
+            labels: own.collect(),
+            annotations: self.marks.annotations.clone(),
+        });
+        if let Some(node) = node {
+            let node = serde_json::from_value(node.clone()).expect("a node is one");
+            index.upsert_node(&convert::node(&node));
+        }
+        index.snapshot()
+    }
+}
+
+fn index(seen: &Seen, kind: PoolKind) -> Index {
+    let objects = Objects::of(&seen.declared, kind);
+    let mut index = Index::new();
+    index.set_config(convert::config(&objects.config.spec, OWN_NAMESPACE));
+    for tenant in &objects.tenants {
+        index.upsert_tenant(convert::tenant(tenant).expect("it has no selector"));
+    }
+    for pool in &objects.pools {
+        index.upsert_pool(convert::pool(pool));
+    }
+    let mutation = seen.mutation.iter().map(|mode| (MUTATION.to_owned(), mode.clone()));
+    index.upsert_namespace(&Namespace {
+        name: OWN_NAMESPACE.to_owned(),
+        annotations: mutation.collect(),
+        ..Namespace::default()
+    });
+    index
+}
+
+/// The scope of webhooks that are written by what was seen.
+#[must_use]
+pub fn scope(seen: &Seen, kind: PoolKind) -> Scope {
+    Scope::of(&index(seen, kind).snapshot())
+}
+
+/// The mode that webhooks are written for.
+#[must_use]
+pub fn registered_mode(registered: &Seen, kind: PoolKind) -> Mutation {
+    scope(registered, kind).mutation()
+}
