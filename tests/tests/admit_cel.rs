@@ -13,7 +13,7 @@ use croft_prove::{
     declared::{Declared, NamespaceKind, PoolKind, PoolSpec},
     model::{Scope, Search},
     pods::{Alphabet, names_node},
-    policies::{Policies, Request},
+    policies::{Policies, Request, Surroundings},
     world::World,
 };
 use croft_testkit::{ControlPlane, croft::NAMESPACE};
@@ -46,7 +46,7 @@ fn placement(spec: &Value) -> Value {
 }
 
 /// Writes what the controller has written in `world`, and waits until the policies read it.
-async fn write(plane: &ControlPlane, admin: &Client, world: &World) -> (Value, Value) {
+async fn write(plane: &ControlPlane, admin: &Client, world: &World) -> Surroundings {
     let user = format!("system:serviceaccount:{NAMESPACE}:croft-controller");
     let api: Api<Namespace> = Api::all(plane.client_for(&user, &["system:masters"]).await.unwrap());
     let name = world.namespace.name();
@@ -67,7 +67,7 @@ async fn write(plane: &ControlPlane, admin: &Client, world: &World) -> (Value, V
     }
     arena::in_force(&api, &world.parameters[REVISION]).await.unwrap();
     let read = async |name: &str| json!(Api::<Namespace>::all(admin.clone()).get(name).await.unwrap());
-    (read(name).await, read(NAMESPACE).await)
+    Surroundings::new(read(name).await, &read(NAMESPACE).await)
 }
 
 /// The evaluator's answer to a request: the placement of the stored pod, or the policy that refuses it.
@@ -110,7 +110,7 @@ async fn compare_all(
     admin: &Client,
     (policies, alphabet): (&Policies, &Alphabet),
     world: &World,
-    (namespace, parameters): &(Value, Value),
+    surroundings: &Surroundings,
 ) -> (usize, usize) {
     let kind = world.namespace;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
@@ -119,7 +119,7 @@ async fn compare_all(
         let dry = &dry;
         async move {
             let object = arena::pod(kind.name(), &format!("pod-{at}"), spec.clone());
-            let wanted = expected(policies, &Request { object: &object, old: None, namespace, parameters });
+            let wanted = expected(policies, &Request { object: &object, old: None, surroundings });
             let post: DynamicObject = serde_json::from_value(object).unwrap();
             let api = api_of(admin, kind);
             let answer = arena::answer(api.create(dry, &post).await).unwrap();
@@ -133,7 +133,7 @@ async fn compare_all(
                 for next in alphabet.updated(&old["spec"]) {
                     let mut object = old.clone();
                     object["spec"] = next;
-                    let request = Request { object: &object, old: Some(&old), namespace, parameters };
+                    let request = Request { object: &object, old: Some(&old), surroundings };
                     let wanted = expected(policies, &request);
                     let put: DynamicObject = serde_json::from_value(object.clone()).unwrap();
                     let name = stored.metadata.name.as_deref().unwrap();
@@ -189,8 +189,8 @@ async fn evaluator_answers_as_the_api_server_in_both_modes() {
                 alphabet: Alphabet::small(),
             };
             let world = Search::new(scope).settled(Declared { pool, ..Declared::all(policy_mode) });
-            let objects = write(&plane, &admin, &world).await;
-            let (more, less) = compare_all(&admin, (&policies, &alphabet), &world, &objects).await;
+            let surroundings = write(&plane, &admin, &world).await;
+            let (more, less) = compare_all(&admin, (&policies, &alphabet), &world, &surroundings).await;
             println!("policy mode {policy_mode}, {kind:?}, {namespace:?}: {more} allowed, {less} refused");
             allowed += more;
             refused += less;

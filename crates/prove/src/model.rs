@@ -307,22 +307,25 @@ impl Search {
     }
 
     fn create(&self, state: &State, pod: u32) -> Option<State> {
+        let names_node = pods::names_node(&self.pods.get(pod));
+        if names_node && state.node.is_none() {
+            // It would run nowhere.
+            return None;
+        }
         let stored = self.admit(state, None, pod)?;
         let world = self.worlds.get(state.world);
         let namespace = self.scope.namespace;
         let created = State {
             pod: Some(stored),
-            entitled: world.declared.entitles(namespace),
+            entitled: world.entitles(),
             enforced: world.declared.is_tenants(namespace)
                 && world.seen.declared.is_tenants(namespace)
                 && world.marks.annotations.contains_key(POOLS_ANNOTATION),
             ..*state
         };
-        if !pods::names_node(&self.pods.get(stored)) {
-            return Some(created);
-        }
-        // A pod that names its node is bound by its creation, and one that names no node there is runs nowhere.
-        Some(State { bound: Some(self.binding(&created)), ..created }).filter(|state| state.node.is_some())
+        // Its creation binds a pod that names its node.
+        let bound = names_node.then(|| self.binding(&created));
+        Some(State { bound, ..created })
     }
 
     fn binding(&self, state: &State) -> Binding {

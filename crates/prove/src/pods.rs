@@ -102,6 +102,16 @@ impl Alphabet {
         Self::of(&[""], vec![toleration(UNREGISTERED_TAINT, "Exists", "")], false)
     }
 
+    /// The least with which every way in that was known can be written.
+    #[must_use]
+    pub fn tiny() -> Self {
+        let mut tiny = Self::small();
+        tiny.of_pools.retain(|toleration| toleration["operator"] == "Exists");
+        tiny.selectors.retain(|selector| selector.get(UNREGISTERED_LABEL).is_some());
+        tiny.terms.truncate(4);
+        tiny
+    }
+
     /// The specs of all pods that are created. Kubernetes' own fields are left out.
     #[must_use]
     pub fn created(&self) -> Vec<Value> {

@@ -27,7 +27,7 @@ pub enum Binding {
 pub struct PodHistory {
     /// The kind of its namespace.
     pub namespace: NamespaceKind,
-    /// Its namespace was entitled to the pool at some time since its creation.
+    /// Its namespace is entitled to the pool, or was at some time since its creation.
     pub entitled: bool,
     /// It was created in the namespace of a tenant that was enforced.
     pub enforced: bool,
@@ -48,9 +48,12 @@ fn is_in_force(world: &World, is_accepted: bool) -> bool {
 /// the pod was created: until then the Tenant isn't Ready.
 #[must_use]
 pub fn judge(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
-    let entitled = pod.entitled || world.declared.entitles(pod.namespace);
     if node.of_pool && world.declared.pool.is_some() {
-        return if entitled || !is_in_force(world, is_accepted) { Binding::Allowed } else { Binding::Inside };
+        return if pod.entitled || !is_in_force(world, is_accepted) {
+            Binding::Allowed
+        } else {
+            Binding::Inside
+        };
     }
     let outside = !node.of_pool && pod.enforced && world.declared.is_tenants(pod.namespace);
     if outside { Binding::Outside } else { Binding::Allowed }

@@ -1,5 +1,7 @@
 //! A search to its end, and its result in lines.
 
+use std::sync::Mutex;
+
 use stateright::{Checker, Model, Path};
 
 use crate::{
@@ -26,11 +28,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// Searches `scope` with `threads`.
+    /// Searches `scope`, with one thread: with more, what is found first need not be shortest.
     #[must_use]
-    pub fn search(scope: Scope, threads: usize) -> Self {
+    pub fn search(scope: Scope) -> Self {
         let name = scope.name.clone();
-        let checker = Search::new(scope).checker().threads(threads).spawn_bfs().join();
+        let checker = Search::new(scope).checker().threads(1).spawn_bfs().join();
         let model = checker.model();
         let found = [INSIDE, OUTSIDE].into_iter().filter_map(|property| {
             let path = checker.discovery(property)?;
@@ -45,6 +47,25 @@ impl Report {
             counterexamples,
             binds: checker.discovery(BINDS).is_some(),
         }
+    }
+
+    /// Searches all of `scopes`, as many at the same time as there are cores. Calls `show` with each result.
+    pub fn search_all(scopes: Vec<Scope>, show: impl Fn(&Self) + Sync) -> Vec<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let (waiting, done) = (Mutex::new(scopes), Mutex::new(Vec::new()));
+        std::thread::scope(|workers| {
+            for _ in 0..cores {
+                workers.spawn(|| {
+                    loop {
+                        let Some(scope) = waiting.lock().expect("no search panicked").pop() else { break };
+                        let report = Self::search(scope);
+                        show(&report);
+                        done.lock().expect("no search panicked").push(report);
+                    }
+                });
+            }
+        });
+        done.into_inner().expect("no search panicked")
     }
 
     /// The result in a line.

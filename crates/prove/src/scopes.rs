@@ -16,13 +16,15 @@ fn each(of: impl Fn(PoolKind, NamespaceKind) -> Scope) -> Vec<Scope> {
     PoolKind::ALL.into_iter().flat_map(|pool| ATTACKERS.map(|namespace| of(pool, namespace))).collect()
 }
 
-/// Both modes, and every version of the pool.
-fn in_force() -> Vec<Declared> {
+/// Both modes, and every version of the pool that a namespace of this kind sees.
+fn in_force(namespace: NamespaceKind) -> Vec<Declared> {
     let mut all = Vec::new();
     for policy_mode in [false, true] {
         for (no_execute, shared) in [(false, false), (false, true), (true, false), (true, true)] {
-            let pool = Some(PoolSpec { no_execute, shared });
-            all.push(Declared { pool, ..Declared::all(policy_mode) });
+            if !shared || namespace == NamespaceKind::Shared {
+                let pool = Some(PoolSpec { no_execute, shared });
+                all.push(Declared { pool, ..Declared::all(policy_mode) });
+            }
         }
     }
     all
@@ -35,7 +37,7 @@ pub fn settled(alphabet: &Alphabet, max_updates: u8) -> Vec<Scope> {
         name: format!("settled, {pool:?}, {namespace:?}"),
         pool,
         namespace,
-        initial: in_force(),
+        initial: in_force(namespace),
         edits: Vec::new(),
         max_edits: 0,
         max_updates,

@@ -14,7 +14,7 @@ use croft_policy::{
 use croft_webhook::registration::scope::Scope;
 use serde_json::{Value, json};
 
-use crate::declared::{Declared, NamespaceKind, Objects, PoolKind};
+use crate::declared::{Declared, NamespaceKind, Objects, POOL, PoolKind};
 
 /// The namespace that Croft is installed in.
 pub const OWN_NAMESPACE: &str = "croft-system";
@@ -73,6 +73,16 @@ impl World {
     #[must_use]
     pub fn current(&self) -> Seen {
         Seen { declared: self.declared, mutation: self.parameters.get(MUTATION).cloned() }
+    }
+
+    /// True if pods of the namespace may use the pool, or might before an edit that isn't in force yet: what the webhook has
+    /// seen or the controller has written still says so.
+    #[must_use]
+    pub fn entitles(&self) -> bool {
+        let label = format!("={POOL}");
+        self.declared.entitles(self.namespace)
+            || self.seen.declared.entitles(self.namespace)
+            || self.marks.annotations.values().any(|written| written.contains(&label))
     }
 
     /// The pod's namespace as an object.

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_prove::{
     declared::{Declared, NamespaceKind, PoolKind, PoolSpec},
     model::{Scope, Search},
@@ -26,7 +27,27 @@ struct Difference {
     is_it: fn(NamespaceKind, &Value, webhook: &Answer, policy: &Answer) -> bool,
 }
 
-const DIFFERENCES: [Difference; 0] = [];
+const DIFFERENCES: [Difference; 1] = [Difference {
+    name: "a pod that keeps itself off the pools isn't sent to the webhook",
+    reason: "agents that were planned once start while Croft is down; the policies see every pod, and refuse one that selects a \
+             pool all the same, or add what it lacks",
+    is_it: |namespace, spec, webhook, _| {
+        let unchanged = webhook.as_deref() == Some(spec);
+        matches!(namespace, NamespaceKind::None | NamespaceKind::Shared)
+            && unchanged
+            && keeps_itself_off(spec)
+    },
+}];
+
+/// True if every required term excludes the built-in key.
+fn keeps_itself_off(spec: &Value) -> bool {
+    let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let excludes = |term: &Value| {
+        let mut expressions = term["matchExpressions"].as_array().into_iter().flatten();
+        expressions.any(|e| e["key"] == POOL_NAME_LABEL && e["operator"] == "DoesNotExist")
+    };
+    terms.as_array().is_some_and(|terms| terms.iter().all(excludes))
+}
 
 fn search(pool: PoolKind, namespace: NamespaceKind) -> Search {
     Search::new(Scope {

@@ -18,6 +18,9 @@ use crate::cel::{
     value::{Failure, Outcome, Value, fail},
 };
 
+/// Bytes of stack for the parser, which needs more than a test's thread has.
+const PARSER_STACK: usize = 64 << 20;
+
 /// A parsed expression.
 #[derive(Debug)]
 pub struct Expression(IdedExpr);
@@ -29,8 +32,13 @@ impl Expression {
     /// If it is no CEL.
     #[must_use]
     pub fn parse(text: &str) -> Self {
-        let parser = Parser::new().max_recursion_depth(u16::MAX).enable_optional_syntax(true);
-        Self(parser.parse(text).unwrap_or_else(|error| panic!("{text}: {error}")))
+        let text = text.to_owned();
+        let parse = move || {
+            let parser = Parser::new().max_recursion_depth(u16::MAX).enable_optional_syntax(true);
+            Self(parser.parse(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
+        };
+        let parser = std::thread::Builder::new().stack_size(PARSER_STACK).spawn(parse);
+        parser.expect("a thread starts").join().expect("it is CEL")
     }
 }
 
