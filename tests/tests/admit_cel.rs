@@ -51,7 +51,7 @@ async fn write(plane: &ControlPlane, admin: &Client, world: &World) -> Surroundi
     let api: Api<Namespace> = Api::all(plane.client_for(&user, &["system:masters"]).await.unwrap());
     let name = world.namespace.name();
     for (name, labels, annotations) in
-        [(NAMESPACE, None, &world.parameters), (name, Some(&world.marks.labels), &world.marks.annotations)]
+        [(NAMESPACE, None, &world.parameters), (name, Some(&world.written.labels), &world.written.annotations)]
     {
         let held = Api::<Namespace>::all(admin.clone()).get(name).await.unwrap().metadata;
         let mut annotations = json!(annotations);

@@ -45,7 +45,7 @@ impl Webhooks {
     }
 }
 
-/// What admits pods.
+/// The parts that admit pods.
 pub struct Admission<'a> {
     /// The policies that are installed.
     pub policies: &'a Policies,

@@ -44,13 +44,13 @@ pub struct Decisions {
     pub accepts_pool: bool,
 }
 
-/// What the controller decides about the cluster, whatever time has passed.
+/// The controller's decisions about the cluster, whatever time has passed.
 #[must_use]
 pub fn decide(world: &World, kind: PoolKind) -> Decisions {
     let mut state = observe(world, kind);
     let report = replica(world, kind);
     let mut writes = Vec::new();
-    // What waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
+    // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
     for mono in [100, 1_000].map(Duration::from_secs) {
         state.observe_replica("webhook", report.clone(), mono);
         writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);

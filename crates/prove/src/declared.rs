@@ -1,4 +1,4 @@
-//! What users declare: tenants, the pool under attack and the settings; and the edits of it.
+//! The declarations of users: tenants, the pool under attack and the settings; and the edits of them.
 //!
 //! Tenant A has a pool of its own. The pool under attack, pool-b, is tenant B's, once both are declared. Two tenants stand
 //! for any number: a pod is of the pool's tenant, of another one, or of none.
@@ -178,7 +178,7 @@ impl Edit {
         Self::SwitchMode,
     ];
 
-    /// What is declared afterwards; `None` if there is nothing to edit.
+    /// The declarations afterwards; `None` if there is nothing to edit.
     #[must_use]
     pub fn apply(self, before: Declared) -> Option<Declared> {
         let pool = before.pool;
@@ -204,7 +204,7 @@ impl Edit {
     }
 }
 
-/// What is declared, as objects of Kubernetes.
+/// The declarations as objects of Kubernetes.
 pub struct Objects {
     /// The settings.
     pub config: CroftConfig,

@@ -44,8 +44,8 @@ pub fn after_write(world: &World, step: &Step) -> World {
     match step {
         Step::Parameters(patch) => merge(&mut after.parameters, &patch["metadata"]["annotations"]),
         Step::Namespace(patch) => {
-            merge(&mut after.marks.labels, &patch["metadata"]["labels"]);
-            merge(&mut after.marks.annotations, &patch["metadata"]["annotations"]);
+            merge(&mut after.written.labels, &patch["metadata"]["labels"]);
+            merge(&mut after.written.annotations, &patch["metadata"]["annotations"]);
         }
     }
     after

@@ -51,7 +51,7 @@ impl<T: Eq + Hash> Interner<T> {
     }
 }
 
-/// What was computed once.
+/// Results that are computed once.
 #[derive(Debug)]
 pub struct Memo<K, V> {
     known: RwLock<HashMap<K, V>>,

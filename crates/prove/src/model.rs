@@ -19,11 +19,11 @@ use crate::{
     policies::{Policies, Request, Surroundings},
     property::{self, BINDS, Binding, INSIDE, OUTSIDE, PodHistory},
     scheduler,
-    world::{Marks, Seen, World, scope},
+    world::{Seen, World, WrittenMetadata, scope},
 };
 use croft_policy::{Tenants, definitions::POOLS_ANNOTATION};
 
-/// What is searched.
+/// The bounds of a search.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// Its name in reports.
@@ -32,7 +32,7 @@ pub struct Scope {
     pub pool: PoolKind,
     /// The kind of the pod's namespace.
     pub namespace: NamespaceKind,
-    /// What is declared at the beginning, and in force.
+    /// The declarations at the beginning, which are in force.
     pub initial: Vec<Declared>,
     /// The edits that may happen.
     pub edits: Vec<Edit>,
@@ -85,13 +85,13 @@ impl State {
 /// The part of a world that admission reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct View {
-    marks: Marks,
+    written: WrittenMetadata,
     parameters: std::collections::BTreeMap<String, String>,
     seen: Seen,
     registered: Option<Seen>,
 }
 
-/// What admission needs in one view.
+/// The inputs of admission in one view.
 struct Served {
     world: Arc<World>,
     surroundings: Surroundings,
@@ -101,7 +101,7 @@ struct Served {
 
 /// The model.
 pub struct Search {
-    /// What is searched.
+    /// The bounds.
     pub scope: Scope,
     policies: Policies,
     created: Vec<u32>,
@@ -174,8 +174,8 @@ impl Search {
     fn view(&self, world: u32) -> u32 {
         self.view_of.get(world, || {
             let world = self.worlds.get(world);
-            let World { marks, parameters, seen, registered, .. } = (*world).clone();
-            self.views.id(View { marks, parameters, seen, registered })
+            let World { written, parameters, seen, registered, .. } = (*world).clone();
+            self.views.id(View { written, parameters, seen, registered })
         })
     }
 
@@ -320,7 +320,7 @@ impl Search {
             entitled: world.entitles(),
             enforced: world.declared.is_tenants(namespace)
                 && world.seen.declared.is_tenants(namespace)
-                && world.marks.annotations.contains_key(POOLS_ANNOTATION),
+                && world.written.annotations.contains_key(POOLS_ANNOTATION),
             ..*state
         };
         // Its creation binds a pod that names its node.
@@ -337,10 +337,10 @@ impl Search {
             enforced: state.enforced,
         };
         let is_accepted = self.decide(state.world).accepts_pool;
-        property::judge(&world, is_accepted, &node, &pod)
+        property::binding(&world, is_accepted, &node, &pod)
     }
 
-    /// What an event does, in a line.
+    /// The effect of an event, in a line.
     #[must_use]
     pub fn describe(&self, before: &State, event: Event, after: &State) -> String {
         let spec = |pod: Option<u32>| pod.map(|pod| self.pods.get(pod).to_string()).unwrap_or_default();
@@ -383,7 +383,7 @@ impl Search {
         )
     }
 
-    /// What is declared at the beginning of a sequence.
+    /// The declarations of a state.
     #[must_use]
     pub fn declared(&self, state: &State) -> Declared {
         self.worlds.get(state.world).declared

@@ -10,7 +10,7 @@ use crate::{
     world::OWN_NAMESPACE,
 };
 
-/// What an API server knows besides the request: the pod's namespace, and Croft's own.
+/// The objects that an API server reads besides the request: the pod's namespace, and Croft's own.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
     namespace: Json,

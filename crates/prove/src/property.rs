@@ -22,7 +22,7 @@ pub enum Binding {
     Outside,
 }
 
-/// What counts of a pod's past.
+/// The part of a pod's past that counts.
 #[derive(Clone, Copy, Debug)]
 pub struct PodHistory {
     /// The kind of its namespace.
@@ -43,11 +43,11 @@ fn is_in_force(world: &World, is_accepted: bool) -> bool {
         && world.registered.as_ref().is_some_and(|registered| registered.declared.pool.is_some())
 }
 
-/// Judges a binding by what is declared and in force then. A pod that was entitled to the pool before an edit may still be
+/// Evaluates a binding by the declarations that are in force then. A pod that was entitled to the pool before an edit may still be
 /// bound there: the controller takes it back afterwards. A pod of a tenant is held to its pools if the tenant was enforced when
 /// the pod was created: until then the Tenant isn't Ready.
 #[must_use]
-pub fn judge(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
+pub fn binding(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
     if node.of_pool && world.declared.pool.is_some() {
         return if pod.entitled || !is_in_force(world, is_accepted) {
             Binding::Allowed

@@ -19,7 +19,7 @@ pub struct Report {
     pub states: usize,
     /// The longest sequence of events.
     pub depth: usize,
-    /// What was computed.
+    /// The numbers of results that were computed.
     pub sizes: String,
     /// The shortest sequence for each property that doesn't hold, in lines.
     pub counterexamples: Vec<String>,

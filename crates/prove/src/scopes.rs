@@ -1,4 +1,4 @@
-//! What is searched: for each kind of pool and of namespace, settled clusters under attack, and clusters while they are
+//! The bounds of the searches: for each kind of pool and of namespace, settled clusters under attack, and clusters while they are
 //! edited.
 
 use crate::{

@@ -21,14 +21,14 @@ pub const OWN_NAMESPACE: &str = "croft-system";
 
 /// Labels and annotations that the controller has written on the pod's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Marks {
+pub struct WrittenMetadata {
     /// Labels.
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What the webhook has seen.
+/// A state of the cluster as the webhook has seen it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// Tenants, pools and settings.
@@ -42,15 +42,15 @@ pub struct Seen {
 pub struct World {
     /// The kind of the pod's namespace.
     pub namespace: NamespaceKind,
-    /// What is declared.
+    /// The declarations.
     pub declared: Declared,
-    /// What the controller has written on the pod's namespace.
-    pub marks: Marks,
+    /// The metadata that the controller has written on the pod's namespace.
+    pub written: WrittenMetadata,
     /// The parameters of the policies: annotations of Croft's own namespace.
     pub parameters: BTreeMap<String, String>,
-    /// What the webhook has seen.
+    /// The state that the webhook has seen.
     pub seen: Seen,
-    /// What the webhook had seen when it wrote its configurations; `None` before it did.
+    /// The state by which the webhook has written its configurations; `None` before it has.
     pub registered: Option<Seen>,
 }
 
@@ -62,14 +62,14 @@ impl World {
         Self {
             namespace,
             declared,
-            marks: Marks::default(),
+            written: WrittenMetadata::default(),
             parameters: BTreeMap::new(),
             seen,
             registered: None,
         }
     }
 
-    /// What the webhook would see now.
+    /// The state that the webhook would see now.
     #[must_use]
     pub fn current(&self) -> Seen {
         Seen { declared: self.declared, mutation: self.parameters.get(MUTATION).cloned() }
@@ -82,17 +82,17 @@ impl World {
         let label = format!("={POOL}");
         self.declared.entitles(self.namespace)
             || self.seen.declared.entitles(self.namespace)
-            || self.marks.annotations.values().any(|written| written.contains(&label))
+            || self.written.annotations.values().any(|written| written.contains(&label))
     }
 
     /// The pod's namespace as an object.
     #[must_use]
     pub fn namespace_object(&self) -> Value {
-        let mut labels = self.marks.labels.clone();
+        let mut labels = self.written.labels.clone();
         labels.insert(NAME_LABEL.to_owned(), self.namespace.name().to_owned());
         let mut metadata = json!({"name": self.namespace.name(), "labels": labels});
-        if !self.marks.annotations.is_empty() {
-            metadata["annotations"] = json!(self.marks.annotations);
+        if !self.written.annotations.is_empty() {
+            metadata["annotations"] = json!(self.written.annotations);
         }
         json!({"metadata": metadata})
     }
@@ -107,11 +107,11 @@ impl World {
     #[must_use]
     pub fn tenants(&self, kind: PoolKind, node: Option<&Value>) -> Tenants {
         let mut index = index(&self.seen, kind);
-        let own = self.marks.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
+        let own = self.written.labels.iter().map(|(key, value)| (key.clone(), value.clone()));
         index.upsert_namespace(&Namespace {
             name: self.namespace.name().to_owned(),
             labels: own.collect(),
-            annotations: self.marks.annotations.clone(),
+            annotations: self.written.annotations.clone(),
         });
         if let Some(node) = node {
             let node = serde_json::from_value(node.clone()).expect("a node is one");

@@ -4,7 +4,7 @@ use kube_cel::cel::common::ast::operators;
 
 use crate::cel::value::{Failure, Outcome, Value, fail};
 
-/// What a comprehension goes through: the items of a list, or the keys of a map.
+/// The range of a comprehension: the items of a list, or the keys of a map.
 pub(super) fn items(range: Value) -> Result<Vec<Value>, Failure> {
     match range {
         Value::List(items) => Ok(items.to_vec()),

@@ -21,7 +21,7 @@ pub enum Value {
     Map(Arc<BTreeMap<Arc<str>, Value>>),
     /// An optional value.
     Optional(Option<Arc<Value>>),
-    /// The authorizer, and each check that begins with it. Nobody may break glass.
+    /// The authorizer, and each check that begins with it. No user may break glass.
     Authorizer,
 }
 
