@@ -1,0 +1,13 @@
+//! CEL as the API server evaluates it, as far as Croft's policies use it: an evaluator of the syntax trees that the crate
+//! `cel` parses.
+//!
+//! That crate's own interpreter, and with it kube-cel's, lacks the construction of `JSONPatch` and macros of two variables,
+//! and takes a field that is absent behind `.?` for an error. What this one can't evaluate, it panics about, so that no
+//! policy is understood in part. `tests/tests/admit_cel.rs` holds it against the real API server.
+
+mod evaluate;
+mod functions;
+mod value;
+
+pub use evaluate::{Evaluation, Expression};
+pub use value::{Failure, Value};

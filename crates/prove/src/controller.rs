@@ -1,0 +1,197 @@
+//! The controller's own decisions, by its own functions: `tenant::reconcile` and the engine.
+
+use std::time::Duration;
+
+use croft_api::{NodeClaim, convert};
+use croft_controller::{
+    action::Action,
+    config::settings::Settings,
+    engine::{Engine, KINDS},
+    kube_api::ObjectKind,
+    nodeclaim::node_patch,
+    state::{Change, NodeView, WEBHOOK_REPLICA},
+    tenant::{reconcile::reconcile, state::State, write::Write},
+    time::Now,
+};
+use croft_policy::{
+    definitions::parameter::REVISION,
+    node, policies,
+    replica_status::{ObservedGenerations, ReplicaStatus},
+};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    declared::{Objects, POOL, PoolKind},
+    nodes::{NODE, Node},
+    world::{World, registered_mode},
+};
+
+/// A write of the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Of the parameters of the policies: a merge patch of Croft's own namespace.
+    Parameters(Value),
+    /// Of the pod's namespace: a merge patch.
+    Namespace(Value),
+}
+
+/// The controller's decisions in one cluster.
+pub struct Decisions {
+    /// The writes that are due. Each may be the next, or none.
+    pub steps: Vec<Step>,
+    /// True if the pool is accepted, so that nodes are launched for it.
+    pub accepts_pool: bool,
+}
+
+/// The controller's decisions about the cluster, whatever time has passed.
+#[must_use]
+pub fn decide(world: &World, kind: PoolKind) -> Decisions {
+    let mut state = observe(world, kind);
+    let report = replica(world, kind);
+    let mut writes = Vec::new();
+    // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
+    for mono in [100, 1_000].map(Duration::from_secs) {
+        state.observe_replica("webhook", report.clone(), mono);
+        writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);
+    }
+    // The condition Accepted of a pool whose label no other has.
+    let accepts_pool =
+        world.declared.pool.is_some() && state.parameters.key_in_force(kind.key()) == Some(true);
+    let steps = writes.into_iter().filter_map(|write| match write {
+        Write::Parameters { patch, .. } => Some(Step::Parameters(patch)),
+        Write::NamespaceMetadata { namespace, patch } if namespace == world.namespace.name() => {
+            Some(Step::Namespace(patch))
+        }
+        _ => None,
+    });
+    Decisions { steps: steps.collect(), accepts_pool }
+}
+
+/// The node after the controller's next write of it, if it didn't launch the node; `None` if no write is due. The controller
+/// makes none before a Tenant is enforced, which isn't asked here: more steps are searched than it takes.
+#[must_use]
+pub fn repair(world: &World, kind: PoolKind, node: &Node) -> Option<Node> {
+    let sight = World { seen: world.current(), ..world.clone() };
+    let object = node.typed();
+    let missing = node::repair(sight.tenants(kind, None).declarations(), &convert::policy::node(&object))?;
+    Some(node.patched(&node_patch::repair_membership(&NodeView::read(&object), &missing)))
+}
+
+fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
+    Box::new(serde_json::from_value(value).expect("the object is of its kind"))
+}
+
+fn observe(world: &World, kind: PoolKind) -> State {
+    let objects = Objects::of(&world.declared, kind);
+    let mut state = State::new(crate::world::OWN_NAMESPACE);
+    state.observe(&Change::Config(Box::new(objects.config)));
+    for pool in objects.pools {
+        state.observe(&Change::Pool(Box::new(pool)));
+    }
+    for tenant in objects.tenants {
+        state.observe(&Change::Tenant(Box::new(tenant)));
+    }
+    for namespace in [world.namespace_object(), world.own_namespace_object()] {
+        state.observe(&Change::Namespace(typed(namespace)));
+    }
+    let kinds = ["Pod", "Node", "NodeClaim", "TenantPool", "Tenant", "DaemonSet", "Namespace", "CroftConfig"];
+    let policies = [WEBHOOK_REPLICA, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    for kind in kinds.into_iter().chain(policies).chain(ObjectKind::ALL.map(ObjectKind::name)) {
+        state.observe(&Change::Synced(kind));
+    }
+    // A probe is answered at once: policies and parameters are one API server's.
+    if let Some(revision) = world.parameters.get(REVISION) {
+        state.parameters.confirm(revision);
+    }
+    state.parameters.mutated_by = Some(policies::mutation::version());
+    state
+}
+
+fn replica(world: &World, kind: PoolKind) -> ReplicaStatus {
+    let mut observed = ObservedGenerations::default();
+    for tenant in Objects::of(&world.seen.declared, kind).tenants {
+        observed.insert(tenant.metadata.uid.as_deref().unwrap_or_default(), 1);
+    }
+    let registered = world.registered.as_ref().map(|seen| registered_mode(seen, kind));
+    ReplicaStatus { observed, certificate_error: None, registered }
+}
+
+fn at(seconds: u64) -> Now {
+    let second = 1_780_000_000 + i64::try_from(seconds).expect("a test is short");
+    Now {
+        wall: Timestamp::from_second(second).expect("a second of this century"),
+        mono: Duration::from_secs(seconds),
+    }
+}
+
+/// A controller with a claim of the pool, and perhaps its node.
+fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) -> Vec<Action> {
+    let mut engine = Engine::new(Settings::default());
+    for kind in KINDS {
+        engine.observe(Change::Synced(kind), at(0));
+    }
+    let class = json!({
+        "metadata": {"name": "class", "uid": "class", "resourceVersion": "1", "generation": 1},
+        "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [],
+            "securityGroupSelectorTerms": []},
+    });
+    engine.observe(Change::Class(typed(class)), at(0));
+    let objects = Objects::of(&world.declared, kind);
+    for pool in objects.pools {
+        engine.observe(Change::Pool(Box::new(pool)), at(0));
+    }
+    for tenant in objects.tenants {
+        engine.observe(Change::Tenant(Box::new(tenant)), at(0));
+    }
+    engine.observe(Change::Claim(Box::new(claim)), at(1));
+    if let Some(node) = node {
+        engine.observe(Change::Node(Box::new(node.typed())), at(1));
+    }
+    engine.step(at(1)).actions
+}
+
+/// A claim of the pool, as it is declared now; `None` if there is no pool.
+fn claim(world: &World, kind: PoolKind) -> Option<Value> {
+    let objects = Objects::of(&world.declared, kind);
+    let pool = objects.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(POOL))?;
+    let labels: std::collections::BTreeMap<_, _> = convert::policy::node_labels(pool).into_iter().collect();
+    Some(json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
+        "metadata": {"name": "pool-b-1", "uid": "claim", "resourceVersion": "10",
+            "creationTimestamp": at(0).wall.to_string(), "finalizers": ["croft.dev/termination"]},
+        "spec": {"pool": POOL, "nodeClassRef": {"name": "class"}, "instanceTypes": ["m5.large"],
+            "zones": ["us-east-1a"], "capacityType": "on-demand", "labels": labels,
+            "taints": convert::scheduler::taints(pool)},
+    }))
+}
+
+/// The node that registers once Croft has launched an instance for the pool, as the launch request says; `None` if there is
+/// no pool.
+#[must_use]
+pub fn launch(world: &World, kind: PoolKind) -> Option<Node> {
+    let claim = claim(world, kind)?;
+    let actions = engine(world, kind, *typed(claim.clone()), None);
+    let request = actions.into_iter().find_map(|action| match action {
+        Action::Launch(launch) => Some(launch.request),
+        _ => None,
+    });
+    let request = request.expect("a new claim is launched");
+    Some(Node::registering(&request.labels, &request.taints, Some(claim)))
+}
+
+/// The node after its registration by the controller.
+#[must_use]
+pub fn register(world: &World, kind: PoolKind, node: &Node) -> Option<Node> {
+    let mut claim = node.claim.clone()?;
+    let launched = json!({"type": "Launched", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": at(0).wall.to_string()});
+    claim["status"] = json!({"providerId": "aws:///us-east-1a/i-1", "nodeName": NODE, "instanceType": "m5.large",
+        "zone": "us-east-1a", "capacityType": "on-demand", "conditions": [launched]});
+    let actions = engine(world, kind, *typed(claim), Some(node));
+    let patch = actions.into_iter().find_map(|action| match action {
+        Action::Register(registration) => Some(registration.patch),
+        _ => None,
+    })?;
+    Some(node.patched(&patch))
+}

@@ -1,0 +1,462 @@
+//! The model that is searched: every order of events from settled clusters, with one pod and one node.
+//!
+//! One of each is enough: what admits a pod, binds it or registers a node looks at no other pod and no other node, but for
+//! the node that the pod names. So a sequence with more of them that ends in a binding has the binding's pod and node alone
+//! as a shorter one.
+
+use std::sync::Arc;
+
+use stateright::{Model, Property};
+
+use crate::{
+    admission::{Admission, Webhooks},
+    controller::{self, Decisions},
+    declared::{Declared, Edit, NamespaceKind, PoolKind},
+    events::{Event, after_registration, after_sight, after_write},
+    interner::{Interner, Memo},
+    nodes::Node,
+    pods::{self, Alphabet},
+    policies::{Policies, Request, Surroundings},
+    property::{self, BINDS, Binding, INSIDE, OUTSIDE, PodHistory},
+    scheduler,
+    world::{Seen, World, WrittenMetadata, scope},
+};
+use croft_policy::{Tenants, definitions::POOLS_ANNOTATION};
+
+/// The bounds of a search.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Its name in reports.
+    pub name: String,
+    /// The kind of the pool.
+    pub pool: PoolKind,
+    /// The kind of the pod's namespace.
+    pub namespace: NamespaceKind,
+    /// The declarations at the beginning, which are in force.
+    pub initial: Vec<Declared>,
+    /// The edits that may happen.
+    pub edits: Vec<Edit>,
+    /// How many of them in one sequence.
+    pub max_edits: u8,
+    /// How many updates of the pod in one sequence.
+    pub max_updates: u8,
+    /// The symbols of pods.
+    pub alphabet: Alphabet,
+}
+
+/// A state of the search. Numbers are those of the model's interners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    world: u32,
+    node: Option<u32>,
+    pod: Option<u32>,
+    edits: u8,
+    updates: u8,
+    /// The pod's namespace was entitled to the pool at some time of the pod.
+    entitled: bool,
+    /// The pod was created in a namespace of a tenant that was enforced.
+    enforced: bool,
+    /// How the pod was bound, if it was.
+    pub bound: Option<Binding>,
+}
+
+/// The node in each of its phases, for its labels.
+fn phases(scope: &Scope) -> Vec<Node> {
+    let world = World::installed(scope.namespace, Declared::all(false));
+    let joined = match scope.pool {
+        PoolKind::OtherLauncher => Node::of_other_launcher(world.declared.pool),
+        _ => controller::launch(&world, scope.pool).expect("the pool is declared"),
+    };
+    let next = match scope.pool {
+        PoolKind::OtherLauncher => controller::repair(&world, scope.pool, &joined),
+        _ => controller::register(&world, scope.pool, &joined),
+    };
+    let next = next.expect("the controller writes the labels of the pool's nodes");
+    vec![joined, next, Node::plain()]
+}
+
+impl State {
+    const fn first(world: u32) -> Self {
+        let (entitled, enforced, bound) = (false, false, None);
+        Self { world, node: None, pod: None, edits: 0, updates: 0, entitled, enforced, bound }
+    }
+}
+
+/// The part of a world that admission reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct View {
+    written: WrittenMetadata,
+    parameters: std::collections::BTreeMap<String, String>,
+    seen: Seen,
+    registered: Option<Seen>,
+}
+
+/// The inputs of admission in one view.
+struct Served {
+    world: Arc<World>,
+    surroundings: Surroundings,
+    webhooks: Arc<Webhooks>,
+    tenants: Tenants,
+}
+
+/// The model.
+pub struct Search {
+    /// The bounds.
+    pub scope: Scope,
+    policies: Policies,
+    created: Vec<u32>,
+    worlds: Interner<World>,
+    nodes: Interner<Node>,
+    pods: Interner<serde_json::Value>,
+    views: Interner<View>,
+    view_of: Memo<u32, u32>,
+    served: Memo<u32, Arc<Served>>,
+    webhooks: Memo<Option<Seen>, Arc<Webhooks>>,
+    decisions: Memo<u32, Arc<Decisions>>,
+    admitted: Memo<(u32, Option<u32>, u32, Option<u32>), Option<u32>>,
+    updates: Memo<u32, Arc<[u32]>>,
+    binds: Memo<(u32, u32), bool>,
+    launched: Memo<Declared, Option<u32>>,
+    registered: Memo<(Declared, u32), Option<u32>>,
+    repaired: Memo<(Declared, u32), Option<u32>>,
+}
+
+impl Search {
+    /// A model of `scope`.
+    #[must_use]
+    pub fn new(scope: Scope) -> Self {
+        let pods = Interner::default();
+        let phases = phases(&scope);
+        // Admission and updates only narrow selector and affinity: what no phase of a node meets is never bound.
+        let may_match = |spec: &serde_json::Value| phases.iter().any(|node| scheduler::may_match(spec, node));
+        let created =
+            scope.alphabet.created().into_iter().filter(may_match).map(|spec| pods.id(spec)).collect();
+        Self {
+            scope,
+            policies: Policies::installed(),
+            created,
+            pods,
+            worlds: Interner::default(),
+            nodes: Interner::default(),
+            views: Interner::default(),
+            view_of: Memo::default(),
+            served: Memo::default(),
+            webhooks: Memo::default(),
+            decisions: Memo::default(),
+            admitted: Memo::default(),
+            updates: Memo::default(),
+            binds: Memo::default(),
+            launched: Memo::default(),
+            registered: Memo::default(),
+            repaired: Memo::default(),
+        }
+    }
+
+    /// The cluster in which everything that is declared is in force.
+    ///
+    /// # Panics
+    /// If that never comes.
+    #[must_use]
+    pub fn settled(&self, declared: Declared) -> World {
+        let mut world = World::installed(self.scope.namespace, declared);
+        for _ in 0..20 {
+            let seen = after_registration(&after_sight(&world));
+            let writes = controller::decide(&seen, self.scope.pool).steps;
+            let after = writes.iter().fold(seen, |world, step| after_write(&world, step));
+            if after == world {
+                return world;
+            }
+            world = after;
+        }
+        panic!("{declared:?} never settles: {world:?}");
+    }
+
+    fn view(&self, world: u32) -> u32 {
+        self.view_of.get(world, || {
+            let world = self.worlds.get(world);
+            let World { written, parameters, seen, registered, .. } = (*world).clone();
+            self.views.id(View { written, parameters, seen, registered })
+        })
+    }
+
+    fn decide(&self, world: u32) -> Arc<Decisions> {
+        self.decisions.get(world, || Arc::new(controller::decide(&self.worlds.get(world), self.scope.pool)))
+    }
+
+    /// The pod as it is stored, if admission lets it through.
+    fn admit(&self, state: &State, old: Option<u32>, new: u32) -> Option<u32> {
+        let view = self.view(state.world);
+        let spec = self.pods.get(new);
+        let node = state.node.filter(|_| pods::names_node(&spec));
+        self.admitted.get((view, old, new, node), || {
+            let served = self.served.get(view, || Arc::new(self.serve(state.world)));
+            let named;
+            let tenants = if let Some(node) = node {
+                named = served.world.tenants(self.scope.pool, Some(&self.nodes.get(node).object));
+                &named
+            } else {
+                &served.tenants
+            };
+            let admission = Admission { policies: &self.policies, webhooks: &served.webhooks, tenants };
+            let namespace = self.scope.namespace;
+            let old = old.map(|old| pods::pod(namespace, &self.pods.get(old)));
+            let stored = admission.admit(&Request {
+                object: &pods::pod(namespace, &spec),
+                old: old.as_ref(),
+                surroundings: &served.surroundings,
+            })?;
+            Some(self.pods.id(stored["spec"].clone()))
+        })
+    }
+
+    fn serve(&self, world: u32) -> Served {
+        let world = self.worlds.get(world);
+        let webhooks = self.webhooks.get(world.registered.clone(), || {
+            let registered = world.registered.as_ref();
+            Arc::new(registered.map(|s| Webhooks::registered(&scope(s, self.scope.pool))).unwrap_or_default())
+        });
+        let surroundings = Surroundings::new(world.namespace_object(), &world.own_namespace_object());
+        Served { webhooks, surroundings, tenants: world.tenants(self.scope.pool, None), world }
+    }
+
+    /// The spec with which admission lets a pod through in `world`, or its update from `old`; `None` if it is refused.
+    #[must_use]
+    pub fn admits(
+        &self,
+        world: &World,
+        old: Option<&serde_json::Value>,
+        spec: &serde_json::Value,
+        node: Option<&Node>,
+    ) -> Option<Arc<serde_json::Value>> {
+        let state = State {
+            node: node.map(|node| self.nodes.id(node.clone())),
+            ..State::first(self.worlds.id(world.clone()))
+        };
+        let stored =
+            self.admit(&state, old.map(|old| self.pods.id(old.clone())), self.pods.id(spec.clone()))?;
+        Some(self.pods.get(stored))
+    }
+
+    fn may_bind(&self, pod: u32, node: u32) -> bool {
+        self.binds.get((pod, node), || scheduler::may_bind(&self.pods.get(pod), &self.nodes.get(node)))
+    }
+
+    fn launch(&self, world: u32) -> Option<u32> {
+        let world = self.worlds.get(world);
+        self.launched.get(world.declared, || {
+            controller::launch(&world, self.scope.pool).map(|node| self.nodes.id(node))
+        })
+    }
+
+    fn register(&self, world: u32, node: u32) -> Option<u32> {
+        let world = self.worlds.get(world);
+        self.registered.get((world.declared, node), || {
+            let node = self.nodes.get(node);
+            let registered =
+                node.is_registering().then(|| controller::register(&world, self.scope.pool, &node));
+            registered?.map(|node| self.nodes.id(node))
+        })
+    }
+
+    fn repair(&self, world: u32, node: u32) -> Option<u32> {
+        let world = self.worlds.get(world);
+        self.repaired.get((world.declared, node), || {
+            let repaired = controller::repair(&world, self.scope.pool, &self.nodes.get(node));
+            repaired.map(|node| self.nodes.id(node))
+        })
+    }
+
+    fn node_events(&self, state: &State, events: &mut Vec<Event>) {
+        match (state.node, self.scope.pool) {
+            (Some(node), PoolKind::OtherLauncher) => {
+                events.extend(self.repair(state.world, node).map(|_| Event::RepairNode));
+            }
+            (Some(node), _) => events.extend(self.register(state.world, node).map(|_| Event::RegisterNode)),
+            (None, kind) => {
+                if kind == PoolKind::OtherLauncher {
+                    events.push(Event::Join);
+                } else if self.decide(state.world).accepts_pool && self.launch(state.world).is_some() {
+                    events.push(Event::Launch);
+                }
+                let is_tenants = self.worlds.get(state.world).declared.is_tenants(self.scope.namespace);
+                events.extend(is_tenants.then_some(Event::JoinPlain));
+            }
+        }
+    }
+
+    fn pod_events(&self, state: &State, events: &mut Vec<Event>) {
+        let Some(pod) = state.pod else {
+            return events.extend(self.created.iter().map(|pod| Event::CreatePod(*pod)));
+        };
+        if state.updates < self.scope.max_updates {
+            let updates = self.updates.get(pod, || {
+                let specs = self.scope.alphabet.updated(&self.pods.get(pod));
+                specs.into_iter().map(|spec| self.pods.id(spec)).collect()
+            });
+            events.extend(updates.iter().map(|pod| Event::UpdatePod(*pod)));
+        }
+        if state.node.is_some_and(|node| self.may_bind(pod, node)) {
+            events.push(Event::Bind);
+        }
+    }
+
+    fn with_world(&self, state: &State, world: World) -> State {
+        let entitled =
+            state.entitled || (state.pod.is_some() && world.declared.entitles(self.scope.namespace));
+        State { world: self.worlds.id(world), entitled, ..*state }
+    }
+
+    fn create(&self, state: &State, pod: u32) -> Option<State> {
+        let names_node = pods::names_node(&self.pods.get(pod));
+        if names_node && state.node.is_none() {
+            // It would run nowhere.
+            return None;
+        }
+        let stored = self.admit(state, None, pod)?;
+        let world = self.worlds.get(state.world);
+        let namespace = self.scope.namespace;
+        let created = State {
+            pod: Some(stored),
+            entitled: world.entitles(),
+            enforced: world.declared.is_tenants(namespace)
+                && world.seen.declared.is_tenants(namespace)
+                && world.written.annotations.contains_key(POOLS_ANNOTATION),
+            ..*state
+        };
+        // Its creation binds a pod that names its node.
+        let bound = names_node.then(|| self.binding(&created));
+        Some(State { bound, ..created })
+    }
+
+    fn binding(&self, state: &State) -> Binding {
+        let node = self.nodes.get(state.node.expect("there is a node"));
+        let world = self.worlds.get(state.world);
+        let pod = PodHistory {
+            namespace: self.scope.namespace,
+            entitled: state.entitled,
+            enforced: state.enforced,
+        };
+        let is_accepted = self.decide(state.world).accepts_pool;
+        property::binding(&world, is_accepted, &node, &pod)
+    }
+
+    /// The effect of an event, in a line.
+    #[must_use]
+    pub fn describe(&self, before: &State, event: Event, after: &State) -> String {
+        let spec = |pod: Option<u32>| pod.map(|pod| self.pods.get(pod).to_string()).unwrap_or_default();
+        let node = |node: Option<u32>| node.map(|node| self.nodes.get(node).line()).unwrap_or_default();
+        let namespace = self.scope.namespace;
+        match event {
+            Event::Edit(edit) => format!("an operator's edit: {edit:?}"),
+            Event::WebhookSees => "the webhook sees what is declared".to_owned(),
+            Event::WebhookRegisters => "the webhook writes its configurations".to_owned(),
+            Event::Controller(at) => {
+                let step = self.decide(before.world).steps[usize::from(at)].clone();
+                format!("the controller writes {step:?}")
+            }
+            Event::Launch | Event::Join | Event::JoinPlain => format!("a node joins: {}", node(after.node)),
+            Event::RegisterNode => format!("the controller registers the node: {}", node(after.node)),
+            Event::RepairNode => format!("the controller writes what the node lacks: {}", node(after.node)),
+            Event::CreatePod(pod) => {
+                format!(
+                    "a pod is created in {namespace:?} {:?}: {}; stored as {}",
+                    namespace.name(),
+                    spec(Some(pod)),
+                    spec(after.pod)
+                )
+            }
+            Event::UpdatePod(_) => format!("the pod is updated: {}", spec(after.pod)),
+            Event::Bind => format!("kube-scheduler binds the pod: {:?}", after.bound),
+        }
+    }
+
+    /// The sizes of what was computed.
+    #[must_use]
+    pub fn sizes(&self) -> String {
+        format!(
+            "{} pods, {} nodes, {} worlds, {} views of admission, {} admissions evaluated",
+            self.pods.len(),
+            self.nodes.len(),
+            self.worlds.len(),
+            self.views.len(),
+            self.admitted.len()
+        )
+    }
+
+    /// The declarations of a state.
+    #[must_use]
+    pub fn declared(&self, state: &State) -> Declared {
+        self.worlds.get(state.world).declared
+    }
+}
+
+impl Model for Search {
+    type State = State;
+    type Action = Event;
+
+    fn init_states(&self) -> Vec<State> {
+        let worlds = self.scope.initial.iter().map(|declared| self.settled(*declared));
+        worlds.map(|world| State::first(self.worlds.id(world))).collect()
+    }
+
+    fn actions(&self, state: &State, events: &mut Vec<Event>) {
+        if state.bound.is_some() {
+            return;
+        }
+        let world = self.worlds.get(state.world);
+        if state.edits < self.scope.max_edits {
+            let edits = self.scope.edits.iter().filter(|edit| edit.apply(world.declared).is_some());
+            events.extend(edits.map(|edit| Event::Edit(*edit)));
+        }
+        if world.seen != world.current() {
+            events.push(Event::WebhookSees);
+        }
+        if world.registered.as_ref() != Some(&world.seen) {
+            events.push(Event::WebhookRegisters);
+        }
+        let steps = self.decide(state.world).steps.len();
+        events.extend((0..steps).map(|at| Event::Controller(u8::try_from(at).expect("few writes are due"))));
+        self.node_events(state, events);
+        self.pod_events(state, events);
+    }
+
+    fn next_state(&self, state: &State, event: Event) -> Option<State> {
+        let world = || self.worlds.get(state.world);
+        match event {
+            Event::Edit(edit) => {
+                let declared = edit.apply(world().declared)?;
+                let after = self.with_world(state, World { declared, ..(*world()).clone() });
+                Some(State { edits: state.edits + 1, ..after })
+            }
+            Event::WebhookSees => Some(self.with_world(state, after_sight(&world()))),
+            Event::WebhookRegisters => Some(self.with_world(state, after_registration(&world()))),
+            Event::Controller(at) => {
+                let step = &self.decide(state.world).steps[usize::from(at)];
+                Some(self.with_world(state, after_write(&world(), step)))
+            }
+            Event::Launch => Some(State { node: self.launch(state.world), ..*state }),
+            Event::Join => {
+                let node = Node::of_other_launcher(world().declared.pool);
+                Some(State { node: Some(self.nodes.id(node)), ..*state })
+            }
+            Event::JoinPlain => Some(State { node: Some(self.nodes.id(Node::plain())), ..*state }),
+            Event::RepairNode => Some(State { node: self.repair(state.world, state.node?), ..*state }),
+            Event::RegisterNode => Some(State { node: self.register(state.world, state.node?), ..*state }),
+            Event::CreatePod(pod) => self.create(state, pod),
+            Event::UpdatePod(pod) => {
+                let stored = self.admit(state, state.pod, pod)?;
+                Some(State { pod: Some(stored), updates: state.updates + 1, ..*state })
+            }
+            Event::Bind => Some(State { bound: Some(self.binding(state)), ..*state }),
+        }
+        .filter(|after| after != state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always(INSIDE, |_, state: &State| state.bound != Some(Binding::Inside)),
+            Property::always(OUTSIDE, |_, state: &State| state.bound != Some(Binding::Outside)),
+            Property::sometimes(BINDS, |_, state: &State| state.bound == Some(Binding::Allowed)),
+        ]
+    }
+}

@@ -1,0 +1,246 @@
+//! The generated policies, as an API server evaluates them, and the conditions by which it sends requests to webhooks.
+
+use std::collections::BTreeMap;
+
+use croft_policy::policies::{documents, mutation};
+use serde_json::{Value as Json, json};
+
+use crate::{
+    cel::{Evaluation, Expression, Value},
+    world::OWN_NAMESPACE,
+};
+
+/// The objects that an API server reads besides the request: the pod's namespace, and Croft's own.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    namespace: Json,
+    values: [(&'static str, Value); 2],
+}
+
+impl Surroundings {
+    /// The namespace of the request, and Croft's own with the parameters.
+    #[must_use]
+    pub fn new(namespace: Json, parameters: &Json) -> Self {
+        let values = [("namespaceObject", (&namespace).into()), ("params", parameters.into())];
+        Self { namespace, values }
+    }
+
+    /// The name of the request's namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Json {
+        &self.namespace["metadata"]["name"]
+    }
+}
+
+/// An object that is created or updated.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The object.
+    pub object: &'a Json,
+    /// The object as it was, if it is updated.
+    pub old: Option<&'a Json>,
+    /// Where it happens.
+    pub surroundings: &'a Surroundings,
+}
+
+/// The variables that the API server defines for a request.
+type Roots = BTreeMap<&'static str, Value>;
+
+impl Request<'_> {
+    fn operation(&self) -> &'static str {
+        if self.old.is_some() { "UPDATE" } else { "CREATE" }
+    }
+
+    fn roots(&self) -> Roots {
+        let request = json!({
+            "operation": self.operation(), "dryRun": false, "namespace": self.surroundings.namespace(),
+            "name": self.object["metadata"]["name"],
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
+        });
+        let own = [
+            ("object", self.object.into()),
+            ("oldObject", self.old.map_or(Value::Null, Value::from)),
+            ("request", (&request).into()),
+            ("authorizer", Value::Authorizer),
+        ];
+        own.into_iter().chain(self.surroundings.values.clone()).collect()
+    }
+}
+
+/// The requests that a policy or a webhook gets.
+#[derive(Debug)]
+pub struct Match {
+    operations: Vec<String>,
+    namespaces: Vec<Json>,
+    conditions: Vec<Expression>,
+}
+
+fn texts(value: &Json) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Json::as_str)
+}
+
+fn array<'v>(value: &'v Json, pointer: &str) -> impl Iterator<Item = &'v Json> {
+    value.pointer(pointer).and_then(Json::as_array).into_iter().flatten()
+}
+
+impl Match {
+    /// Reads rules, a selector of namespaces and conditions; `None` if pods themselves aren't among the rules.
+    #[must_use]
+    pub fn read(rules: &Json, selector: &Json, conditions: &Json) -> Option<Self> {
+        let of_pods = |rule: &&Json| texts(&rule["resources"]).any(|resource| resource == "pods");
+        let rule = rules.as_array().into_iter().flatten().find(of_pods)?;
+        let conditions = conditions.as_array().into_iter().flatten();
+        Some(Self {
+            operations: texts(&rule["operations"]).map(str::to_owned).collect(),
+            namespaces: array(selector, "/matchExpressions").cloned().collect(),
+            conditions: conditions.map(|c| parse(&c["expression"])).collect(),
+        })
+    }
+
+    fn selects(&self, request: &Request<'_>) -> bool {
+        let labels = &request.surroundings.namespace["metadata"]["labels"];
+        let matches = |requirement: &Json| {
+            let label = requirement["key"].as_str().and_then(|key| labels.get(key)).and_then(Json::as_str);
+            let listed = texts(&requirement["values"]).any(|value| Some(value) == label);
+            match requirement["operator"].as_str() {
+                Some("In") => listed,
+                Some("NotIn") => !listed,
+                other => panic!("{other:?} isn't evaluated"),
+            }
+        };
+        self.operations.iter().any(|operation| operation == request.operation())
+            && self.namespaces.iter().all(matches)
+    }
+
+    /// True if the request is sent. An error of a condition sends it too: it is refused or answered, never let through.
+    #[must_use]
+    pub fn holds(&self, request: &Request<'_>) -> bool {
+        self.selects(request) && {
+            let none = BTreeMap::new();
+            let evaluation = Evaluation::new(request.roots(), &none);
+            !self.conditions.iter().any(|c| evaluation.value(c) == Ok(Value::Bool(false)))
+        }
+    }
+}
+
+fn parse(text: &Json) -> Expression {
+    Expression::parse(text.as_str().expect("an expression is a string"))
+}
+
+/// A policy.
+#[derive(Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: String,
+    scope: Match,
+    variables: BTreeMap<String, Expression>,
+    validations: Vec<Expression>,
+    patches: Option<Expression>,
+}
+
+impl Policy {
+    fn read(document: &Json) -> Option<Self> {
+        let spec = document.get("spec")?;
+        let constraints = spec.get("matchConstraints")?;
+        let scope = Match::read(
+            &constraints["resourceRules"],
+            &constraints["namespaceSelector"],
+            spec.get("matchConditions").unwrap_or(&Json::Null),
+        )?;
+        let variables = array(spec, "/variables").map(|v| {
+            let name = v["name"].as_str().expect("a variable has a name");
+            (name.to_owned(), parse(&v["expression"]))
+        });
+        Some(Self {
+            name: document["metadata"]["name"].as_str().expect("a policy has a name").to_owned(),
+            scope,
+            variables: variables.collect(),
+            validations: array(spec, "/validations").map(|v| parse(&v["expression"])).collect(),
+            patches: spec.pointer("/mutations/0/jsonPatch/expression").map(parse),
+        })
+    }
+
+    /// True if the policy lets the request through.
+    fn allows(&self, request: &Request<'_>, roots: &Roots) -> bool {
+        if !self.scope.selects(request) {
+            return true;
+        }
+        let evaluation = Evaluation::new(roots.clone(), &self.variables);
+        let met: Vec<_> = self.scope.conditions.iter().map(|c| evaluation.value(c)).collect();
+        // One condition that is false is enough, whatever error another has.
+        if met.contains(&Ok(Value::Bool(false))) {
+            return true;
+        }
+        met.iter().all(Result::is_ok) && self.validations.iter().all(|v| evaluation.holds(v))
+    }
+
+    /// The JSON Patch of a mutating policy; `None` if it has an error, which refuses the request.
+    fn patch(&self, request: &Request<'_>) -> Option<Json> {
+        if !self.scope.selects(request) {
+            return Some(json!([]));
+        }
+        let evaluation = Evaluation::new(request.roots(), &self.variables);
+        let met: Vec<_> = self.scope.conditions.iter().map(|c| evaluation.value(c)).collect();
+        if met.contains(&Ok(Value::Bool(false))) {
+            return Some(json!([]));
+        }
+        let patches = self.patches.as_ref().expect("a mutating policy has patches");
+        let value = evaluation.value(patches).ok().filter(|_| met.iter().all(Result::is_ok))?;
+        Some((&value).into())
+    }
+}
+
+/// All policies about pods.
+#[derive(Debug)]
+pub struct Policies {
+    /// The validating ones.
+    pub validating: Vec<Policy>,
+    /// The mutating ones.
+    pub mutating: Vec<Policy>,
+}
+
+impl Policies {
+    /// The policies that are installed.
+    #[must_use]
+    pub fn installed() -> Self {
+        let read = |documents: Vec<Json>| documents.iter().filter_map(Policy::read).collect();
+        Self {
+            validating: read(documents(OWN_NAMESPACE)),
+            mutating: read(mutation::documents(OWN_NAMESPACE)),
+        }
+    }
+
+    /// The object as the mutating policies leave it; `None` if one has an error.
+    ///
+    /// # Panics
+    /// If a patch doesn't apply.
+    #[must_use]
+    pub fn mutate(&self, request: &Request<'_>) -> Option<Json> {
+        let mut object = request.object.clone();
+        for policy in &self.mutating {
+            let patch = policy.patch(&Request { object: &object, ..*request })?;
+            apply(&mut object, &patch);
+        }
+        Some(object)
+    }
+
+    /// The first validating policy that refuses the request.
+    #[must_use]
+    pub fn refusal(&self, request: &Request<'_>) -> Option<&str> {
+        let roots = request.roots();
+        self.validating
+            .iter()
+            .find(|policy| !policy.allows(request, &roots))
+            .map(|policy| policy.name.as_str())
+    }
+}
+
+/// Applies a JSON Patch.
+///
+/// # Panics
+/// If it doesn't apply.
+pub fn apply(object: &mut Json, patch: &Json) {
+    let typed: json_patch::Patch = serde_json::from_value(patch.clone()).expect("it is a JSON Patch");
+    json_patch::patch(object, &typed).unwrap_or_else(|error| panic!("{patch} of {object}: {error}"));
+}

@@ -1,0 +1,57 @@
+//! The search finds no way in: the small scopes with every `make test`, the large ones with `make prove`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+use croft_prove::{model::Scope, pods::Alphabet, report::Report, scopes};
+
+/// Searches `scopes`, prints what was found, and fails if that is a way in.
+fn search(scopes: Vec<Scope>) {
+    let reports = Report::search_all(scopes, |report| println!("{}", report.line()));
+    let found: Vec<&String> = reports.iter().flat_map(|report| &report.counterexamples).collect();
+    for counterexample in &found {
+        println!("{counterexample}");
+    }
+    let states: usize = reports.iter().map(|report| report.states).sum();
+    println!("{states} states, {} counterexamples", found.len());
+    assert!(reports.iter().any(|report| report.binds), "no pod is ever bound, so the search says nothing");
+    assert!(found.is_empty(), "{} counterexamples", found.len());
+}
+
+#[test]
+fn small_alphabet_finds_no_way_into_a_settled_cluster() {
+    search(scopes::settled(&Alphabet::small(), 1));
+}
+
+#[test]
+fn tiny_alphabet_finds_no_way_in_while_one_object_is_edited() {
+    search(scopes::edited(&Alphabet::tiny(), 1, 0));
+}
+
+#[test]
+#[ignore = "minutes: `make prove`"]
+fn full_alphabet_finds_no_way_into_a_settled_cluster() {
+    search(scopes::settled(&Alphabet::full(), 1));
+}
+
+#[test]
+#[ignore = "minutes: `make prove`"]
+fn two_updates_of_a_pod_find_no_way_into_a_settled_cluster() {
+    search(scopes::settled(&Alphabet::small(), 2));
+}
+
+#[test]
+#[ignore = "minutes: `make prove`"]
+fn small_alphabet_finds_no_way_in_while_one_object_is_edited_and_the_pod_updated() {
+    search(scopes::edited(&Alphabet::small(), 1, 1));
+}
+
+#[test]
+#[ignore = "minutes: `make prove`"]
+fn tiny_alphabet_finds_no_way_in_while_two_objects_are_edited() {
+    search(scopes::edited(&Alphabet::tiny(), 2, 0));
+}
