@@ -50,9 +50,10 @@ async fn write(plane: &ControlPlane, admin: &Client, world: &World) -> Surroundi
     let user = format!("system:serviceaccount:{NAMESPACE}:croft-controller");
     let api: Api<Namespace> = Api::all(plane.client_for(&user, &["system:masters"]).await.unwrap());
     let name = world.namespace.name();
-    for (name, labels, annotations) in
-        [(NAMESPACE, None, &world.parameters), (name, Some(&world.written.labels), &world.written.annotations)]
-    {
+    for (name, labels, annotations) in [
+        (NAMESPACE, None, &world.parameters),
+        (name, Some(&world.written.labels), &world.written.annotations),
+    ] {
         let held = Api::<Namespace>::all(admin.clone()).get(name).await.unwrap().metadata;
         let mut annotations = json!(annotations);
         for key in held.annotations.unwrap_or_default().keys().filter(|key| key.starts_with(PREFIX)) {

@@ -22,7 +22,7 @@ use crate::{
         view::Labelled,
     },
     tenancy::{
-        declarations::{Declarations, DeclaredPool, DeclaredTenant},
+        declarations::{Declarations, DeclaredPool},
         index::Tenants,
         model::{SINGLETON, Subject},
         stored::is_reserved_for_owners,

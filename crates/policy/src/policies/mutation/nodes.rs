@@ -35,6 +35,7 @@ pub(super) fn starting() -> Mutating {
     let taint = format!("{{'key': '{UNREGISTERED_TAINT}', 'effect': 'NoSchedule'}}");
     Mutating {
         name: "croft-nodes",
+        failure: "Fail",
         constraints: constraints("", &["nodes"], &["CREATE", "UPDATE"], false),
         conditions: vec![(
             "joins-a-pool",

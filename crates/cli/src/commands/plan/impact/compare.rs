@@ -92,8 +92,10 @@ pub(in crate::commands::plan) fn impact(
         denied.pods.iter().map(refused)
     }));
     let (cost_before, cost_after) = costs(now, &impact);
-    (impact.cost_per_hour_before, impact.instances_of_unknown_price_before) = (cost_before.sum, cost_before.unknown);
-    (impact.cost_per_hour_after, impact.instances_of_unknown_price_after) = (cost_after.sum, cost_after.unknown);
+    (impact.cost_per_hour_before, impact.instances_of_unknown_price_before) =
+        (cost_before.sum, cost_before.unknown);
+    (impact.cost_per_hour_after, impact.instances_of_unknown_price_after) =
+        (cost_after.sum, cost_after.unknown);
     Ok((impact, then))
 }
 
