@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use croft_api::convert::pod_defaults;
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerPort, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSpec, Probe},
+    api::core::v1::{
+        Container, ContainerPort, EnvVar, HTTPGetAction, LifecycleHandler, Pod, PodSpec, Probe,
+        ResourceRequirements,
+    },
     apimachinery::pkg::api::resource::Quantity,
 };
 
