@@ -144,6 +144,8 @@ define! {
     LABEL_TAKEN = "LabelTaken", on "Accepted of a TenantPool";
     /// The admission policies don't know its key yet.
     KEY_NOT_IN_FORCE = "KeyNotInForce", on "Accepted of a TenantPool";
+    /// A pod that waits since before the pool could be bound to its nodes.
+    OPEN_TO_WAITING_PODS = "OpenToWaitingPods", on "Accepted of a TenantPool";
     /// Its namespaceSelector can't be read.
     INVALID_SELECTOR = "InvalidSelector", on "Accepted of a Tenant";
     /// An older Tenant has claimed one of its namespaces.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use croft_api::{
-    NodeClaim, NodeClaimStatus,
+    NodeClaim, NodeClaimStatus, TenantPool,
     condition::{DRIFTED, INITIALIZED, INTERRUPTED, LAUNCHED, REGISTERED, Statement},
 };
 use croft_cloud::{LaunchRequest, ObservedNode};
@@ -35,7 +35,7 @@ use crate::{
     },
     provisioning::launch_backoff,
     reconcile::{ReconcileContext, object_reference},
-    state::{Evidence, NodeView, Snapshot, has_condition, instance_of},
+    state::{Evidence, NodeView, Snapshot, has_condition, instance_of, is_accepted},
 };
 
 /// Taints of a node whose components are still starting; such a node isn't initialized.
@@ -299,38 +299,22 @@ fn requests(claim: &NodeClaim) -> Resources {
 fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, termination: &Termination) {
     let Some(status) = claim.status.as_ref() else { return };
     let snapshot = ctx.snapshot;
-    let mut refusal = None;
+    let mut is_refused = false;
     if let Some((node_name, node)) = snapshot.node_of(claim) {
         let pool = snapshot.pools().get(&claim.spec.pool).map(|p| &**p);
-        let planned: Vec<PodKey> = snapshot.nominated_to(name).map(|(key, _)| key.clone()).collect();
-        // Pods that can't be nominated are scheduled by their own constraints.
-        let nominable = if snapshot.cluster().interchangeable(&planned) {
-            Vec::new()
-        } else {
-            let mut labels = claim.spec.labels.clone();
-            labels.extend(status.zone.clone().map(|zone| (keys::ZONE_LABEL.to_owned(), zone)));
-            snapshot.cluster().nominable(&planned, &labels)
-        };
-        let pods = nominable
-            .into_iter()
-            .filter_map(|key| Some((key, snapshot.pods().get(key)?)))
-            .filter(|(_, pod)| pod.nominated.as_deref() != Some(node_name))
-            .map(|(key, pod)| (key.clone(), pod.uid.clone()))
-            .collect();
-        ctx.request(Action::Register(Box::new(Registration {
-            claim: Arc::clone(claim),
-            node: node_name.to_owned(),
-            patch: node_patch::registration(claim, pool, node),
-            pods,
-        })));
-        refusal = termination.refusal(node_name);
-        let Some(why) = refusal else { return };
-        let note = format!(
-            "node {node_name} can't be registered, since its kubelet started without the taint {}: {why}. Start it with \
-             the labels and taints of Croft's user data",
-            keys::UNREGISTERED_TAINT
-        );
-        ctx.event(object_reference(&**claim), true, events::REGISTRATION_REFUSED, note);
+        // The node keeps its starting taint while the pool takes none: the pool's condition says why.
+        is_refused = pool.is_some_and(|pool| !is_accepted(pool));
+        if !is_refused {
+            ctx.request(Action::Register(Box::new(registration(snapshot, name, claim, pool, (node_name, node)))));
+            let Some(why) = termination.refusal(node_name) else { return };
+            is_refused = true;
+            let note = format!(
+                "node {node_name} can't be registered, since its kubelet started without the taint {}: {why}. Start it with \
+                 the labels and taints of Croft's user data",
+                keys::UNREGISTERED_TAINT
+            );
+            ctx.event(object_reference(&**claim), true, events::REGISTRATION_REFUSED, note);
+        }
     }
     report_mismatch(ctx, claim, status);
     let launched = snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
@@ -338,7 +322,7 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
     if ctx.has_lasted(launched, ctx.settings.registration_timeout)
         && launch_backoff::is_counted(ctx, name, claim)
     {
-        let what = if refusal.is_some() { "could not register its node" } else { "has registered no node" };
+        let what = if is_refused { "could not register its node" } else { "has registered no node" };
         let note = format!(
             "instance {} {what} {} in {} s; see its console output and user data. It is terminated",
             status.provider_id.as_deref().unwrap_or_default(),
@@ -347,6 +331,38 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
         );
         ctx.event(object_reference(&**claim), true, events::REGISTRATION_TIMEOUT, note);
         ctx.request(delete_claim(name, claim));
+    }
+}
+
+/// The registration of the claim's node, and the nominations of the pods that are planned onto it.
+fn registration(
+    snapshot: &Snapshot,
+    name: &str,
+    claim: &Arc<NodeClaim>,
+    pool: Option<&TenantPool>,
+    (node_name, node): (&str, &NodeView),
+) -> Registration {
+    let planned: Vec<PodKey> = snapshot.nominated_to(name).map(|(key, _)| key.clone()).collect();
+    // Pods that can't be nominated are scheduled by their own constraints.
+    let nominable = if snapshot.cluster().interchangeable(&planned) {
+        Vec::new()
+    } else {
+        let zone = claim.status.as_ref().and_then(|status| status.zone.clone());
+        let mut labels = claim.spec.labels.clone();
+        labels.extend(zone.map(|zone| (keys::ZONE_LABEL.to_owned(), zone)));
+        snapshot.cluster().nominable(&planned, &labels)
+    };
+    let pods = nominable
+        .into_iter()
+        .filter_map(|key| Some((key, snapshot.pods().get(key)?)))
+        .filter(|(_, pod)| pod.nominated.as_deref() != Some(node_name))
+        .map(|(key, pod)| (key.clone(), pod.uid.clone()))
+        .collect();
+    Registration {
+        claim: Arc::clone(claim),
+        node: node_name.to_owned(),
+        patch: node_patch::registration(claim, pool, node),
+        pods,
     }
 }
 

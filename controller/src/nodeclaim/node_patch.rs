@@ -150,7 +150,7 @@ pub fn repair(claim: &NodeClaim, node: &NodeView) -> Option<Repair> {
 }
 
 /// JSON Patch that gives a node of another provisioner the pool-name label and the taints of its pool, in one write, so
-/// that no pod is bound in between; or that removes the label, since the node has left the pool.
+/// that no pod is bound in between, and ends its registration; or that removes the label, since the node has left the pool.
 #[must_use]
 pub fn repair_membership(node: &NodeView, missing: &NodeRepair) -> Value {
     let mut patch = Operations::of_node(node);
@@ -161,6 +161,7 @@ pub fn repair_membership(node: &NodeView, missing: &NodeRepair) -> Value {
         }
         None => patch.remove_label(node, POOL_NAME_LABEL),
     }
+    patch.remove_label(node, keys::UNREGISTERED_LABEL);
     let taints: Vec<Taint> = missing
         .taints
         .iter()
@@ -171,7 +172,7 @@ pub fn repair_membership(node: &NodeView, missing: &NodeRepair) -> Value {
             time_added: None,
         })
         .collect();
-    patch.change_taints(node, "", taints.iter());
+    patch.change_taints(node, keys::UNREGISTERED_TAINT, taints.iter());
     patch.finish()
 }
 
@@ -367,8 +368,8 @@ mod tests {
             value: "p".to_owned(),
             effect: taint::Effect::NoSchedule,
         };
-        let enters = NodeRepair { pool_name: Some("p".to_owned()), taints: vec![of_pool] };
-        let leaves = NodeRepair { pool_name: None, taints: Vec::new() };
+        let enters = NodeRepair { pool_name: Some("p".to_owned()), taints: vec![of_pool], is_starting: false };
+        let leaves = NodeRepair { pool_name: None, taints: Vec::new(), is_starting: false };
         let labelled = |label: &str| [(label.to_owned(), "q".to_owned())].into();
         let path = format!("/metadata/labels/{}", escaped(POOL_NAME_LABEL));
         let bare = repair_membership(&NodeView::default(), &enters);

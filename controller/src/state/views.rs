@@ -319,13 +319,15 @@ pub fn instance_of(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().map(instance_id)
 }
 
-/// True if a pool may launch nodes. Every admission policy knows the built-in key. Another key must be in force first,
-/// which the condition `Accepted` says.
+/// True if a pool may take nodes. Every admission policy knows the built-in key. Another key must be in force first, and no
+/// waiting pod may be one that could enter, which the condition `Accepted` says.
 #[must_use]
 pub fn is_accepted(pool: &TenantPool) -> bool {
     let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    pool.spec.key == croft_policy::definitions::POOL_NAME_LABEL
-        || condition::is_true(conditions, condition::ACCEPTED)
+    match conditions.iter().find(|c| c.type_ == condition::ACCEPTED) {
+        Some(accepted) => accepted.status == "True",
+        None => pool.spec.key == croft_policy::definitions::POOL_NAME_LABEL,
+    }
 }
 
 /// The fields of a PodDisruptionBudget that deciders read.

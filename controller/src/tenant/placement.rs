@@ -6,7 +6,7 @@ use std::{
 };
 
 use croft_api::convert::policy as convert;
-use croft_policy::{NamespaceTenancy, Tenants, Violation, audit::misplaced, plan_pod, plan_recreated};
+use croft_policy::{NamespaceTenancy, Tenants, Violation, audit::{misplaced, open_pools}, plan_pod, plan_recreated};
 
 use crate::tenant::{
     state::{ObjectName, Owner, PodFacts, State},
@@ -41,6 +41,8 @@ pub(super) struct Placement {
     pub(super) violations: BTreeMap<Violation, i64>,
     /// Pods bound to a wrong node.
     pub(super) misplaced: Vec<ObjectName>,
+    /// By pool, the waiting pods that could be bound to its nodes and aren't its own: it takes no node until they are gone.
+    pub(super) open: BTreeMap<String, Vec<String>>,
     /// By namespace, why no more pods are evicted.
     pub(super) eviction_notes: BTreeMap<String, String>,
     /// Pending pods to be recreated.
@@ -72,7 +74,8 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
         match (&pod.node, &pod.waiting) {
             (Some(node), _) => bound(&mut placement, view, key, pod, node),
             (None, Some(waiting)) => {
-                let planned = plan_pod(view, &key.0, &convert::pod(waiting));
+                let scheduling = convert::pod(waiting);
+                let planned = plan_pod(view, &key.0, &scheduling);
                 let gated = waiting
                     .spec
                     .as_ref()
@@ -91,8 +94,13 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
                 // A pod that is pinned to a pool which its tenant has lost would be refused today. It could be
                 // bound to nodes of the pool's present tenant, so its controller recreates it for the tenant's
                 // present pools.
-                let again =
-                    || planned.allowed() || plan_recreated(view, &key.0, &convert::pod(waiting)).allowed();
+                // A pod of a DaemonSet names the node that it was created for.
+                if view.declarations().is_active() && !is_of_daemonset(pod) {
+                    for pool in open_pools(view, &key.0, &scheduling) {
+                        placement.open.entry(pool.name.to_string()).or_default().push(format!("{}/{}", key.0, key.1));
+                    }
+                }
+                let again = || planned.allowed() || plan_recreated(view, &key.0, &scheduling).allowed();
                 if !gated && is_recreated(pod) && again() {
                     placement.to_recreate.push(key.clone());
                 }
@@ -107,6 +115,10 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
 /// planned again.
 fn is_recreated(pod: &PodFacts) -> bool {
     pod.owner.as_deref().is_some_and(Owner::recreates_pods)
+}
+
+fn is_of_daemonset(pod: &PodFacts) -> bool {
+    pod.owner.as_deref().is_some_and(|owner| owner.group == "apps" && owner.kind == "DaemonSet")
 }
 
 /// The name of a pod that is left to the user, with its owner.

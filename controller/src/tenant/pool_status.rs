@@ -11,21 +11,29 @@ use crate::{
     tenant::{spec_valid::spec_valid, state::State},
 };
 
-/// The conditions of each pool that isn't being deleted.
-pub(super) fn pool_statements(state: &State, view: &Tenants) -> BTreeMap<String, Vec<Statement>> {
+/// Waiting pods that a condition names.
+const MAX_NAMED_PODS: usize = 5;
+
+/// The conditions of each pool that isn't being deleted. `open` has by pool the waiting pods that could be bound to its nodes.
+pub(super) fn pool_statements(
+    state: &State,
+    view: &Tenants,
+    open: &BTreeMap<String, Vec<String>>,
+) -> BTreeMap<String, Vec<Statement>> {
     let pools = state.pools.iter().filter(|(_, pool)| pool.metadata.deletion_timestamp.is_none());
     pools
         .map(|(name, pool)| {
             let conditions =
                 pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
             let valid = spec_valid(state, "TenantPool", name, conditions);
-            (name.clone(), accepted(state, view, name).into_iter().chain(valid).collect())
+            let open = open.get(name).map(Vec::as_slice).unwrap_or_default();
+            (name.clone(), accepted(state, view, name, open).into_iter().chain(valid).collect())
         })
         .collect()
 }
 
 /// Returns `None` if the condition keeps its status: the policies' keys are unknown until a probe is answered.
-fn accepted(state: &State, view: &Tenants, name: &str) -> Option<Statement> {
+fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Option<Statement> {
     let statement =
         |status, reason, message| Some(Statement { kind: ACCEPTED, status: Some(status), reason, message });
     let collision = view.declarations().collisions().iter().find(|(younger, _)| **younger == *name);
@@ -42,6 +50,17 @@ fn accepted(state: &State, view: &Tenants, name: &str) -> Option<Statement> {
         .and_then(|id| view.declarations().pool(id))
         .map(|pool| &*pool.key)?;
     if state.parameters.key_in_force(key)? {
+        if !open.is_empty() {
+            let named = open.iter().take(MAX_NAMED_PODS).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = open.len().saturating_sub(MAX_NAMED_PODS);
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            let message = format!(
+                "no node is launched or admitted, since pods that are not its own wait and could be bound there: {named}{more}; \
+                 they tolerate its taint and were created before it was theirs to keep off: delete them, or the workloads \
+                 that made them, and what is created again is kept off"
+            );
+            return statement(false, reasons::OPEN_TO_WAITING_PODS, message);
+        }
         return statement(true, reasons::ACCEPTED, "no other pool has its label".to_owned());
     }
     let message = format!(

@@ -37,9 +37,9 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
         actions.extend(namespace_writes(state, &view, &kept.incomplete, mono));
         actions.append(&mut kept.writes);
     }
-    actions.extend(node_writes(state, active));
-    state.pool_statements = pool_status::pool_statements(state, &view);
     let mut placement = placement::classify(state, &view);
+    state.pool_statements = pool_status::pool_statements(state, &view, &placement.open);
+    actions.extend(node_writes(state, &placement.open, active));
     count_violations(state, &view, &kept, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
@@ -56,11 +56,15 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
 
 /// Writes of nodes. A node that Croft didn't launch has its pool's own label; pool-name label and taints follow in
 /// one patch. Nodes of Croft's pools get them all when their instance is verified to be the claim's. No node is
-/// written before a tenant is enforced.
-fn node_writes(state: &mut State, active: bool) -> Vec<Write> {
+/// written before a tenant is enforced. One that is marked as joining stays so while its pool is `open` to pods that wait.
+fn node_writes(state: &mut State, open: &BTreeMap<String, Vec<String>>, active: bool) -> Vec<Write> {
     let left = std::mem::take(&mut state.left_pools).into_iter();
     let left = left.map(|(node, pool)| Write::NodeLeft { node, pool });
-    let missing = state.node_repairs.iter().filter(|_| active);
+    let is_open = |node: &str| state.nodes.get(node).is_some_and(|pool| pool.iter().any(|p| open.contains_key(p)));
+    let missing = state
+        .node_repairs
+        .iter()
+        .filter(|(node, missing)| active && !(missing.is_starting && is_open(node.as_str())));
     let missing =
         missing.map(|(node, missing)| Write::RepairNode { node: node.clone(), missing: missing.clone() });
     left.chain(missing).collect()

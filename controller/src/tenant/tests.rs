@@ -691,7 +691,7 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
             value: "pool-a".to_owned(),
             effect: croft_policy::taint::Effect::NoSchedule,
         };
-        let missing = NodeRepair { pool_name: pool_name.map(str::to_owned), taints: vec![taint; taints] };
+        let missing = NodeRepair { pool_name: pool_name.map(str::to_owned), taints: vec![taint; taints], is_starting: false };
         Write::RepairNode { node: "a-2".to_owned(), missing }
     };
     let of_node = |state: &mut State| -> Vec<Write> {

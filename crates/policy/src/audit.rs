@@ -9,7 +9,7 @@ use crate::{
     definitions::{POOL_NAME_LABEL, Rule, Violation},
     policies,
     request::view::{DaemonSet, Pod},
-    rules::{daemonset::plan_daemonset, pod::plan_pod},
+    rules::{daemonset::plan_daemonset, keep_out, pod::plan_pod},
     tenancy::{
         declarations::{DeclaredPool, DeclaredTenant, PoolId},
         index::{NamespaceTenancy, Tenants},
@@ -147,6 +147,18 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
         findings.push(finding(Violation::PodInside, owners, message));
     }
     findings
+}
+
+/// The pools onto whose nodes kube-scheduler could bind a waiting pod that isn't theirs: it was created before they were
+/// declared, and so lacks what admission adds today. Empty for a pod that is as admission would make it, and for a gated one,
+/// whose last gate isn't lifted before it is.
+#[must_use]
+pub fn open_pools<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<&'t DeclaredPool> {
+    let planned = plan_pod(tenants, namespace, pod);
+    if (planned.allowed() && planned.patch.is_empty()) || !pod.spec.scheduling_gates.is_empty() {
+        return Vec::new();
+    }
+    keep_out::foreign_pools(tenants, namespace, &pod.spec)
 }
 
 fn check_pending(

@@ -167,11 +167,13 @@ documented_keys! {
         by "administrators, after a restoration into another cluster";
     /// The hash of a static pod's manifest. Marks the pod as the mirror of a static pod.
     Annotation MIRROR_ANNOTATION = "kubernetes.io/config.mirror", on "mirror pods", by "kubelets";
-    /// `true` on a node with the taint of the same key. A kubelet may register with this label, but not with that of its
-    /// pool: it keeps pods that tolerate every taint off the node.
-    Label UNREGISTERED_LABEL = "croft.dev/unregistered", on "nodes of NodeClaims", by "kubelets, by user data";
+    /// `true` on a node with the taint of the same key. A kubelet may register with this label, but not with the pool-name
+    /// label: it keeps pods that tolerate every taint off the node.
+    Label UNREGISTERED_LABEL = "croft.dev/unregistered", on "nodes that join a pool",
+        by "kubelets, by user data; the policy croft-nodes";
     /// The kubelet has registered, and the controller has not labelled the node yet.
-    Taint UNREGISTERED_TAINT = "croft.dev/unregistered", on "nodes of NodeClaims", by "kubelets, by user data";
+    Taint UNREGISTERED_TAINT = "croft.dev/unregistered", on "nodes that join a pool",
+        by "kubelets, by user data; the policy croft-nodes";
 }
 
 /// The ClusterRole of owners who may create namespaces of their tenant. The controller binds it and may bind no other in the
@@ -208,7 +210,7 @@ pub mod parameter {
         /// Claims of tenants on namespaces, as `name:namespaces:selector`, or `name:namespaces:selector:prefix` with
         /// namespaceCreation, each followed by a semicolon.
         Annotation TENANTS = "policy.croft.dev/tenants", on "Croft's own Namespace", by "the controller";
-        /// Every pool, as `key=value:effects:label`, each followed by a semicolon; `label` is the pool-name label.
+        /// Every pool, as `key=value:effects:label:provisioner`, each followed by a semicolon; `label` is the pool-name label.
         Annotation ALL_POOLS = "policy.croft.dev/all-pools", on "Croft's own Namespace", by "the controller";
         /// `Policy` while the mutating policies change pods and DaemonSets; `Webhook` while only the webhook does.
         Annotation MUTATION = "policy.croft.dev/mutation", on "Croft's own Namespace", by "the controller";

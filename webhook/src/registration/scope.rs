@@ -7,7 +7,8 @@
 
 use croft_policy::{
     Mutation, Tenants,
-    definitions::{INJECTED_ANNOTATION, NAME_LABEL, webhook},
+    definitions::{INJECTED_ANNOTATION, NAME_LABEL, UNREGISTERED_TAINT, webhook},
+    policies,
 };
 use k8s_openapi::{
     api::admissionregistration::v1::{MatchCondition, MutatingWebhook},
@@ -16,6 +17,8 @@ use k8s_openapi::{
 
 /// The condition of the webhook for non-tenant pods that depends on the pools.
 pub const REACHES: &str = "reaches-for-a-pool";
+/// The condition of the webhook for non-tenant pods that leaves out those that the pools' keys are excluded from already.
+pub const NOT_KEPT_OUT: &str = "not-kept-out-already";
 /// The condition of the webhook for bindings that depends on the settings.
 pub const NOT_A_SCHEDULER: &str = "not-a-scheduler";
 
@@ -96,11 +99,14 @@ impl Scope {
     /// Adds the conditions of the webhook `name` that depend on declarations.
     pub fn condition(&self, name: &str, conditions: &mut Option<Vec<MatchCondition>>) {
         let own = match name {
-            webhook::NON_TENANT => Some((REACHES, reaches(&self.keys))),
-            webhook::BINDINGS => {
-                Some((NOT_A_SCHEDULER, format!("!(request.userInfo.username in {})", list(&self.schedulers))))
+            webhook::NON_TENANT => {
+                vec![(REACHES, reaches(&self.keys)), (NOT_KEPT_OUT, not_kept_out(&self.keys))]
             }
-            _ => None,
+            webhook::BINDINGS => {
+                let other = format!("!(request.userInfo.username in {})", list(&self.schedulers));
+                vec![(NOT_A_SCHEDULER, other)]
+            }
+            _ => Vec::new(),
         };
         let mutates = matches!(name, webhook::NON_TENANT | webhook::PODS);
         let by_policy = (mutates && self.mutation == Mutation::Policy)
@@ -125,13 +131,22 @@ fn reaches(keys: &[String]) -> String {
         format!(
             "has({spec}.nodeName) && {spec}.nodeName != '' || has({spec}.nodeSelector) && \
              {spec}.nodeSelector.exists(k, k in {keys}) || has({spec}.tolerations) && \
-             {spec}.tolerations.exists(t, !has(t.key) || t.key == '' || t.key in {keys})"
+             {spec}.tolerations.exists(t, !has(t.key) || t.key in ['', '{UNREGISTERED_TAINT}'] || t.key in {keys})"
         )
     };
     format!(
         "request.resource.resource == 'daemonsets' ? {} : {}",
         of("object.spec.template.spec"),
         of("object.spec")
+    )
+}
+
+/// CEL: the request isn't for a pod that every required term keeps off the nodes of pools. Such a pod needs no evaluation, so
+/// agents that were planned once start while Croft is down.
+fn not_kept_out(keys: &[String]) -> String {
+    format!(
+        "request.resource.resource != 'pods' || object.spec.?nodeName.orValue('') != '' || !({})",
+        policies::is_kept_out(&list(keys))
     )
 }
 

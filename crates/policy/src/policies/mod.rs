@@ -34,4 +34,5 @@ pub use documents::{documents, names};
 pub use namespace_metadata::{MetadataEntries, namespace_metadata};
 pub use namespaces::NAMESPACE_CREATION_POLICY;
 pub use parameters::parameters;
+pub use pods::is_kept_out;
 pub use policy::{BREAK_GLASS_SUBJECT, BREAK_GLASS_VERB};

@@ -205,12 +205,13 @@ fn open_names(declarations: &Declarations) -> String {
     if text.len() > NAMES_LIMIT_BYTES { format!("{MORE}=croftconfigs/{SINGLETON};") } else { text }
 }
 
-/// Every pool as `key=value:effects:label`; entries end with a semicolon. If they don't fit, the mutating policies refuse
+/// Every pool as `key=value:effects:label:provisioner`; entries end with a semicolon. If they don't fit, the mutating policies refuse
 /// each non-tenant pod that tolerates or selects one.
 fn all_pools(declarations: &Declarations) -> String {
     let entries = declarations.pools().iter().map(|pool| {
         let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
-        format!("{}={}:{}:{};", pool.key, pool.value, effects.join(","), pool.pool_name_label())
+        let provisioner = pool.provisioner.as_str();
+        format!("{}={}:{}:{}:{provisioner};", pool.key, pool.value, effects.join(","), pool.pool_name_label())
     });
     let text: String = entries.collect();
     if text.len() > POOLS_LIMIT_BYTES { format!("{MORE};") } else { text }

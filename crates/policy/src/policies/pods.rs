@@ -54,43 +54,42 @@ fn tolerates(pool: &str) -> String {
     )
 }
 
-/// CEL: the pod tolerates taints of pools by one of `variables.keys`, or by a toleration without a key.
+/// CEL: the toleration `t` lets a pod past a taint that keeps pods off a node.
+pub(super) const IS_HARD: &str = "t.?effect.orValue('') != 'PreferNoSchedule'";
+
+/// CEL: the pod tolerates taints of pools by one of `variables.keys`, of nodes that have no pool yet, or all.
 fn reaches() -> (&'static str, String) {
     (
         "reaches",
-        "object.spec.?tolerations.orValue([]).exists(t, (t.?key.orValue('') == '' || t.key in variables.keys) && \
-         t.?effect.orValue('') != 'PreferNoSchedule')"
-            .to_owned(),
-    )
-}
-
-/// CEL: the pod tolerates the taint of a node that doesn't have its pool's label yet.
-fn reaches_unregistered() -> (&'static str, String) {
-    ("reachesUnregistered", reaches_unregistered_by("object.spec.?tolerations.orValue([])"))
-}
-
-/// CEL: one of `tolerations` is of that taint.
-pub(super) fn reaches_unregistered_by(tolerations: &str) -> String {
-    format!(
-        "{tolerations}.exists(t, t.?key.orValue('') in ['', '{UNREGISTERED_TAINT}'] && \
-         t.?effect.orValue('') in ['', 'NoExecute'])"
-    )
-}
-
-/// CEL: every term of the required node affinity excludes the built-in key, which every node of a pool carries, and, if the
-/// pod tolerates their taint, the label of nodes that don't carry the key yet.
-fn kept_out() -> (&'static str, String) {
-    (
-        "keptOut",
         format!(
-            "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.hasValue() && \
-             object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.all(t, \
-             (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
-             (t.?matchExpressions.orValue([]).exists(e, e.key == '{POOL_NAME_LABEL}' && e.operator == 'DoesNotExist') && \
-             (!variables.reachesUnregistered || \
-             t.?matchExpressions.orValue([]).exists(e, e.key == '{UNREGISTERED_LABEL}' && e.operator == 'DoesNotExist'))))"
+            "object.spec.?tolerations.orValue([]).exists(t, (t.?key.orValue('') == '' || t.key in variables.keys || t.?key.orValue('') == '{UNREGISTERED_TAINT}') && \
+             {IS_HARD})"
         ),
     )
+}
+
+/// CEL: every term of the required node affinity excludes the built-in key, which every node of a pool carries, the label of
+/// nodes that don't carry it yet, and those of the list `keys` whose taint the pod tolerates: a node that Croft didn't launch
+/// carries its pool's own key before the built-in one.
+///
+/// The webhook isn't asked about such a pod. A list of one element stands for a variable, which a match condition can't have.
+#[must_use]
+pub fn is_kept_out(keys: &str) -> String {
+    let required = "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution";
+    format!(
+        "{required}.hasValue() && \
+         [object.spec.?tolerations.orValue([]).filter(t, {IS_HARD}).map(t, t.?key.orValue(''))].all(tolerated, \
+         [{keys}.filter(k, k != '' && ('' in tolerated || k in tolerated)) + ['{POOL_NAME_LABEL}', '{UNREGISTERED_LABEL}']].all(\
+         excluded, {required}.?nodeSelectorTerms.orValue([]).all(t, \
+         (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
+         [t.?matchExpressions.orValue([]).filter(e, e.operator == 'DoesNotExist').map(e, e.key)].all(\
+         absent, excluded.all(k, k in absent)))))"
+    )
+}
+
+fn kept_out(keys: Keys) -> (&'static str, String) {
+    let list = if keys == Keys::Declared { "variables.keys" } else { "[]" };
+    ("keptOut", is_kept_out(list))
 }
 
 /// CEL: every term of the required node affinity excludes the built-in key of the pod's own pool.
@@ -108,9 +107,9 @@ fn excludes_pool() -> (&'static str, String) {
 
 fn must_be_kept_out() -> String {
     format!(
-        "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity \
-         ({POOL_NAME_LABEL} DoesNotExist in every term, and {UNREGISTERED_LABEL} DoesNotExist if it tolerates every taint) keeps \
-         it off them: tolerate only the taints that you mean'"
+        "'the pod belongs to no tenant and tolerates the taints of tenants\\' pools, and no required node affinity keeps it off them \
+         ({POOL_NAME_LABEL}, {UNREGISTERED_LABEL} and the pools\\' own keys that it tolerates, DoesNotExist in every term): tolerate \
+         only the taints that you mean'"
     )
 }
 
@@ -194,8 +193,7 @@ pub(super) fn placement() -> Policy {
         excludes_pool(),
         placed(),
         reaches(),
-        reaches_unregistered(),
-        kept_out(),
+        kept_out(Keys::BuiltIn),
     ];
     variables.extend(requested());
     Policy {
@@ -231,12 +229,11 @@ pub(super) fn declared_keys() -> Policy {
             Keys::Declared.variable(),
             reaches(),
             owned(MIRROR),
-            reaches_unregistered(),
             owned(NON_TENANT),
             ("pools", annotation("pools")),
             ("shared", annotation("shared")),
             ("free", format!("{} || {}", cel::non_tenant_pods_allowed(), cel::in_free_namespace())),
-            kept_out(),
+            kept_out(Keys::Declared),
         ],
         validations: vec![(
             format!(
@@ -290,8 +287,8 @@ pub(super) fn updates(keys: Keys) -> Policy {
             ),
             ("selected", selected("object")),
             ("before", selected("oldObject")),
-            ("tolerations", "object.spec.?tolerations.orValue([])".to_owned()),
-            ("tolerated", "oldObject.spec.?tolerations.orValue([])".to_owned()),
+            ("foreign", foreign_tolerations("object")),
+            ("foreignBefore", foreign_tolerations("oldObject")),
             (
                 "mine",
                 "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned(),
@@ -303,28 +300,42 @@ pub(super) fn updates(keys: Keys) -> Policy {
                     .to_owned(),
             ),
             reaches(),
-            reaches_unregistered(),
-            kept_out(),
+            kept_out(keys),
         ],
         validations: update_rules(),
         parameters: keys == Keys::Declared,
     }
 }
 
+/// Tolerations of foreign pools that an update compares one by one; more may only stay as they are.
+const MAX_COMPARED: usize = 100;
+
+/// CEL: the tolerations of `object` by which it reaches pools that aren't its own, each as a line.
+///
+/// Ordinary tolerations are left out in one pass, so that the cost of an update grows with the pod and not with its square.
+fn foreign_tolerations(object: &str) -> String {
+    let line = ["key", "operator", "value", "effect"].map(|field| format!("t.?{field}.orValue('')")).join(" + '\\n' + ");
+    format!(
+        "{object}.spec.?tolerations.orValue([]).filter(t, {IS_HARD} && (t.?key.orValue('') == '' || t.?key.orValue('') == '{UNREGISTERED_TAINT}' || \
+         (t.key in variables.keys && !(t.?operator.orValue('') in ['', 'Equal'] && \
+         (t.key + '=' + t.?value.orValue('')) in variables.own)))).map(t, {line})"
+    )
+}
+
 fn update_rules() -> Vec<(String, String)> {
     let break_glass = break_glass();
-    let same = ["key", "operator", "value", "effect"]
-        .map(|field| format!("o.?{field}.orValue('') == t.?{field}.orValue('')"))
-        .join(" && ");
     vec![
         (
             format!(
-                "variables.free || variables.tolerations.all(t, variables.tolerated.exists(o, {same}) || \
-                 t.?effect.orValue('') == 'PreferNoSchedule' || (t.?key.orValue('') != '' && (!(t.key in variables.keys) || \
-                 (t.?operator.orValue('') in ['', 'Equal'] && (t.key + '=' + t.?value.orValue('')) in variables.own)))) || \
-                 {break_glass}"
+                "variables.free || variables.foreign == variables.foreignBefore || (size(variables.foreign) <= {MAX_COMPARED} && \
+                 variables.foreign.all(t, t in variables.foreignBefore)) || {break_glass}"
             ),
-            "'the update adds a toleration of the taint of a pool that is not the pod\\'s to use; leave it out'".to_owned(),
+            format!(
+                "size(variables.foreign) > {MAX_COMPARED} ? 'the pod has more than {MAX_COMPARED} tolerations of the taints of pools \
+                 that are not its to use, and an update may neither add to these nor reorder them; leave them as they are' : \
+                 'the update adds a toleration of the taint of a pool, or of a node that has no pool yet, that is not the pod\\'s to \
+                 use; leave it out'"
+            ),
         ),
         (
             format!(

@@ -1,5 +1,7 @@
 //! Non-tenant pods: whether their tolerations let them onto the nodes of pools, and the node affinity that keeps them off.
 
+use std::collections::BTreeSet;
+
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -9,7 +11,7 @@ use crate::{
     rules::{node_affinity::KeyExclusion, pool_choice::check_operators},
     tenancy::{
         declarations::{DeclaredKey, DeclaredPool, PoolId},
-        index::Tenants,
+        index::{NamespaceTenancy, Tenants},
         model::NonTenantPods,
         taint::{Effect, Effects, Operator},
     },
@@ -41,11 +43,9 @@ struct TolerationReach<'p> {
     keys: FxHashMap<&'p str, KeyReach>,
     /// By key and value.
     pools: FxHashMap<PoolId, Effects>,
-    /// By key, for pools of that key that are created later. The admission policy knows the keys but not the pools, and
-    /// demands the affinity for these too.
-    future: Effects,
-    /// The taint of nodes that have registered and don't have their pool's label yet.
-    unregistered: bool,
+    /// The keys that hard tolerations name: of pools, also those that are created later, and of the taint of nodes that have
+    /// registered and don't have their pool's label yet. The admission policies know the keys but not the pools.
+    named: BTreeSet<&'p str>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -86,12 +86,14 @@ impl<'p> TolerationReach<'p> {
         let mut reach = Self::default();
         for toleration in spec.tolerations() {
             let Some(parsed) = toleration.parse() else { continue };
-            reach.unregistered |= (parsed.key.is_empty() || parsed.key == UNREGISTERED_TAINT)
-                && parsed.effects.contains(Effect::NoExecute);
             if parsed.key.is_empty() {
                 // Without a key only Exists is valid. Any other operator counts as Exists, the widest.
                 reach.any = reach.any.or(parsed.effects);
                 continue;
+            }
+            let is_hard = !parsed.effects.and(Effects::HARD).is_empty();
+            if is_hard && parsed.key == UNREGISTERED_TAINT {
+                reach.named.insert(parsed.key);
             }
             let declarations = tenants.declarations();
             let Some(key) = declarations.key(parsed.key) else { continue };
@@ -118,15 +120,15 @@ impl<'p> TolerationReach<'p> {
                     }
                 }
             }
-            if !shared {
-                reach.future = reach.future.or(parsed.effects);
+            if is_hard && !shared {
+                reach.named.insert(parsed.key);
             }
         }
         reach
     }
 
     fn is_empty(&self) -> bool {
-        self.any.is_empty() && self.keys.is_empty() && self.pools.is_empty() && self.future.is_empty()
+        self.any.is_empty() && self.keys.is_empty() && self.pools.is_empty() && self.named.is_empty()
     }
 
     fn lets_onto(&self, pool: &DeclaredPool) -> bool {
@@ -135,9 +137,13 @@ impl<'p> TolerationReach<'p> {
         self.any.or(by_key).or(by_pool).covers(pool.effects.and(Effects::HARD))
     }
 
-    /// True if the pod could be let onto a pool that is created later.
-    fn lets_onto_future(&self) -> bool {
-        !self.any.or(self.future).and(Effects::HARD).is_empty()
+    /// The declared keys of taints that the pod tolerates, whatever pools there are: a pool that is created later may have any
+    /// of them, and a node carries its pool's own key before it carries the built-in one.
+    fn tolerated_keys<'k>(&'k self, tenants: &'k Tenants) -> Vec<&'k str> {
+        if self.any.and(Effects::HARD).is_empty() {
+            return self.named.iter().copied().collect();
+        }
+        tenants.declarations().keys()
     }
 
     /// The pools that the pod can reach.
@@ -153,6 +159,25 @@ impl<'p> TolerationReach<'p> {
         ids.dedup();
         ids.into_iter().filter_map(|id| declarations.pool(id)).filter(|p| self.lets_onto(p)).collect()
     }
+}
+
+/// The pools that are not open to the pods of `namespace` and whose taints `spec` tolerates. Whether its selector and affinity
+/// keep it off them is for [`plan_pod`](crate::plan_pod) to say.
+pub(crate) fn foreign_pools<'t>(
+    tenants: &'t Tenants,
+    namespace: &str,
+    spec: &PodSpec<'_>,
+) -> Vec<&'t DeclaredPool> {
+    let is_foreign: &dyn Fn(&&DeclaredPool) -> bool = match tenants.tenancy(namespace) {
+        NamespaceTenancy::Tenant { tenant, .. } => &|pool| !tenant.may_use(pool.id),
+        NamespaceTenancy::NonTenant => &|pool| !pool.is_shared_with(namespace),
+        NamespaceTenancy::Exempt | NamespaceTenancy::Unknown | NamespaceTenancy::TenantUnreadable => {
+            return Vec::new();
+        }
+    };
+    let mut pools = TolerationReach::new(tenants, namespace, spec).candidates(tenants);
+    pools.retain(is_foreign);
+    pools
 }
 
 /// Plans the spec of a pod in `namespace`, a non-tenant namespace. `spec.nodeName` is checked elsewhere.
@@ -184,11 +209,15 @@ pub(crate) fn plan(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> Re
         if declarations.non_tenant_pods() == NonTenantPods::Reject {
             return Err(Denial::non_tenant_tolerates(namespace, &first.name));
         }
-    } else if !reach.lets_onto_future() {
+    }
+    let tolerated = reach.tolerated_keys(tenants);
+    if reached.is_empty() && tolerated.is_empty() && reach.any.and(Effects::HARD).is_empty() {
         return Ok(KeepOut::nothing(Rule::NonTenant));
     }
-    let mut keys: Vec<&str> = reached.iter().map(|pool| &*pool.key).chain([POOL_NAME_LABEL]).collect();
-    keys.extend(reach.unregistered.then_some(UNREGISTERED_LABEL));
+    // The starting label whatever the pod tolerates now: its affinity is final, and its tolerations are not.
+    let closed = [POOL_NAME_LABEL, UNREGISTERED_LABEL];
+    let mut keys: Vec<&str> =
+        reached.iter().map(|pool| &*pool.key).chain(tolerated).chain(closed).collect();
     keys.sort_unstable();
     keys.dedup();
     let exclusions: Vec<KeyExclusion> =

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    definitions::POOL_NAME_LABEL,
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
     denial::Denial,
     request::{
         review::User,
@@ -107,6 +107,8 @@ pub struct NodeRepair {
     pub pool_name: Option<String>,
     /// Taints of the pool that the node lacks.
     pub taints: Vec<Taint>,
+    /// The node carries [`UNREGISTERED_LABEL`], by which pods stay off it until its pool-name label is there.
+    pub is_starting: bool,
 }
 
 /// The pool with provisioner None or Karpenter that a node is in by the pool's own label.
@@ -134,13 +136,17 @@ pub fn repair(declarations: &Declarations, node: &model::Node) -> Option<NodeRep
     if pool.provisioner == Provisioner::Croft {
         return None;
     }
+    let is_starting = node.labels.contains_key(UNREGISTERED_LABEL);
     if own_pool(declarations, node).is_none() {
         // Only the pool-name label, which Croft wrote, holds the node in the pool.
-        return Some(NodeRepair { pool_name: None, taints: Vec::new() });
+        return Some(NodeRepair { pool_name: None, taints: Vec::new(), is_starting });
     }
     let taints = missing_taints(pool, node);
-    (named != Some(pool.id) || !taints.is_empty())
-        .then(|| NodeRepair { pool_name: Some(pool.pool_name_label().to_owned()), taints })
+    (named != Some(pool.id) || !taints.is_empty() || is_starting).then(|| NodeRepair {
+        pool_name: Some(pool.pool_name_label().to_owned()),
+        taints,
+        is_starting,
+    })
 }
 
 fn missing_taints(pool: &DeclaredPool, node: &model::Node) -> Vec<Taint> {

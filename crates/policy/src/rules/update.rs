@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    definitions::Rule,
+    definitions::{Rule, UNREGISTERED_TAINT},
     denial::Denial,
     outcome::Outcome,
     request::view::{Pod, PodSpec, Toleration},
@@ -111,8 +111,9 @@ fn check_added(
         if parsed.effects.and(Effects::HARD).is_empty() {
             continue;
         }
-        // A toleration without a key matches the taint of every pool, of later ones as well.
-        if parsed.key.is_empty() {
+        // A toleration without a key matches the taint of every pool, of later ones as well. So does that of the starting
+        // taint, which stands in for the label that the node doesn't have yet.
+        if parsed.key.is_empty() || parsed.key == UNREGISTERED_TAINT {
             return Err(Denial::adds_toleration(index, &owner, None));
         }
         let Some(key) = declarations.key(parsed.key) else { continue };

@@ -115,6 +115,18 @@ pub enum Provisioner {
     None,
 }
 
+impl Provisioner {
+    /// Its name in a TenantPool.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Croft => "Croft",
+            Self::Karpenter => "Karpenter",
+            Self::None => "None",
+        }
+    }
+}
+
 /// The cluster-wide settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {

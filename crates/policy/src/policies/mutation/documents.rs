@@ -9,7 +9,7 @@ use crate::{
     },
     policies::{
         mutation::{
-            choice, keep_out, record,
+            choice, keep_out, nodes, record,
             subject::{self, Subject},
             tenancy,
         },
@@ -23,14 +23,14 @@ use crate::{
 /// Kubernetes 1.36. `namespace` is Croft's own.
 #[must_use]
 pub fn documents(namespace: &str) -> Vec<Value> {
-    let policies = [pods(), daemonsets(), probe(&version())];
+    let policies = [pods(), daemonsets(), nodes::starting(), probe(&version())];
     policies.into_iter().flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
 }
 
 /// The version of the mutating policies: a hash of all that they decide.
 #[must_use]
 pub fn version() -> String {
-    let text: String = [pods(), daemonsets()]
+    let text: String = [pods(), daemonsets(), nodes::starting()]
         .iter()
         .filter_map(|policy| Some(policy.document().get("spec")?.to_string()))
         .collect();

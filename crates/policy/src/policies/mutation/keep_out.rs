@@ -2,12 +2,12 @@
 //! as CEL.
 
 use crate::{
-    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, parameter},
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT, parameter},
     policies::{
         cel,
         mutation::subject::{REQUIRED, Subject},
         parameters::MORE,
-        pods::reaches_unregistered_by,
+        pods::IS_HARD,
         policy::Variable,
     },
 };
@@ -43,11 +43,11 @@ pub(super) fn reaching() -> Vec<Variable> {
             ),
         ),
         (
-            "reachesLater",
+            "toleratedKeys",
             format!(
-                "variables.tolerations.exists(t, {effect} != 'PreferNoSchedule' && ({keyed} == '' || \
+                "variables.tolerations.filter(t, {IS_HARD} && ({keyed} == '' || {keyed} == '{UNREGISTERED_TAINT}' || \
                  (t.key in variables.keys && !({} && variables.pools.exists(p, p[0] in variables.shared && \
-                 t.key + '=' + t.?value.orValue('') in [p[0], '{POOL_NAME_LABEL}=' + p[2]])))))",
+                 t.key + '=' + t.?value.orValue('') in [p[0], '{POOL_NAME_LABEL}=' + p[2]]))))).map(t, {keyed})",
                 "t.?operator.orValue('') in ['', 'Equal']"
             ),
         ),
@@ -61,15 +61,15 @@ pub(super) fn excluding() -> Vec<Variable> {
         (
             "needs",
             "variables.refusal == '' && variables.tenancy == 'none' && !variables.free && (size(variables.reached) > 0 || \
-             variables.reachesLater)"
+             size(variables.toleratedKeys) > 0)"
                 .to_owned(),
         ),
         (
             "excludedKeys",
             format!(
-                "!variables.needs ? [] : (variables.reached.map(p, p[0].split('=')[0]) + ['{POOL_NAME_LABEL}'] + \
-                 ({} ? ['{UNREGISTERED_LABEL}'] : [])).distinct().sort()",
-                reaches_unregistered_by("variables.tolerations")
+                "!variables.needs ? [] : (variables.reached.map(p, p[0].split('=')[0]) + \
+                 ('' in variables.toleratedKeys ? variables.keys : variables.toleratedKeys).filter(k, k != '') + \
+                 ['{POOL_NAME_LABEL}', '{UNREGISTERED_LABEL}']).distinct().sort()"
             ),
         ),
         ("exclusions", exclusions()),
