@@ -11,7 +11,7 @@
 use croft_policy::definitions::parameter::{PREFIX, REVISION};
 use croft_prove::{
     declared::{Declared, NamespaceKind, PoolKind, PoolSpec},
-    model::{Scope, Search},
+    model::{Scope, settled},
     pods::{Alphabet, names_node},
     policies::{Policies, Request, Surroundings},
     world::World,
@@ -50,9 +50,10 @@ async fn write(plane: &ControlPlane, admin: &Client, world: &World) -> Surroundi
     let user = format!("system:serviceaccount:{NAMESPACE}:croft-controller");
     let api: Api<Namespace> = Api::all(plane.client_for(&user, &["system:masters"]).await.unwrap());
     let name = world.namespace.name();
-    for (name, labels, annotations) in
-        [(NAMESPACE, None, &world.parameters), (name, Some(&world.written.labels), &world.written.annotations)]
-    {
+    for (name, labels, annotations) in [
+        (NAMESPACE, None, &world.parameters),
+        (name, Some(&world.written.labels), &world.written.annotations),
+    ] {
         let held = Api::<Namespace>::all(admin.clone()).get(name).await.unwrap().metadata;
         let mut annotations = json!(annotations);
         for key in held.annotations.unwrap_or_default().keys().filter(|key| key.starts_with(PREFIX)) {
@@ -188,7 +189,7 @@ async fn evaluator_answers_as_the_api_server_in_both_modes() {
                 max_updates: 0,
                 alphabet: Alphabet::small(),
             };
-            let world = Search::new(scope).settled(Declared { pool, ..Declared::all(policy_mode) });
+            let world = settled(Declared { pool, ..Declared::all(policy_mode) }, &scope);
             let surroundings = write(&plane, &admin, &world).await;
             let (more, less) = compare_all(&admin, (&policies, &alphabet), &world, &surroundings).await;
             println!("policy mode {policy_mode}, {kind:?}, {namespace:?}: {more} allowed, {less} refused");

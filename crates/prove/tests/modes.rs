@@ -12,7 +12,7 @@ use std::sync::Arc;
 use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_prove::{
     declared::{Declared, NamespaceKind, PoolKind, PoolSpec},
-    model::{Scope, Search},
+    model::{Scope, Search, settled},
     nodes::Node,
     pods::{Alphabet, names_node},
 };
@@ -69,8 +69,9 @@ fn each(mut compare: impl FnMut(NamespaceKind, &str, &Value, Answer, Answer)) {
         for namespace in NamespaceKind::ALL {
             let search = search(pool, namespace);
             let spec = Some(PoolSpec { no_execute: true, shared: true });
-            let worlds = [false, true]
-                .map(|policy_mode| search.settled(Declared { pool: spec, ..Declared::all(policy_mode) }));
+            let worlds = [false, true].map(|policy_mode| {
+                settled(Declared { pool: spec, ..Declared::all(policy_mode) }, &search.scope)
+            });
             let node = Node::of_other_launcher(spec);
             for spec in alphabet.created() {
                 let named = names_node(&spec).then_some(&node);
