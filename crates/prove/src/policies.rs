@@ -197,14 +197,14 @@ impl Policy {
     }
 }
 
-/// All policies about pods, and those that change nodes.
+/// All policies about pods, and the mutating ones about nodes.
 #[derive(Debug)]
 pub struct Policies {
     /// The validating ones.
     pub validating: Vec<Policy>,
     /// The mutating ones.
     pub mutating: Vec<Policy>,
-    /// Those that change nodes.
+    /// The mutating ones about nodes.
     nodes: Vec<Policy>,
 }
 
