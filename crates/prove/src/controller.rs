@@ -58,8 +58,7 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
         state.observe_replica("webhook", report.clone(), mono);
         writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);
     }
-    let knows_pool =
-        world.declared.pool.is_some() && state.parameters.key_in_force(kind.key()) == Some(true);
+    let knows_pool = world.declared.pool.is_some() && state.parameters.key_in_force(kind.key()) == Some(true);
     let steps = writes.into_iter().filter_map(|write| match write {
         Write::Parameters { patch, .. } => Some(Step::Parameters(patch)),
         Write::NamespaceMetadata { namespace, patch } if namespace == world.namespace.name() => {

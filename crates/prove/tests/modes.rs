@@ -16,7 +16,7 @@ use croft_prove::{
     nodes::Node,
     pods::{Alphabet, names_node},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 type Answer = Option<Arc<Value>>;
 
@@ -39,14 +39,14 @@ const DIFFERENCES: [Difference; 1] = [Difference {
     },
 }];
 
-/// True if every required term excludes the built-in key.
+/// True if every required term excludes the built-in key, or matches nothing.
 fn keeps_itself_off(spec: &Value) -> bool {
     let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
     let excludes = |term: &Value| {
         let mut expressions = term["matchExpressions"].as_array().into_iter().flatten();
         expressions.any(|e| e["key"] == POOL_NAME_LABEL && e["operator"] == "DoesNotExist")
     };
-    terms.as_array().is_some_and(|terms| terms.iter().all(excludes))
+    terms.as_array().is_some_and(|terms| terms.iter().all(|term| *term == json!({}) || excludes(term)))
 }
 
 fn search(pool: PoolKind, namespace: NamespaceKind) -> Search {
