@@ -30,7 +30,7 @@ struct Difference {
 const DIFFERENCES: [Difference; 1] = [Difference {
     name: "a pod that keeps itself off the pools isn't sent to the webhook",
     reason: "agents that were planned once start while Croft is down; the policies see every pod, and refuse one that selects a \
-             pool all the same, or add what it lacks",
+             pool all the same",
     is_it: |namespace, spec, webhook, _| {
         let unchanged = webhook.as_deref() == Some(spec);
         matches!(namespace, NamespaceKind::None | NamespaceKind::Shared)
