@@ -12,7 +12,7 @@ use croft_webhook::registration::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::policies::{Match, Policies, Request, apply};
+use crate::policies::{Match, PODS, Policies, Request, apply};
 
 /// The webhooks that are registered for one scope, as far as they get pods.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Webhooks {
             let hooks = hooks.as_array().into_iter().flatten();
             hooks
                 .filter_map(|hook| {
-                    Match::read(&hook["rules"], &hook["namespaceSelector"], &hook["matchConditions"])
+                    Match::read(PODS, &hook["rules"], &hook["namespaceSelector"], &hook["matchConditions"])
                 })
                 .collect()
         };

@@ -9,21 +9,24 @@ use croft_controller::{
     engine::{Engine, KINDS},
     kube_api::ObjectKind,
     nodeclaim::node_patch,
-    state::{Change, NodeView, WEBHOOK_REPLICA},
+    state::{Change, NodeView, WEBHOOK_REPLICA, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
     time::Now,
 };
 use croft_policy::{
+    audit,
     definitions::parameter::REVISION,
     node, policies,
     replica_status::{ObservedGenerations, ReplicaStatus},
 };
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::{
     declared::{Objects, POOL, PoolKind},
     nodes::{NODE, Node},
+    pods,
     world::{World, registered_mode},
 };
 
@@ -40,8 +43,8 @@ pub enum Step {
 pub struct Decisions {
     /// The writes that are due. Each may be the next, or none.
     pub steps: Vec<Step>,
-    /// True if the pool is accepted, so that nodes are launched for it.
-    pub accepts_pool: bool,
+    /// True if the policies know the pool's key, so that it is accepted unless a waiting pod could enter.
+    pub knows_pool: bool,
 }
 
 /// The controller's decisions about the cluster, whatever time has passed.
@@ -55,9 +58,7 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
         state.observe_replica("webhook", report.clone(), mono);
         writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);
     }
-    // The condition Accepted of a pool whose label no other has.
-    let accepts_pool =
-        world.declared.pool.is_some() && state.parameters.key_in_force(kind.key()) == Some(true);
+    let knows_pool = world.declared.pool.is_some() && state.parameters.key_in_force(kind.key()) == Some(true);
     let steps = writes.into_iter().filter_map(|write| match write {
         Write::Parameters { patch, .. } => Some(Step::Parameters(patch)),
         Write::NamespaceMetadata { namespace, patch } if namespace == world.namespace.name() => {
@@ -65,17 +66,38 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
         }
         _ => None,
     });
-    Decisions { steps: steps.collect(), accepts_pool }
+    Decisions { steps: steps.collect(), knows_pool }
 }
 
-/// The node after the controller's next write of it, if it didn't launch the node; `None` if no write is due. The controller
-/// makes none before a Tenant is enforced, which isn't asked here: more steps are searched than it takes.
+/// True if the pool isn't open to a pod that waits, by the decision of the controller.
 #[must_use]
-pub fn repair(world: &World, kind: PoolKind, node: &Node) -> Option<Node> {
-    let sight = World { seen: world.current(), ..world.clone() };
+pub fn is_open(world: &World, kind: PoolKind, spec: &Value) -> bool {
+    let declared = world.declared;
+    if !declared.tenant && !declared.other_tenant {
+        return false;
+    }
+    let pod: Pod = *typed(pods::pod(world.namespace, spec));
+    let tenants = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
+    let open = audit::open_pools(&tenants, world.namespace.name(), &convert::policy::pod(&pod));
+    open.iter().any(|pool| *pool.name == *POOL)
+}
+
+/// True if the pool takes nodes.
+#[must_use]
+pub fn takes_nodes(world: &World, kind: PoolKind) -> bool {
+    Objects::of(&world.declared, kind).with_condition(world.accepted).pool().is_some_and(is_accepted)
+}
+
+/// The node after the controller's next write of it, if it didn't launch the node; `None` if no write is due, as while the
+/// node is starting and its pool `is_open` to a pod that waits. The controller writes none before a Tenant is enforced, which
+/// isn't asked here: more steps are searched than it takes.
+#[must_use]
+pub fn repair(world: &World, kind: PoolKind, node: &Node, is_open: bool) -> Option<Node> {
+    let tenants = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let object = node.typed();
-    let missing = node::repair(sight.tenants(kind, None).declarations(), &convert::policy::node(&object))?;
-    Some(node.patched(&node_patch::repair_membership(&NodeView::read(&object), &missing)))
+    let missing = node::repair(tenants.declarations(), &convert::policy::node(&object))?;
+    let waits = missing.is_starting && is_open;
+    (!waits).then(|| node.patched(&node_patch::repair_membership(&NodeView::read(&object), &missing)))
 }
 
 fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
@@ -83,7 +105,7 @@ fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
 }
 
 fn observe(world: &World, kind: PoolKind) -> State {
-    let objects = Objects::of(&world.declared, kind);
+    let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     let mut state = State::new(crate::world::OWN_NAMESPACE);
     state.observe(&Change::Config(Box::new(objects.config)));
     for pool in objects.pools {
@@ -137,7 +159,7 @@ fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) 
             "securityGroupSelectorTerms": []},
     });
     engine.observe(Change::Class(typed(class)), at(0));
-    let objects = Objects::of(&world.declared, kind);
+    let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     for pool in objects.pools {
         engine.observe(Change::Pool(Box::new(pool)), at(0));
     }
@@ -154,7 +176,7 @@ fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) 
 /// A claim of the pool, as it is declared now; `None` if there is no pool.
 fn claim(world: &World, kind: PoolKind) -> Option<Value> {
     let objects = Objects::of(&world.declared, kind);
-    let pool = objects.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(POOL))?;
+    let pool = objects.pool()?;
     let labels: std::collections::BTreeMap<_, _> = convert::policy::node_labels(pool).into_iter().collect();
     Some(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",

@@ -257,6 +257,26 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// The objects once the controller has written the condition Accepted of the pool.
+    #[must_use]
+    pub fn with_condition(mut self, accepted: Option<bool>) -> Self {
+        let pool = self.pools.iter_mut().find(|pool| pool.metadata.name.as_deref() == Some(POOL));
+        if let (Some(pool), Some(accepted)) = (pool, accepted) {
+            let status = if accepted { "True" } else { "False" };
+            pool.status = read(json!({"conditions": [{"type": "Accepted", "status": status, "reason": "R",
+                "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}));
+        }
+        self
+    }
+
+    /// The pool, if it is declared.
+    #[must_use]
+    pub fn pool(&self) -> Option<&TenantPool> {
+        self.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(POOL))
+    }
+}
+
 /// A tenant. Another version of it has another uid, so that no report about one counts for another.
 fn tenant(name: &str, namespace: NamespaceKind, pool: &str) -> Tenant {
     read(json!({
@@ -271,7 +291,5 @@ fn pool(name: &str, spec: &Value) -> TenantPool {
         "metadata": {"name": name, "uid": name, "generation": 1, "resourceVersion": "1",
             "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": spec,
-        "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
-            "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     }))
 }

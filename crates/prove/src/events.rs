@@ -19,6 +19,8 @@ pub enum Event {
     WebhookRegisters,
     /// The controller makes a write.
     Controller(u8),
+    /// The controller writes the condition Accepted of the pool.
+    Accept(bool),
     /// Croft launches a node for the pool: it registers.
     Launch,
     /// Another process launches a node for the pool: it joins.

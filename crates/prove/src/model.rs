@@ -61,18 +61,50 @@ pub struct State {
 }
 
 /// The node in each of its phases, for its labels.
-fn phases(scope: &Scope) -> Vec<Node> {
-    let world = World::installed(scope.namespace, Declared::all(false));
-    let joined = match scope.pool {
-        PoolKind::OtherLauncher => Node::of_other_launcher(world.declared.pool),
-        _ => controller::launch(&world, scope.pool).expect("the pool is declared"),
-    };
-    let next = match scope.pool {
-        PoolKind::OtherLauncher => controller::repair(&world, scope.pool, &joined),
-        _ => controller::register(&world, scope.pool, &joined),
+fn phases(scope: &Scope, policies: &Policies) -> Vec<Node> {
+    let written = settled(Declared::all(false), scope);
+    let world =
+        World { parameters: written.parameters, ..World::installed(scope.namespace, written.declared) };
+    let (joined, next) = if scope.pool == PoolKind::OtherLauncher {
+        let joined = join(&world, policies);
+        let repaired = controller::repair(&world, scope.pool, &joined, false);
+        (joined, repaired)
+    } else {
+        let launched = controller::launch(&world, scope.pool).expect("the pool is declared");
+        let world = World { accepted: Some(true), ..world };
+        let registered = controller::register(&world, scope.pool, &launched);
+        (launched, registered)
     };
     let next = next.expect("the controller writes the labels of the pool's nodes");
-    vec![joined, next, Node::plain()]
+    vec![joined, next, Node::of_other_launcher(None), Node::plain()]
+}
+
+/// The node that another process launches, as the API server stores it.
+fn join(world: &World, policies: &Policies) -> Node {
+    let node = Node::of_other_launcher(world.declared.pool);
+    let surroundings = Surroundings::new(serde_json::Value::Null, &world.own_namespace_object());
+    let stored = policies.mutate(&Request { object: &node.object, old: None, surroundings: &surroundings });
+    Node { object: stored.expect("policies about nodes have no errors"), ..node }
+}
+
+/// The cluster in which everything that is declared is in force.
+///
+/// # Panics
+/// If that never comes.
+#[must_use]
+pub fn settled(declared: Declared, scope: &Scope) -> World {
+    let mut world = World::installed(scope.namespace, declared);
+    for _ in 0..20 {
+        let seen = after_registration(&after_sight(&world));
+        let decisions = controller::decide(&seen, scope.pool);
+        let written = decisions.steps.iter().fold(seen, |world, step| after_write(&world, step));
+        let after = World { accepted: declared.pool.map(|_| decisions.knows_pool), ..written };
+        if after == world {
+            return world;
+        }
+        world = after;
+    }
+    panic!("{declared:?} never settles: {world:?}");
 }
 
 impl State {
@@ -117,8 +149,10 @@ pub struct Search {
     updates: Memo<u32, Arc<[u32]>>,
     binds: Memo<(u32, u32), bool>,
     launched: Memo<Declared, Option<u32>>,
-    registered: Memo<(Declared, u32), Option<u32>>,
-    repaired: Memo<(Declared, u32), Option<u32>>,
+    registered: Memo<(Declared, Option<bool>, u32), Option<u32>>,
+    repaired: Memo<(Declared, u32, bool), Option<u32>>,
+    open: Memo<(Declared, u32), bool>,
+    takes_nodes: Memo<(Declared, Option<bool>), bool>,
 }
 
 impl Search {
@@ -126,14 +160,15 @@ impl Search {
     #[must_use]
     pub fn new(scope: Scope) -> Self {
         let pods = Interner::default();
-        let phases = phases(&scope);
+        let policies = Policies::installed();
+        let phases = phases(&scope, &policies);
         // Admission and updates only narrow selector and affinity: what no phase of a node meets is never bound.
         let may_match = |spec: &serde_json::Value| phases.iter().any(|node| scheduler::may_match(spec, node));
         let created =
             scope.alphabet.created().into_iter().filter(may_match).map(|spec| pods.id(spec)).collect();
         Self {
             scope,
-            policies: Policies::installed(),
+            policies,
             created,
             pods,
             worlds: Interner::default(),
@@ -149,26 +184,9 @@ impl Search {
             launched: Memo::default(),
             registered: Memo::default(),
             repaired: Memo::default(),
+            open: Memo::default(),
+            takes_nodes: Memo::default(),
         }
-    }
-
-    /// The cluster in which everything that is declared is in force.
-    ///
-    /// # Panics
-    /// If that never comes.
-    #[must_use]
-    pub fn settled(&self, declared: Declared) -> World {
-        let mut world = World::installed(self.scope.namespace, declared);
-        for _ in 0..20 {
-            let seen = after_registration(&after_sight(&world));
-            let writes = controller::decide(&seen, self.scope.pool).steps;
-            let after = writes.iter().fold(seen, |world, step| after_write(&world, step));
-            if after == world {
-                return world;
-            }
-            world = after;
-        }
-        panic!("{declared:?} never settles: {world:?}");
     }
 
     fn view(&self, world: u32) -> u32 {
@@ -250,7 +268,7 @@ impl Search {
 
     fn register(&self, world: u32, node: u32) -> Option<u32> {
         let world = self.worlds.get(world);
-        self.registered.get((world.declared, node), || {
+        self.registered.get((world.declared, world.accepted, node), || {
             let node = self.nodes.get(node);
             let registered =
                 node.is_registering().then(|| controller::register(&world, self.scope.pool, &node));
@@ -258,24 +276,40 @@ impl Search {
         })
     }
 
-    fn repair(&self, world: u32, node: u32) -> Option<u32> {
-        let world = self.worlds.get(world);
-        self.repaired.get((world.declared, node), || {
-            let repaired = controller::repair(&world, self.scope.pool, &self.nodes.get(node));
+    fn repair(&self, state: &State, node: u32) -> Option<u32> {
+        let world = self.worlds.get(state.world);
+        let is_open = self.is_open(state);
+        self.repaired.get((world.declared, node, is_open), || {
+            let repaired = controller::repair(&world, self.scope.pool, &self.nodes.get(node), is_open);
             repaired.map(|node| self.nodes.id(node))
         })
+    }
+
+    /// True if the pod waits and could enter the pool.
+    fn is_open(&self, state: &State) -> bool {
+        let Some(pod) = state.pod.filter(|_| state.bound.is_none()) else { return false };
+        let world = self.worlds.get(state.world);
+        self.open
+            .get((world.declared, pod), || controller::is_open(&world, self.scope.pool, &self.pods.get(pod)))
+    }
+
+    fn takes_nodes(&self, world: &World) -> bool {
+        self.takes_nodes
+            .get((world.declared, world.accepted), || controller::takes_nodes(world, self.scope.pool))
     }
 
     fn node_events(&self, state: &State, events: &mut Vec<Event>) {
         match (state.node, self.scope.pool) {
             (Some(node), PoolKind::OtherLauncher) => {
-                events.extend(self.repair(state.world, node).map(|_| Event::RepairNode));
+                events.extend(self.repair(state, node).map(|_| Event::RepairNode));
             }
             (Some(node), _) => events.extend(self.register(state.world, node).map(|_| Event::RegisterNode)),
             (None, kind) => {
                 if kind == PoolKind::OtherLauncher {
                     events.push(Event::Join);
-                } else if self.decide(state.world).accepts_pool && self.launch(state.world).is_some() {
+                } else if self.takes_nodes(&self.worlds.get(state.world))
+                    && self.launch(state.world).is_some()
+                {
                     events.push(Event::Launch);
                 }
                 let is_tenants = self.worlds.get(state.world).declared.is_tenants(self.scope.namespace);
@@ -336,7 +370,7 @@ impl Search {
             entitled: state.entitled,
             enforced: state.enforced,
         };
-        let is_accepted = self.decide(state.world).accepts_pool;
+        let is_accepted = self.takes_nodes(&world);
         property::binding(&world, is_accepted, &node, &pod)
     }
 
@@ -353,6 +387,9 @@ impl Search {
             Event::Controller(at) => {
                 let step = self.decide(before.world).steps[usize::from(at)].clone();
                 format!("the controller writes {step:?}")
+            }
+            Event::Accept(accepted) => {
+                format!("the controller writes Accepted={accepted} into the pool's status")
             }
             Event::Launch | Event::Join | Event::JoinPlain => format!("a node joins: {}", node(after.node)),
             Event::RegisterNode => format!("the controller registers the node: {}", node(after.node)),
@@ -395,7 +432,7 @@ impl Model for Search {
     type Action = Event;
 
     fn init_states(&self) -> Vec<State> {
-        let worlds = self.scope.initial.iter().map(|declared| self.settled(*declared));
+        let worlds = self.scope.initial.iter().map(|declared| settled(*declared, &self.scope));
         worlds.map(|world| State::first(self.worlds.id(world))).collect()
     }
 
@@ -416,6 +453,10 @@ impl Model for Search {
         }
         let steps = self.decide(state.world).steps.len();
         events.extend((0..steps).map(|at| Event::Controller(u8::try_from(at).expect("few writes are due"))));
+        let accepted = self.decide(state.world).knows_pool && !self.is_open(state);
+        if world.declared.pool.is_some() && world.accepted != Some(accepted) {
+            events.push(Event::Accept(accepted));
+        }
         self.node_events(state, events);
         self.pod_events(state, events);
     }
@@ -425,7 +466,7 @@ impl Model for Search {
         match event {
             Event::Edit(edit) => {
                 let declared = edit.apply(world().declared)?;
-                let after = self.with_world(state, World { declared, ..(*world()).clone() });
+                let after = self.with_world(state, world().edited(declared));
                 Some(State { edits: state.edits + 1, ..after })
             }
             Event::WebhookSees => Some(self.with_world(state, after_sight(&world()))),
@@ -434,13 +475,15 @@ impl Model for Search {
                 let step = &self.decide(state.world).steps[usize::from(at)];
                 Some(self.with_world(state, after_write(&world(), step)))
             }
+            Event::Accept(accepted) => {
+                Some(self.with_world(state, World { accepted: Some(accepted), ..(*world()).clone() }))
+            }
             Event::Launch => Some(State { node: self.launch(state.world), ..*state }),
             Event::Join => {
-                let node = Node::of_other_launcher(world().declared.pool);
-                Some(State { node: Some(self.nodes.id(node)), ..*state })
+                Some(State { node: Some(self.nodes.id(join(&world(), &self.policies))), ..*state })
             }
             Event::JoinPlain => Some(State { node: Some(self.nodes.id(Node::plain())), ..*state }),
-            Event::RepairNode => Some(State { node: self.repair(state.world, state.node?), ..*state }),
+            Event::RepairNode => Some(State { node: self.repair(state, state.node?), ..*state }),
             Event::RegisterNode => Some(State { node: self.register(state.world, state.node?), ..*state }),
             Event::CreatePod(pod) => self.create(state, pod),
             Event::UpdatePod(pod) => {

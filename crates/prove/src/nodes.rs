@@ -15,7 +15,10 @@ use croft_policy::definitions::UNREGISTERED_TAINT;
 use k8s_openapi::api::core::v1;
 use serde_json::{Value, json};
 
-use crate::declared::{OWN_KEY, POOL, PoolSpec};
+use crate::{
+    declared::{OWN_KEY, POOL, PoolSpec},
+    policies::apply,
+};
 
 /// The node's name.
 pub const NODE: &str = "node-1";
@@ -45,7 +48,8 @@ impl Node {
         taints: &[v1::Taint],
         claim: Option<Value>,
     ) -> Self {
-        Self { object: object(&json!(labels), &json!(taints)), claim, of_pool: true }
+        let taints: Vec<Value> = taints.iter().map(|taint| json!(taint)).collect();
+        Self { object: object(&json!(labels), &taints), claim, of_pool: true }
     }
 
     /// A node that another process launches for the pool: it has the pool's label and taint from the start.
@@ -58,28 +62,31 @@ impl Node {
         };
         let taints: Vec<Value> =
             effects.iter().map(|effect| json!({"key": OWN_KEY, "value": POOL, "effect": effect})).collect();
-        Self { object: object(&json!({OWN_KEY: POOL}), &json!(taints)), claim: None, of_pool: true }
+        Self { object: object(&json!({OWN_KEY: POOL}), &taints), claim: None, of_pool: true }
     }
 
     /// A node of no pool.
     #[must_use]
     pub fn plain() -> Self {
-        Self {
-            object: object(&json!({"kubernetes.io/os": "linux"}), &Value::Null),
-            claim: None,
-            of_pool: false,
-        }
+        Self { object: object(&json!({"kubernetes.io/os": "linux"}), &[]), claim: None, of_pool: false }
     }
 
-    /// The node after a JSON Patch.
+    /// The node after a JSON Patch. The API server lets it test an absent field for null.
     ///
     /// # Panics
     /// If it doesn't apply.
     #[must_use]
     pub fn patched(&self, patch: &Value) -> Self {
-        let patch: json_patch::Patch = serde_json::from_value(patch.clone()).expect("it is a JSON Patch");
         let mut node = self.clone();
-        json_patch::patch(&mut node.object, &patch).unwrap_or_else(|error| panic!("{patch}: {error}"));
+        for (part, field) in [("metadata", "labels"), ("metadata", "finalizers"), ("spec", "taints")] {
+            let part = node.object[part].as_object_mut().expect("a node has metadata and a spec");
+            part.entry(field).or_insert(Value::Null);
+        }
+        apply(&mut node.object, patch);
+        for part in ["metadata", "spec"] {
+            let part = node.object[part].as_object_mut().expect("a node has metadata and a spec");
+            part.retain(|_, value| !value.is_null());
+        }
         node
     }
 
@@ -121,15 +128,18 @@ impl Node {
     }
 }
 
-/// Fields that are absent are null: a JSON Patch of the controller tests some for it.
-fn object(labels: &Value, taints: &Value) -> Value {
-    json!({
+fn object(labels: &Value, taints: &[Value]) -> Value {
+    let mut node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": NODE, "uid": "node", "resourceVersion": "20", "labels": labels,
-            "annotations": {"kubelet": "wrote this"}, "finalizers": null},
-        "spec": {"providerID": "aws:///us-east-1a/i-1", "taints": taints},
+            "annotations": {"kubelet": "wrote this"}},
+        "spec": {"providerID": "aws:///us-east-1a/i-1"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}],
             "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
             "allocatable": {"cpu": "2", "memory": "8Gi", "pods": "29"}},
-    })
+    });
+    if !taints.is_empty() {
+        node["spec"]["taints"] = json!(taints);
+    }
+    node
 }

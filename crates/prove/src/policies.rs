@@ -10,6 +10,10 @@ use crate::{
     world::OWN_NAMESPACE,
 };
 
+/// The resource of pods.
+pub const PODS: &str = "pods";
+const NODES: &str = "nodes";
+
 /// The objects that an API server reads besides the request: the pod's namespace, and Croft's own.
 #[derive(Clone, Debug)]
 pub struct Surroundings {
@@ -52,10 +56,11 @@ impl Request<'_> {
     }
 
     fn roots(&self) -> Roots {
+        let resource = if self.object["kind"] == "Node" { NODES } else { PODS };
         let request = json!({
             "operation": self.operation(), "dryRun": false, "namespace": self.surroundings.namespace(),
             "name": self.object["metadata"]["name"],
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "resource": {"group": "", "version": "v1", "resource": resource},
             "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
         });
         let own = [
@@ -85,11 +90,11 @@ fn array<'v>(value: &'v Json, pointer: &str) -> impl Iterator<Item = &'v Json> {
 }
 
 impl Match {
-    /// Reads rules, a selector of namespaces and conditions; `None` if pods themselves aren't among the rules.
+    /// Reads rules, a selector of namespaces and conditions; `None` if `resource` itself isn't among the rules.
     #[must_use]
-    pub fn read(rules: &Json, selector: &Json, conditions: &Json) -> Option<Self> {
-        let of_pods = |rule: &&Json| texts(&rule["resources"]).any(|resource| resource == "pods");
-        let rule = rules.as_array().into_iter().flatten().find(of_pods)?;
+    pub fn read(resource: &str, rules: &Json, selector: &Json, conditions: &Json) -> Option<Self> {
+        let is_of = |rule: &&Json| texts(&rule["resources"]).any(|other| other == resource);
+        let rule = rules.as_array().into_iter().flatten().find(is_of)?;
         let conditions = conditions.as_array().into_iter().flatten();
         Some(Self {
             operations: texts(&rule["operations"]).map(str::to_owned).collect(),
@@ -140,10 +145,11 @@ pub struct Policy {
 }
 
 impl Policy {
-    fn read(document: &Json) -> Option<Self> {
+    fn read(resource: &str, document: &Json) -> Option<Self> {
         let spec = document.get("spec")?;
         let constraints = spec.get("matchConstraints")?;
         let scope = Match::read(
+            resource,
             &constraints["resourceRules"],
             &constraints["namespaceSelector"],
             spec.get("matchConditions").unwrap_or(&Json::Null),
@@ -191,23 +197,29 @@ impl Policy {
     }
 }
 
-/// All policies about pods.
+/// All policies about pods, and the mutating ones about nodes.
 #[derive(Debug)]
 pub struct Policies {
     /// The validating ones.
     pub validating: Vec<Policy>,
     /// The mutating ones.
     pub mutating: Vec<Policy>,
+    /// The mutating ones about nodes.
+    nodes: Vec<Policy>,
 }
 
 impl Policies {
     /// The policies that are installed.
     #[must_use]
     pub fn installed() -> Self {
-        let read = |documents: Vec<Json>| documents.iter().filter_map(Policy::read).collect();
+        let read = |resource: &str, documents: &[Json]| {
+            documents.iter().filter_map(|document| Policy::read(resource, document)).collect()
+        };
+        let mutating = mutation::documents(OWN_NAMESPACE);
         Self {
-            validating: read(documents(OWN_NAMESPACE)),
-            mutating: read(mutation::documents(OWN_NAMESPACE)),
+            validating: read(PODS, &documents(OWN_NAMESPACE)),
+            mutating: read(PODS, &mutating),
+            nodes: read(NODES, &mutating),
         }
     }
 
@@ -218,7 +230,8 @@ impl Policies {
     #[must_use]
     pub fn mutate(&self, request: &Request<'_>) -> Option<Json> {
         let mut object = request.object.clone();
-        for policy in &self.mutating {
+        let policies = if request.object["kind"] == "Node" { &self.nodes } else { &self.mutating };
+        for policy in policies {
             let patch = policy.patch(&Request { object: &object, ..*request })?;
             apply(&mut object, &patch);
         }

@@ -48,6 +48,8 @@ pub struct World {
     pub written: WrittenMetadata,
     /// The parameters of the policies: annotations of Croft's own namespace.
     pub parameters: BTreeMap<String, String>,
+    /// The condition Accepted of the pool; `None` before the controller has written it.
+    pub accepted: Option<bool>,
     /// The state that the webhook has seen.
     pub seen: Seen,
     /// The state by which the webhook has written its configurations; `None` before it has.
@@ -64,6 +66,7 @@ impl World {
             declared,
             written: WrittenMetadata::default(),
             parameters: BTreeMap::new(),
+            accepted: None,
             seen,
             registered: None,
         }
@@ -73,6 +76,13 @@ impl World {
     #[must_use]
     pub fn current(&self) -> Seen {
         Seen { declared: self.declared, mutation: self.parameters.get(MUTATION).cloned() }
+    }
+
+    /// The cluster after an edit. A pool that is created has no condition yet.
+    #[must_use]
+    pub fn edited(&self, declared: Declared) -> Self {
+        let stays = declared.pool.is_some() == self.declared.pool.is_some();
+        Self { declared, accepted: self.accepted.filter(|_| stays), ..self.clone() }
     }
 
     /// True if pods of the namespace may use the pool, or might before an edit that isn't in force yet: what the webhook has

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use croft_policy::definitions::POOL_NAME_LABEL;
 use croft_prove::{
     declared::{Declared, NamespaceKind, PoolKind, PoolSpec},
-    model::{Scope, Search},
+    model::{Scope, Search, settled},
     nodes::Node,
     pods::{Alphabet, names_node},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 type Answer = Option<Arc<Value>>;
 
@@ -30,7 +30,7 @@ struct Difference {
 const DIFFERENCES: [Difference; 1] = [Difference {
     name: "a pod that keeps itself off the pools isn't sent to the webhook",
     reason: "agents that were planned once start while Croft is down; the policies see every pod, and refuse one that selects a \
-             pool all the same, or add what it lacks",
+             pool all the same",
     is_it: |namespace, spec, webhook, _| {
         let unchanged = webhook.as_deref() == Some(spec);
         matches!(namespace, NamespaceKind::None | NamespaceKind::Shared)
@@ -39,14 +39,14 @@ const DIFFERENCES: [Difference; 1] = [Difference {
     },
 }];
 
-/// True if every required term excludes the built-in key.
+/// True if every required term excludes the built-in key, or matches nothing.
 fn keeps_itself_off(spec: &Value) -> bool {
     let terms = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
     let excludes = |term: &Value| {
         let mut expressions = term["matchExpressions"].as_array().into_iter().flatten();
         expressions.any(|e| e["key"] == POOL_NAME_LABEL && e["operator"] == "DoesNotExist")
     };
-    terms.as_array().is_some_and(|terms| terms.iter().all(excludes))
+    terms.as_array().is_some_and(|terms| terms.iter().all(|term| *term == json!({}) || excludes(term)))
 }
 
 fn search(pool: PoolKind, namespace: NamespaceKind) -> Search {
@@ -69,8 +69,9 @@ fn each(mut compare: impl FnMut(NamespaceKind, &str, &Value, Answer, Answer)) {
         for namespace in NamespaceKind::ALL {
             let search = search(pool, namespace);
             let spec = Some(PoolSpec { no_execute: true, shared: true });
-            let worlds = [false, true]
-                .map(|policy_mode| search.settled(Declared { pool: spec, ..Declared::all(policy_mode) }));
+            let worlds = [false, true].map(|policy_mode| {
+                settled(Declared { pool: spec, ..Declared::all(policy_mode) }, &search.scope)
+            });
             let node = Node::of_other_launcher(spec);
             for spec in alphabet.created() {
                 let named = names_node(&spec).then_some(&node);

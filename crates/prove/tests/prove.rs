@@ -7,7 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
-use croft_prove::{model::Scope, pods::Alphabet, report::Report, scopes};
+use croft_prove::{declared::NamespaceKind, model::Scope, pods::Alphabet, report::Report, scopes};
 
 /// Searches `scopes`, prints what was found, and fails if that is a way in.
 fn search(scopes: Vec<Scope>) {
@@ -27,9 +27,12 @@ fn small_alphabet_finds_no_way_into_a_settled_cluster() {
     search(scopes::settled(&Alphabet::small(), 1));
 }
 
+/// Pods of no tenant alone: `make prove` has the other namespaces.
 #[test]
 fn tiny_alphabet_finds_no_way_in_while_one_object_is_edited() {
-    search(scopes::edited(&Alphabet::tiny(), 1, 0));
+    let mut scopes = scopes::edited(&Alphabet::tiny(), 1, 0);
+    scopes.retain(|scope| scope.namespace == NamespaceKind::None);
+    search(scopes);
 }
 
 #[test]

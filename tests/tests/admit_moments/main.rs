@@ -1,4 +1,4 @@
-//! Attacks on moments: pods that were judged before a Tenant, a key or a node was there, and updates of pods that wait for a
+//! Attacks on moments: pods that were created before a Tenant, a key or a node was there, and updates of pods that wait for a
 //! node to register. Each ran on a tenant's node once, with ordinary rights.
 #![allow(
     clippy::unwrap_used,

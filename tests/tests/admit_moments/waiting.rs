@@ -51,7 +51,7 @@ async fn delete(stack: &Stack, objects: &[(&str, &str)]) {
     }
 }
 
-/// Pods that tolerate everything, from a time when Croft judged nothing.
+/// Pods that tolerate everything, from a time when Croft evaluated no pod.
 pub async fn since_before_the_first_tenant(stack: &mut Stack, admin: &Client, jane: &Client) {
     let all = json!([{"operator": "Exists"}]);
     let pods: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);

@@ -56,6 +56,7 @@ fn of_text(text: &str, name: &str, arguments: &[Value]) -> Outcome {
     match (name, arguments) {
         ("split", [Value::Text(separator)]) => Ok(Value::texts(text.split(&**separator))),
         ("startsWith", [Value::Text(prefix)]) => Ok(Value::Bool(text.starts_with(&**prefix))),
+        ("endsWith", [Value::Text(suffix)]) => Ok(Value::Bool(text.ends_with(&**suffix))),
         ("contains", [Value::Text(part)]) => Ok(Value::Bool(text.contains(&**part))),
         _ => panic!("{name}{arguments:?} of a string isn't evaluated"),
     }

@@ -3,7 +3,7 @@
 //!
 //! That crate's own interpreter, and with it kube-cel's, lacks the construction of `JSONPatch` and macros of two variables,
 //! and takes a field that is absent behind `.?` for an error. What this one can't evaluate, it panics about, so that no
-//! policy is understood in part. `tests/tests/admit_cel.rs` holds it against the real API server.
+//! policy is understood in part.
 
 mod evaluate;
 mod functions;

@@ -75,7 +75,7 @@ pub(super) fn excluding() -> Vec<Variable> {
             "excludedKeys",
             format!(
                 "!variables.needs ? [] : (variables.reached.map(p, p[0].split('=')[0]) + \
-                 ('' in variables.toleratedKeys ? variables.keys : variables.toleratedKeys).filter(k, k != '') + \
+                 variables.keys.filter(k, k != '' && ('' in variables.toleratedKeys || k in variables.toleratedKeys)) + \
                  ['{POOL_NAME_LABEL}', '{UNREGISTERED_LABEL}']).distinct().sort()"
             ),
         ),

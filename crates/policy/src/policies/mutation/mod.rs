@@ -20,7 +20,7 @@
 //! | `choice` | the pool of a tenant's pod, and what pins the pod there |
 //! | `keep_out` | the affinity that keeps a non-tenant pod off the pools |
 //! | `record` | what Croft added to a DaemonSet's template |
-//! | `nodes` | the mark of nodes that join a pool and that Croft didn't launch, in both modes |
+//! | `nodes` | label and taint of nodes that join a pool and that Croft didn't launch, in both modes |
 //! | `namespaces` | what others write of Croft's metadata of namespaces, in both modes |
 //! | `documents` | the policies and their bindings |
 
