@@ -56,7 +56,7 @@ pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Writ
 
 /// Writes of nodes. A node that Croft didn't launch has its pool's own label; pool-name label and taints follow in
 /// one patch. Nodes of Croft's pools get them all when their instance is verified to be the claim's. No node is
-/// written before a tenant is enforced. One that is marked as joining stays so while its pool is `open` to pods that wait.
+/// written before a tenant is enforced. One that has only just joined stays closed while its pool is `open` to pods that wait.
 fn node_writes(state: &mut State, open: &BTreeMap<String, Vec<String>>, active: bool) -> Vec<Write> {
     let left = std::mem::take(&mut state.left_pools).into_iter();
     let left = left.map(|(node, pool)| Write::NodeLeft { node, pool });
