@@ -7,8 +7,9 @@ use croft_disruption::eviction::{BudgetFacts, Eviction, Guard};
 use croft_testkit::{Component, ControlPlane, Options};
 use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::{
-    Api, Client,
+    Api, Client, Config,
     api::{EvictParams, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 
@@ -51,7 +52,10 @@ async fn eviction_api_answers_as_decided() -> anyhow::Result<()> {
          {{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {NAMESPACE}}}}}"
     );
     plane.apply(&account).await?;
-    let client = plane.admin().await?;
+    // A refusal is an answer here, and not tried again.
+    let kubeconfig = Kubeconfig::read_from(plane.admin_kubeconfig())?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(Config { default_retry: false, ..config })?;
     let mut wrong = Vec::new();
     for (b, budget) in BUDGETS.iter().enumerate() {
         for (p, pod) in PODS.iter().enumerate() {

@@ -9,6 +9,7 @@ use croft_controller::{
     state::Change,
 };
 use croft_scheduler::PodKey;
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
 use crate::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
@@ -22,10 +23,16 @@ fn drained(pods: &[&str], allowed: i32) -> Bench {
     for name in pods {
         let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
         pod.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
+        pod.status = running("True");
         bench.see(1, Change::Pod(pod));
     }
     allow(&mut bench, 1, allowed);
     bench
+}
+
+/// The status of a pod that runs.
+fn running(ready: &str) -> Option<PodStatus> {
+    *read(json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}))
 }
 
 fn allow(bench: &mut Bench, seconds: u64, allowed: i32) {
@@ -133,4 +140,16 @@ fn a_budget_that_allows_none_is_asked_now_and_then_all_the_same() {
     let is_told =
         |(reason, note): &(String, String)| reason == "FailedDraining" && note.ends_with("the budget is 0");
     assert!(bench.told.iter().any(is_told), "{:?}", bench.told);
+}
+
+#[test]
+fn pods_that_no_budget_guards_are_evicted_beside_those_that_wait() {
+    let mut bench = drained(&["a", "b"], 0);
+    assert!(evicted(&bench.decide(1)).is_empty());
+    let Change::Pod(mut unready) = pod("b", Some("node-1")) else { panic!() };
+    unready.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
+    unready.metadata.resource_version = Some("600".to_owned());
+    unready.status = running("False");
+    bench.see(2, Change::Pod(unready));
+    assert_eq!(evicted(&bench.decide(2)), ["b"], "the budget is met without it");
 }

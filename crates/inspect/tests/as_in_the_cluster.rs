@@ -185,7 +185,7 @@ fn pods_go_to_a_node_that_is_not_initialized_yet() {
             "---\n{{apiVersion: croft.dev/v1alpha1, kind: NodeClaim, metadata: {{name: c}}, spec: {{pool: larkp, nodeClassRef: {{name: \
              basic}}, instanceTypes: [q7.m], zones: [eu-q-1a], capacityType: on-demand, startupTaints: [{{key: acme.test/wait, \
              effect: NoSchedule}}], labels: {{acme.test/pool: larkp, node-restriction.kubernetes.io/pool: larkp}}}}, status: \
-             {{providerID: 'aws:///eu-q-1a/i-n', nodeName: n, instanceType: q7.m, conditions: [{conditions}]}}}}\n"
+             {{providerId: 'aws:///eu-q-1a/i-n0', nodeName: n0, instanceType: q7.m, conditions: [{conditions}]}}}}\n"
         )
     };
     let condition = |kind: &str| {
@@ -194,7 +194,7 @@ fn pods_go_to_a_node_that_is_not_initialized_yet() {
         )
     };
     let tainted = |taint: &str| {
-        node("n", "q7.m", 4).replace("taints: [", &format!("taints: [{{key: {taint}, effect: NoSchedule}}, "))
+        node("n0", "q7.m", 4).replace("taints: [", &format!("taints: [{{key: {taint}, effect: NoSchedule}}, "))
     };
     let waits = deployment(1, LARGE);
     for (taint, initialized, launched) in [
@@ -232,8 +232,8 @@ fn nodes_go_whose_pods_the_eviction_api_lets_go() {
         ("a pod that has not begun", pending, "", 0, true),
     ] {
         let text = tenant("")
-            + &node("n", "q7.x", 16)
-            + &running("svc-1", "n", (OWNED, "", status))
+            + &node("n0", "q7.x", 16)
+            + &running("svc-1", "n0", (OWNED, "", status))
             + &budget(policy, healthy);
         let (nodes, kept) = removed(&text);
         assert_eq!(nodes.len(), usize::from(goes), "{case}: {kept:?}");
@@ -249,12 +249,12 @@ fn nodes_go_whose_pods_the_eviction_api_lets_go() {
 
 #[test]
 fn node_with_mirror_pods_alone_is_empty() {
-    let mirror = ", annotations: {kubernetes.io/config.mirror: hash}, ownerReferences: [{apiVersion: v1, kind: Node, name: n, uid: u, controller: true}]";
-    let text = tenant("") + &node("n", "q7.x", 16) + &running("proxy", "n", (mirror, "", READY));
+    let mirror = ", annotations: {kubernetes.io/config.mirror: hash}, ownerReferences: [{apiVersion: v1, kind: Node, name: n0, uid: u, controller: true}]";
+    let text = tenant("") + &node("n0", "q7.x", 16) + &running("proxy", "n0", (mirror, "", READY));
     let simulation = simulate_with_consolidation(&input(&text), types(), &Options::default(), true).unwrap();
     let commands = simulation.savings.unwrap().found.commands;
     assert_eq!(commands.len(), 1);
-    assert!(commands[0].instances.is_empty() && commands[0].nodes == ["n"]);
+    assert!(commands[0].instances.is_empty() && commands[0].nodes == ["n0"]);
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn unknown_price_is_below_no_limit_in_dollars() {
     }
     let pool = Pool { limits: limits(&[("costPerHour", "1000000")]), ..pool("a", unpriced(&["m.16"])) };
     let why = why(&plan(&cluster(vec![pool], &[of("a", "pod-a", "12")])));
-    let expected = "a PoolLimit: the limits of a (costPerHour 1M) leave no room for another node; its nodes have nothing already; \
+    let expected = "a PoolLimit: the limits of a (costPerHour 1000000) leave no room for another node; its nodes have nothing already; \
                     the catalogue has no price of what would hold the pod (m.16), and an unknown price is below no costPerHour";
     assert_eq!(why, [expected]);
 }
@@ -199,18 +199,19 @@ fn plans_count_the_instances_that_are_left_of_an_offering() {
     };
     // Two pools share what is left.
     let pods: Vec<Pod> = (0..6).map(|n| of(["a", "b"][n % 2], &format!("pod-{n}"), "3")).collect();
-    let mut cluster = cluster(vec![pool("a", kinds.clone()), pool("b", kinds.clone())], &pods);
+    let paid = |name: &str, kinds: &[InstanceType], capacity: &[&str]| Pool {
+        requirements: vec![requirement("karpenter.sh/capacity-type", capacity)],
+        ..pool(name, kinds.to_vec())
+    };
+    let either = ["reserved", "on-demand"];
+    let mut cluster = cluster(vec![paid("a", &kinds, &either), paid("b", &kinds, &either)], &pods);
     let first = plan(&cluster);
     assert_eq!((reserved(&first), first.unschedulable.len()), (2, 0));
     let dear = first.instances.iter().filter(|m| m.capacity_type == CapacityType::OnDemand);
     assert!(dear.clone().count() > 0 && dear.flat_map(|m| &m.options).any(|kind| kind != "m.4"));
 
     // Nothing is left, and nothing else is allowed.
-    let only = |kinds: &[InstanceType]| Pool {
-        requirements: vec![requirement("karpenter.sh/capacity-type", &["reserved"])],
-        ..pool("a", kinds.to_vec())
-    };
-    cluster.upsert_pool(only(&kinds)).unwrap();
+    cluster.upsert_pool(paid("a", &kinds, &["reserved"])).unwrap();
     let second = plan(&cluster);
     assert_eq!(reserved(&second), 2);
     let reasons: Vec<&str> =
@@ -219,8 +220,8 @@ fn plans_count_the_instances_that_are_left_of_an_offering() {
     for offering in kinds.iter_mut().flat_map(|kind| &mut kind.offerings) {
         offering.available_count = offering.available_count.map(|_| 0);
     }
-    cluster.upsert_pool(only(&kinds)).unwrap();
-    cluster.upsert_pool(pool("b", kinds)).unwrap();
+    cluster.upsert_pool(paid("a", &kinds, &either)).unwrap();
+    cluster.upsert_pool(paid("b", &kinds, &either)).unwrap();
     assert_eq!(reserved(&plan(&cluster)), 0);
 }
 

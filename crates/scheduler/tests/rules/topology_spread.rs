@@ -434,9 +434,9 @@ fn zones_with_nodes_count_for_a_spread_whatever_the_pods_prefer() {
     prefers["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
         "weight": 1, "preference": {"matchExpressions":
             [{"key": ZONE, "operator": "In", "values": ["zone-a", "zone-b"]}]}}]}});
-    // No node exists in zone c, and none is launched there: it is no domain.
-    let without = plan(&cluster(vec![pool("p", kinds())], &many(4, "1", &prefers)));
-    assert_eq!(zones(&without), BTreeMap::from([("zone-a", 2), ("zone-b", 2)]));
+    // No node exists, and one can be launched in each zone: a preference leaves out none.
+    let without = plan(&cluster(vec![pool("p", kinds())], &many(6, "1", &prefers)));
+    assert_eq!(zones(&without), BTreeMap::from([("zone-a", 2), ("zone-b", 2), ("zone-c", 2)]));
     // Zone c has a node: as long as it is the only zone, it takes all that fit, and the others follow.
     let zone_of = BTreeMap::from([("c", "zone-c")]);
     for (room, there) in [(0, [2, 2, 2]), (4, [1, 1, 4])] {
