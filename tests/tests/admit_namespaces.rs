@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use croft_policy::{
-    Config, Creator, Mutation, NamespaceCreation, Phase, Tenant, Tenants,
+    Config, Mutation, NamespaceCreation, Owner, Phase, Subject, Tenant, Tenants,
     definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
     evaluate, review,
 };
@@ -293,12 +293,9 @@ async fn policies_write_what_the_policy_crate_does() {
     let (plane, _croft) = arena::quiet().await.unwrap();
     let webhooks = ["delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--all"];
     plane.kubectl(webhooks).await.unwrap();
-    let creation = NamespaceCreation {
-        prefix: "loom-".to_owned(),
-        maximum: 9,
-        creators: vec![Creator::User("carla".to_owned())],
-    };
-    let weavers = Tenant { creation: Some(creation), ..tenant("weavers", &[], &[]) };
+    let creation = NamespaceCreation { prefix: "loom-".to_owned(), maximum: 9 };
+    let carla = Owner { subject: Subject::User("carla".to_owned()), roles: vec!["admin".to_owned()] };
+    let weavers = Tenant { creation: Some(creation), owners: vec![carla], ..tenant("weavers", &[], &[]) };
     // Beyond the schema, which refuses the last three.
     let owner_metadata =
         ["example.com/", "croft.dev/", "pod-security.kubernetes.io/", "scheduler.alpha.kubernetes.io/"];

@@ -194,7 +194,8 @@ fn pods_go_to_a_node_that_is_not_initialized_yet() {
         )
     };
     let tainted = |taint: &str| {
-        node("n0", "q7.m", 4).replace("taints: [", &format!("taints: [{{key: {taint}, effect: NoSchedule}}, "))
+        node("n0", "q7.m", 4)
+            .replace("taints: [", &format!("taints: [{{key: {taint}, effect: NoSchedule}}, "))
     };
     let waits = deployment(1, LARGE);
     for (taint, initialized, launched) in [
