@@ -83,7 +83,7 @@ impl<W: Write> Write for Shown<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{BAD, BOLD, DIM, GOOD, NAME, Table};
+    use crate::table::{BAD, BOLD, DIM, GOOD, NAME, NOTE, Table};
 
     fn shown(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
         let mut out = Shown(Vec::new());

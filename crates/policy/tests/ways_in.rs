@@ -5,7 +5,7 @@
 mod world;
 
 use croft_policy::{
-    Config, Creator, Index, Namespace, NamespaceCreation, Phase, Provisioner, Rule, Tenant, Tenants,
+    Config, Index, Namespace, NamespaceCreation, Owner, Phase, Provisioner, Rule, Subject, Tenant, Tenants,
     definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, POOLS_ANNOTATION},
     evaluate, node, plan_pod, plan_recreated, review, stored, view,
 };
@@ -256,12 +256,10 @@ fn metadata_of_croft_that_others_bring_change_or_remove_is_put_back() {
 
 #[test]
 fn owner_may_give_what_the_settings_open_and_nothing_reserved() {
-    let creation = NamespaceCreation {
-        prefix: "shop-".to_owned(),
-        maximum: 1,
-        creators: vec![Creator::User("olga".to_owned())],
-    };
-    let tenant = Tenant { name: "shop".to_owned(), creation: Some(creation), ..Tenant::default() };
+    let creation = NamespaceCreation { prefix: "shop-".to_owned(), maximum: 1 };
+    let olga = Owner { subject: Subject::User("olga".to_owned()), roles: vec!["admin".to_owned()] };
+    let tenant =
+        Tenant { name: "shop".to_owned(), creation: Some(creation), owners: vec![olga], ..Tenant::default() };
     let tenants = Tenants::offline(Config::default(), vec![tenant], vec![], vec![], vec![]);
     let create = |labels: Value, annotations: Value| {
         let object = json!({"metadata": {"name": "shop-1", "labels": labels, "annotations": annotations}});
