@@ -6,10 +6,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    definitions::{POOL_NAME_LABEL, Rule, Violation},
+    definitions::{POOL_NAME_LABEL, Rule, UNREGISTERED_LABEL, Violation},
     policies,
     request::view::{DaemonSet, Pod},
-    rules::{daemonset::plan_daemonset, keep_out, pod::plan_pod},
+    rules::{daemonset::plan_daemonset, keep_out, node_affinity::excludes_label, pod::plan_pod},
     tenancy::{
         declarations::{DeclaredPool, DeclaredTenant, PoolId},
         index::{NamespaceTenancy, Tenants},
@@ -150,15 +150,22 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
 }
 
 /// The pools onto whose nodes kube-scheduler could bind a waiting pod that isn't theirs: it was created before they were
-/// declared, and so lacks what admission adds today. Empty for a pod that is as admission would make it, and for a gated one,
-/// whose last gate isn't lifted before it is.
+/// declared, and so lacks what admission adds today. Empty for a pod that is as admission would make it, for one that was
+/// kept off every pool before a key was declared, and for a gated one, whose last gate isn't lifted before it is.
 #[must_use]
 pub fn open_pools<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<&'t DeclaredPool> {
     let planned = plan_pod(tenants, namespace, pod);
     if (planned.allowed() && planned.patch.is_empty()) || !pod.spec.scheduling_gates.is_empty() {
         return Vec::new();
     }
-    keep_out::foreign_pools(tenants, namespace, &pod.spec)
+    // A node of a pool has one of these labels from its registration to its end, whatever the pool's own key is.
+    let is_open = |pool: &&DeclaredPool| {
+        !(excludes_label(&pod.spec, POOL_NAME_LABEL, pool.pool_name_label())
+            && excludes_label(&pod.spec, UNREGISTERED_LABEL, "true"))
+    };
+    let mut pools = keep_out::foreign_pools(tenants, namespace, &pod.spec);
+    pools.retain(is_open);
+    pools
 }
 
 fn check_pending(
