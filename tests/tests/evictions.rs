@@ -54,8 +54,9 @@ async fn eviction_api_answers_as_decided() -> anyhow::Result<()> {
     plane.apply(&account).await?;
     // A refusal is an answer here, and not tried again.
     let kubeconfig = Kubeconfig::read_from(plane.admin_kubeconfig())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(Config { default_retry: false, ..config })?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    let client = Client::try_from(config)?;
     let mut wrong = Vec::new();
     for (b, budget) in BUDGETS.iter().enumerate() {
         for (p, pod) in PODS.iter().enumerate() {
