@@ -214,12 +214,14 @@ impl World {
         let node = (!node.is_empty()).then_some(node);
         let started = node.map(|_| self.begun.to_string());
         let phase = if node.is_some() { "Running" } else { "Pending" };
+        // A budget protects pods that are ready.
+        let ready = if node.is_some() { "True" } else { "False" };
         let mut pod = json!({
             "metadata": self.meta(name),
             "spec": {"nodeName": node, "nodeSelector": {"node-pool": "p"},
                 "tolerations": [{"key": "node-pool", "operator": "Exists"}], "containers": [{"name": "c",
                 "resources": {"requests": {"cpu": format!("{cpu}m"), "memory": "128Mi"}}}]},
-            "status": {"phase": phase, "startTime": started},
+            "status": {"phase": phase, "startTime": started, "conditions": [{"type": "Ready", "status": ready}]},
         });
         pod["metadata"]["namespace"] = json!("a");
         pod["metadata"]["labels"] = json!({"app": "web"});
