@@ -313,7 +313,7 @@ mod tests {
     fn zones_of_another_region_have_the_same_types_at_estimated_prices() {
         let node = "
 ---
-{apiVersion: v1, kind: Node, metadata: {name: n, labels: {topology.kubernetes.io/zone: eu-west-1d}}}";
+{apiVersion: v1, kind: Node, metadata: {name: n0, labels: {topology.kubernetes.io/zone: eu-west-1d}}}";
         let types = types_of(&format!("{}{node}", class("tags: {a: b}")));
         let offerings = &find(&types, "m5.large").offerings;
         let zones: BTreeSet<&str> = offerings.iter().map(|o| o.zone.as_str()).collect();

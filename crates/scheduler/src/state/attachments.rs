@@ -33,7 +33,8 @@ pub(crate) const fn driver(dim: u32) -> Option<Sym> {
 pub(crate) struct AttachLimits {
     /// By instance type and driver: the least that a node reports.
     of_type: FxHashMap<(Sym, Sym), i64>,
-    /// By driver: the least that any node reports, for types of which nothing is known.
+    /// By driver: the least that any node reports, or the most that a pod has. A guess for types of which nothing is known,
+    /// which keeps volumes of several pods apart and no pod from all of them.
     least: FxHashMap<Sym, i64>,
     /// Drivers of which something is known.
     drivers: FxHashSet<Sym>,
@@ -53,7 +54,8 @@ impl AttachLimits {
             let slot = cluster.node_numbers.get(&(false, *node)).and_then(|ix| cluster.nodes.find(*ix));
             let info = slot.and_then(|slot| slot.info.as_ref());
             let kind = info.and_then(|info| label(&info.labels, cluster.keys.instance_type));
-            for (driver, limit) in limits {
+            // A node that can attach none says nothing about others.
+            for (driver, limit) in limits.iter().filter(|(_, limit)| *limit > 0) {
                 note(kind, *driver, *limit);
             }
         }
@@ -73,32 +75,35 @@ impl AttachLimits {
         limit.copied().unwrap_or(UNLIMITED).clamp(0, UNLIMITED)
     }
 
-    /// How many of a driver's volumes a node can attach: what it reports, or what is known of its type.
+    /// How many of a driver's volumes a node can attach: what it reports, or as a coming one what is known of its type. As for
+    /// kube-scheduler, a node that reports nothing has no limit.
     pub(crate) fn of_node(&self, cluster: &Cluster, node: NodeIx, driver: Sym) -> i64 {
         let Some(slot) = cluster.nodes.find(node) else { return 0 };
-        let own = cluster.volumes.limits.get(&slot.name).filter(|_| !slot.claim);
-        if let Some((_, limit)) = own.into_iter().flatten().find(|(known, _)| *known == driver) {
-            return *limit;
+        if !slot.claim {
+            let reported = cluster.volumes.limits.get(&slot.name).into_iter().flatten();
+            return reported
+                .filter(|(known, _)| *known == driver)
+                .map(|(_, limit)| *limit)
+                .next()
+                .unwrap_or(i64::MAX);
         }
         let labels = slot.info.as_ref().map(|info| &info.labels);
         let kind = labels.and_then(|labels| label(labels, cluster.keys.instance_type));
-        let in_catalog = kind.and_then(|kind| {
-            let mut pools =
-                cluster.pools.values().filter_map(|rec| Some((&rec.catalog, rec.catalog.find(kind)?)));
-            pools.next()
-        });
-        match in_catalog {
-            Some((catalog, kind)) => self.of_kind(cluster, catalog, kind, driver),
-            None => kind.and_then(|kind| self.of_type.get(&(kind, driver))).copied().unwrap_or(UNLIMITED),
-        }
+        let mut catalogs =
+            cluster.pools.values().filter_map(|rec| Some((&rec.catalog, rec.catalog.find(kind?)?)));
+        catalogs.next().map_or(UNLIMITED, |(catalog, kind)| self.of_kind(cluster, catalog, kind, driver))
     }
 
     /// The volumes of `claims` by dimension, as far as a limit of their driver is known.
-    pub(crate) fn requests(&self, cluster: &Cluster, claims: &[(Sym, Sym)]) -> Vec<(u32, i64)> {
+    pub(crate) fn requests(&mut self, cluster: &Cluster, claims: &[(Sym, Sym)]) -> Vec<(u32, i64)> {
         let drivers: Vec<Sym> = claims.iter().filter_map(|claim| cluster.volumes.driver(*claim)).collect();
         let kinds: BTreeSet<Sym> =
             drivers.iter().copied().filter(|driver| self.drivers.contains(driver)).collect();
         let count = |kind: Sym| drivers.iter().filter(|driver| **driver == kind).fold(0i64, |sum, _| sum + 1);
-        kinds.into_iter().map(|kind| (dimension(kind), count(kind))).collect()
+        let counted: Vec<(Sym, i64)> = kinds.into_iter().map(|kind| (kind, count(kind))).collect();
+        for (driver, count) in &counted {
+            self.least.entry(*driver).and_modify(|least| *least = (*least).max(*count));
+        }
+        counted.into_iter().map(|(driver, count)| (dimension(driver), count)).collect()
     }
 }

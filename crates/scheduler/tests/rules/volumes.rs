@@ -277,6 +277,25 @@ fn nodes_tell_how_many_volumes_new_ones_of_their_type_attach() {
 }
 
 #[test]
+fn what_nodes_of_other_types_report_keeps_no_pod_pending() {
+    for (reported, nodes) in [(0, 1), (1, 2), (5, 1)] {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        let other = json!({ZONE: "zone-a", "node.kubernetes.io/instance-type": "other"});
+        c.upsert_node(&node("n", "0", "0", other)).unwrap();
+        c.upsert_csi_node(&object(json!({"metadata": {"name": "n"}, "spec": {"drivers": [
+            {"name": "disk.example.com", "nodeID": "n", "allocatable": {"count": reported}}]}})))
+            .unwrap();
+        with_volumes(&mut c, 4, |name| volume(name, "zone-a"));
+        // A pod with two volumes.
+        c.remove_pod("default", "v0");
+        c.remove_pod("default", "v1");
+        c.upsert_pod(&pod("both", "100m", "64Mi", uses(&["v0", "v1"]))).unwrap();
+        let plan = plan(&c);
+        assert_eq!((plan.instances.len(), plan.unschedulable.len()), (nodes, 0), "a node reports {reported}");
+    }
+}
+
+#[test]
 fn pods_that_share_a_volume_attach_it_once() {
     let mut c = cluster(vec![pool("p", attaching(1))], &[]);
     c.upsert_pv(&object(volume("v", "zone-a"))).unwrap();
