@@ -201,7 +201,10 @@ fn stored_namespace(tenants: &Tenants, user: &str, old: &Value, new: &Value) -> 
     let mut stored = object(new);
     json_patch::patch(&mut stored, &patch).unwrap();
     let refused = evaluate(tenants, &request, Phase::Validate).denial;
-    (stored["metadata"].clone(), refused.map(|denial| denial.message).unwrap_or_default())
+    (
+        stored.get("metadata").cloned().unwrap_or_default(),
+        refused.map(|denial| denial.message).unwrap_or_default(),
+    )
 }
 
 #[test]

@@ -9,8 +9,11 @@ use std::{
 /// Values by number.
 #[derive(Debug)]
 pub struct Interner<T> {
-    inner: RwLock<(HashMap<Arc<T>, u32>, Vec<Arc<T>>)>,
+    inner: RwLock<Numbered<T>>,
 }
+
+/// The number of each value, and the values in their order.
+type Numbered<T> = (HashMap<Arc<T>, u32>, Vec<Arc<T>>);
 
 impl<T> Default for Interner<T> {
     fn default() -> Self {

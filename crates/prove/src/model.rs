@@ -131,6 +131,9 @@ struct Served {
     tenants: Tenants,
 }
 
+/// What admission is asked: the view, the old pod, the new one, and the node that it names.
+type Question = (u32, Option<u32>, u32, Option<u32>);
+
 /// The model.
 pub struct Search {
     /// The bounds.
@@ -145,7 +148,7 @@ pub struct Search {
     served: Memo<u32, Arc<Served>>,
     webhooks: Memo<Option<Seen>, Arc<Webhooks>>,
     decisions: Memo<u32, Arc<Decisions>>,
-    admitted: Memo<(u32, Option<u32>, u32, Option<u32>), Option<u32>>,
+    admitted: Memo<Question, Option<u32>>,
     updates: Memo<u32, Arc<[u32]>>,
     binds: Memo<(u32, u32), bool>,
     launched: Memo<Declared, Option<u32>>,

@@ -53,11 +53,14 @@ async fn compare(bed: &Bed, provider: &AwsProvider, class: &EC2NodeClass, names:
     }
 }
 
+/// A name, whether the network plugin gives out prefixes, and what is set in the class.
+type Setting = (&'static str, bool, fn(&mut EC2NodeClassSpec));
+
 #[tokio::test]
 async fn node_has_what_was_planned_for_every_family_and_setting() {
     let bed = Bed::new().await;
     let names = ["m5.large", "m5.24xlarge", "m5d.2xlarge", "m6g.large"];
-    let cases: [(&str, bool, fn(&mut EC2NodeClassSpec)); 7] = [
+    let cases: [Setting; 7] = [
         ("default", false, |_| {}),
         ("prefixes", true, |_| {}),
         ("pods", false, |spec| spec.kubelet = kubelet(|k| k.max_pods = Some(110))),

@@ -223,7 +223,6 @@ pub(super) fn creation() -> Policy {
     let (labels, beginnings) =
         (json!(OWNERS_LABELS), OWNERS_ANNOTATIONS.map(|beginning| format!("k.startsWith('{beginning}')")));
     let opened = opened_to_owners();
-    let allowed = "spec.ownerMetadata of the CroftConfig lists what they may give";
     Policy {
         name: NAMESPACE_CREATION_POLICY,
         constraints: constraints("", &["namespaces"], &["CREATE"], false),
@@ -249,54 +248,66 @@ pub(super) fn creation() -> Policy {
                 format!("{}.filter(k, !({}) && !{opened})", of("annotations"), beginnings.join(" || ")),
             ),
         ],
-        validations: vec![
-            (
-                "size(variables.owned) > 0".to_owned(),
-                format!(
-                    "'namespace ' + object.metadata.name + ' has no prefix under which ' + request.userInfo.username + ' may \
-                     create namespaces: choose a name that begins with ' + (size(variables.own) == 0 ? 'the prefix of \
-                     spec.namespaceCreation of your Tenant' : variables.own.map(e, e[1]).join(' or ')) + ', {ask}'"
-                ),
-            ),
-            (
-                "size(variables.full) == 0".to_owned(),
-                format!(
-                    "'tenant ' + variables.full[0][0] + ' has the ' + variables.full[0][2] + ' namespaces that its owners may \
-                     create under ' + variables.full[0][1] + ' (spec.namespaceCreation.maximum): use one of those, {ask}'"
-                ),
-            ),
-            (
-                "size(variables.pending) == 0".to_owned(),
-                "'the replicas of croft-webhook do not all enforce the present Tenant ' + variables.pending[0][0] + ' yet: create \
-                 namespace ' + object.metadata.name + ' again in some seconds'"
-                    .to_owned(),
-            ),
-            (
-                "size(variables.labels) == 0".to_owned(),
-                format!(
-                    "'owners of a tenant may not give the label ' + variables.labels[0] + ' to namespace ' + \
-                     object.metadata.name + ': leave it out, {ask}; {allowed}'"
-                ),
-            ),
-            (
-                "size(variables.annotations) == 0".to_owned(),
-                format!(
-                    "'owners of a tenant may not give the annotation ' + variables.annotations[0] + ' to namespace ' + \
-                     object.metadata.name + ': leave it out, {ask}; {allowed}'"
-                ),
-            ),
-            (
-                // The API server itself gives every namespace the finalizer `kubernetes` in its spec.
-                "size(object.metadata.?finalizers.orValue([])) == 0 && \
-                 object.?spec.?finalizers.orValue([]).all(f, f == 'kubernetes') && \
-                 size(object.metadata.?ownerReferences.orValue([])) == 0"
-                    .to_owned(),
-                format!(
-                    "'owners of a tenant may not give finalizers, also not in its spec, or ownerReferences to namespace ' + \
-                     object.metadata.name + ': leave them out, {ask}'"
-                ),
-            ),
-        ],
+        validations: prefix_checks(ask).into_iter().chain(metadata_checks(ask)).collect(),
         parameters: true,
     }
+}
+
+/// An owner's new namespace: its name begins with the prefix of a tenant that may have one more.
+fn prefix_checks(ask: &str) -> [(String, String); 3] {
+    [
+        (
+            "size(variables.owned) > 0".to_owned(),
+            format!(
+                "'namespace ' + object.metadata.name + ' has no prefix under which ' + request.userInfo.username + ' may \
+                 create namespaces: choose a name that begins with ' + (size(variables.own) == 0 ? 'the prefix of \
+                 spec.namespaceCreation of your Tenant' : variables.own.map(e, e[1]).join(' or ')) + ', {ask}'"
+            ),
+        ),
+        (
+            "size(variables.full) == 0".to_owned(),
+            format!(
+                "'tenant ' + variables.full[0][0] + ' has the ' + variables.full[0][2] + ' namespaces that its owners may \
+                 create under ' + variables.full[0][1] + ' (spec.namespaceCreation.maximum): use one of those, {ask}'"
+            ),
+        ),
+        (
+            "size(variables.pending) == 0".to_owned(),
+            "'the replicas of croft-webhook do not all enforce the present Tenant ' + variables.pending[0][0] + ' yet: create \
+             namespace ' + object.metadata.name + ' again in some seconds'"
+                .to_owned(),
+        ),
+    ]
+}
+
+/// What an owner may write on a new namespace beside its name.
+fn metadata_checks(ask: &str) -> [(String, String); 3] {
+    let allowed = "spec.ownerMetadata of the CroftConfig lists what they may give";
+    [
+        (
+            "size(variables.labels) == 0".to_owned(),
+            format!(
+                "'owners of a tenant may not give the label ' + variables.labels[0] + ' to namespace ' + \
+                 object.metadata.name + ': leave it out, {ask}; {allowed}'"
+            ),
+        ),
+        (
+            "size(variables.annotations) == 0".to_owned(),
+            format!(
+                "'owners of a tenant may not give the annotation ' + variables.annotations[0] + ' to namespace ' + \
+                 object.metadata.name + ': leave it out, {ask}; {allowed}'"
+            ),
+        ),
+        (
+            // The API server itself gives every namespace the finalizer `kubernetes` in its spec.
+            "size(object.metadata.?finalizers.orValue([])) == 0 && \
+             object.?spec.?finalizers.orValue([]).all(f, f == 'kubernetes') && \
+             size(object.metadata.?ownerReferences.orValue([])) == 0"
+                .to_owned(),
+            format!(
+                "'owners of a tenant may not give finalizers, also not in its spec, or ownerReferences to namespace ' + \
+                 object.metadata.name + ': leave them out, {ask}'"
+            ),
+        ),
+    ]
 }

@@ -205,10 +205,10 @@ pub(crate) fn plan(tenants: &Tenants, namespace: &str, spec: &PodSpec<'_>) -> Re
     }
     let mut reached = reach.candidates(tenants);
     reached.retain(|pool| !pool.is_shared_with(namespace));
-    if let Some(first) = reached.first() {
-        if declarations.non_tenant_pods() == NonTenantPods::Reject {
-            return Err(Denial::non_tenant_tolerates(namespace, &first.name));
-        }
+    if let Some(first) = reached.first()
+        && declarations.non_tenant_pods() == NonTenantPods::Reject
+    {
+        return Err(Denial::non_tenant_tolerates(namespace, &first.name));
     }
     let tolerated = reach.tolerated_keys(tenants);
     if reached.is_empty() && tolerated.is_empty() && reach.any.and(Effects::HARD).is_empty() {

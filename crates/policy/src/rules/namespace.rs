@@ -120,7 +120,7 @@ fn not_for_owners(declarations: &Declarations, name: &str, new: &Labelled<'_>) -
     let label = new
         .labels
         .iter()
-        .find(|(key, value)| !(OWNERS_LABELS.contains(&&***key) && ***value == *name) && !is_open(key));
+        .find(|(key, value)| !(is_open(key) || OWNERS_LABELS.contains(&&***key) && ***value == *name));
     let annotation = new.annotations.iter().find(|(key, _)| {
         !OWNERS_ANNOTATIONS.iter().any(|beginning| key.starts_with(beginning)) && !is_open(key)
     });

@@ -57,6 +57,9 @@ impl Class {
     }
 }
 
+/// What pods of one class share: priority, shape, the selectors of others that match them, and whether they wait.
+type ClassKey = (i32, u32, Arc<[SelId]>, bool);
+
 /// Input of one solve.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
@@ -112,7 +115,7 @@ impl Demand {
             node.is_none()
         });
         let matched = Matcher::new(cluster, order.iter().map(|(_, ix)| *ix));
-        let mut numbers: FxHashMap<(i32, u32, Arc<[SelId]>, bool), ClassIx> = FxHashMap::default();
+        let mut numbers: FxHashMap<ClassKey, ClassIx> = FxHashMap::default();
         let mut exclusive = Exclusive::default();
         let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
         let mut classes: IndexVec<ClassIx, Class> = IndexVec::new();
