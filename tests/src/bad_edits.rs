@@ -151,6 +151,7 @@ fn isolation() -> Vec<Case> {
             json!(["fd00:10::/60"]),
             &["smaller blocks inside of it"],
         ),
+        ("Tenant", "/spec/networkIsolation/egress", json!("Open"), &["write egress: Restricted beside it"]),
     ]
 }
 
@@ -163,9 +164,19 @@ fn given() -> Vec<Case> {
             json!({"nvidia.com/gpu": 1}),
             &["names that a ResourceQuota has"][..],
         ),
-        ("Tenant", "/spec/quota/perNamespace/requests.cpus", json!(1), &["requests.cpu, requests.memory"]),
+        (
+            "Tenant",
+            "/spec/quota/perNamespace/requests.cpus",
+            json!(1),
+            &["requests.cpus: write the names", "requests.cpu, requests.memory"],
+        ),
         ("Tenant", "/spec/quota/perNamespace/pods", json!(-1), &["aren't negative"]),
-        ("Tenant", "/spec/quota/perNamespace/pods", json!("500m"), &["counted in whole numbers"]),
+        (
+            "Tenant",
+            "/spec/quota/perNamespace/pods",
+            json!("500m"),
+            &["pods: objects are counted in whole numbers"],
+        ),
         ("Tenant", "/spec/quota/total/requests.memory", json!("much"), &["aren't negative", "64Gi"]),
         ("Tenant", "/spec/quota/total/count~1deployments.apps", json!("1.5"), &["counted in whole numbers"]),
         ("Tenant", "/spec/quota/total", json!({"nodes": 5}), &["names that a ResourceQuota has"]),
@@ -182,6 +193,7 @@ fn given() -> Vec<Case> {
         ("Tenant", "/spec/podSecurity/warn", json!(""), &["privileged", "baseline", "restricted"]),
         ("Tenant", "/spec/owners/0/kind", json!("user"), &["user", "User", "Group", "ServiceAccount"]),
         ("Tenant", "/spec/owners/0/name", json!("jane *"), &["exact name of a user or a group"]),
+        ("Tenant", "/spec/owners/0/name", json!("system:authenticated"), &["stands for everybody"]),
         ("Tenant", "/spec/owners/0/name", json!(""), &["spec.owners[0].name"]),
         ("Tenant", "/spec/owners/0/namespace", json!("build"), &["write namespace for kind ServiceAccount"]),
         (

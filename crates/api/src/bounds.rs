@@ -177,8 +177,8 @@ fn label_map(description: &str) -> Value {
             "maxLength": 253,
             "x-kubernetes-validations": [rule(format!("self.matches('{LABEL_VALUE}')"), VALUE_WORDS)],
         },
-        "x-kubernetes-validations": [rule(
-            format!("self.all(k, size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"),
+        "x-kubernetes-validations": [rule_of_keys(
+            &format!("size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}')"),
             KEY_WORDS,
         )],
     })
@@ -252,9 +252,9 @@ pub(crate) fn template_labels(_: &mut SchemaGenerator) -> Schema {
     let allowed = "k.matches('^([^/]*\\\\.)?(kubelet|node)\\\\.kubernetes\\\\.io/')";
     push(
         &mut labels,
-        rule(
-            format!(
-                "self.all(k, !k.matches('{WRITTEN_BY_OTHERS}') || ({allowed} && k != 'node.kubernetes.io/instance-type'))"
+        rule_of_keys(
+            &format!(
+                "!k.matches('{WRITTEN_BY_OTHERS}') || ({allowed} && k != 'node.kubernetes.io/instance-type')"
             ),
             "no kubelet may set a label under kubernetes.io, k8s.io or node-restriction.kubernetes.io, but for kubelet.kubernetes.io/ and node.kubernetes.io/; and labels of zone, type, architecture and capacity type follow from the instance. Write a key of your own such as example.com/team, and choose instances by requirements",
         ),
@@ -269,9 +269,9 @@ pub(crate) fn template_annotations(_: &mut SchemaGenerator) -> Schema {
         "maxProperties": 64,
         "additionalProperties": {"type": "string", "maxLength": 4_096},
         "x-kubernetes-validations": [
-            rule(format!("self.all(k, size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"), KEY_WORDS),
-            rule(
-                "self.all(k, !k.matches('^((.*\\\\.)?croft\\\\.dev|karpenter\\\\.sh)/') || k.endsWith('/do-not-disrupt'))",
+            rule_of_keys(&format!("size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}')"), KEY_WORDS),
+            rule_of_keys(
+                "!k.matches('^((.*\\\\.)?croft\\\\.dev|karpenter\\\\.sh)/') || k.endsWith('/do-not-disrupt')",
                 "Croft writes annotations under croft.dev/ itself: of those write only croft.dev/do-not-disrupt or karpenter.sh/do-not-disrupt",
             ),
         ],
@@ -383,10 +383,20 @@ fn taint_list(allowed: &str, words: &str) -> Value {
 }
 
 /// A key is a resource that nodes have, or one of `more`.
-fn resource_rule(more: &str) -> String {
+fn resource_name(more: &str) -> String {
     format!(
-        "self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'pods'{more}] || k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}')))"
+        "k in ['cpu', 'memory', 'ephemeral-storage', 'pods'{more}] || k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"
     )
+}
+
+/// A rule for each key `k` of a map. The API server's error names the first key that breaks it, besides `message`.
+fn rule_of_keys(valid: &str, message: &str) -> Value {
+    let said = message.replace('\'', "\\'");
+    json!({
+        "rule": format!("self.all(k, {valid})"),
+        "message": message,
+        "messageExpression": format!("self.filter(k, !({valid}))[0] + ': {said}'"),
+    })
 }
 
 /// Amounts by resource name, none of them negative. An int-or-string counts as large as a whole request in the estimate
@@ -397,8 +407,8 @@ fn amounts(names: Value) -> Value {
         "maxProperties": 24,
         "additionalProperties": {"x-kubernetes-int-or-string": true},
         "x-kubernetes-validations": [
-            rule(
-                "self.all(k, type(self[k]) == int ? self[k] >= 0 : (isQuantity(self[k]) && !self[k].startsWith('-')))",
+            rule_of_keys(
+                "type(self[k]) == int ? self[k] >= 0 : (isQuantity(self[k]) && !self[k].startsWith('-'))",
                 "write amounts that aren't negative: a number with an optional suffix, such as 500m, 100 or 64Gi",
             ),
             names,
@@ -408,8 +418,8 @@ fn amounts(names: Value) -> Value {
 
 /// Limits: amounts of resources, nodes and dollars per hour.
 pub(crate) fn limits(_: &mut SchemaGenerator) -> Schema {
-    let mut limits = amounts(rule(
-        resource_rule(", 'nodes', 'costPerHour'"),
+    let mut limits = amounts(rule_of_keys(
+        &resource_name(", 'nodes', 'costPerHour'"),
         "there are limits of cpu, memory, ephemeral-storage, pods, nodes, costPerHour (dollars), hugepages-* and devices such as nvidia.com/gpu: write one of these",
     ));
     push(
@@ -424,8 +434,8 @@ pub(crate) fn limits(_: &mut SchemaGenerator) -> Schema {
 
 /// The requests of one pod.
 pub(crate) fn requests(_: &mut SchemaGenerator) -> Schema {
-    let mut requests = amounts(rule(
-        resource_rule(""),
+    let mut requests = amounts(rule_of_keys(
+        &resource_name(""),
         "pods ask for cpu, memory, ephemeral-storage, hugepages-* and devices such as nvidia.com/gpu: write one of these",
     ));
     push(&mut requests, rule("size(self) > 0", "write what each pod asks for, such as cpu: 500m"));

@@ -85,8 +85,11 @@ pub struct TenantSpec {
 
 /// The traffic of a tenant's pods. The tenant's own namespaces reach each other, and no other namespace or address reaches
 /// them but those in `allowFrom`. NetworkPolicies that people write in its namespaces add to what is allowed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = ("!has(self.allowTo) || size(self.allowTo) == 0 || (has(self.egress) && self.egress == 'Restricted')", "allowTo adds to what egress: Restricted leaves open, and without that everything is open: write egress: Restricted beside it, or leave allowTo out")
+)]
 pub struct NetworkIsolation {
     /// Keeps the NetworkPolicies. Without it the other fields have no effect.
     #[serde(default)]

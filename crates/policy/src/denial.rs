@@ -182,7 +182,8 @@ impl Denial {
             Rule::NodeOutside,
             format!(
                 "{field} is {node:?}, which is {of}; pods of tenant {tenant:?} run in its pools only ({pools}): leave it \
-                 to the scheduler, or name a node of these"
+                 to the scheduler, or name a node of these{}",
+                debugging(field)
             ),
         )
     }
@@ -204,7 +205,8 @@ impl Denial {
             format!(
                 "{field} is {node:?}, a node of {pool}; namespace {namespace:?} belongs to no tenant, and the pool isn't \
                  shared with it: leave it to the scheduler, or ask the pool's operator to add the namespace to \
-                 spec.sharedWith of the TenantPool"
+                 spec.sharedWith of the TenantPool{}",
+                debugging(field)
             ),
         )
     }
@@ -415,6 +417,11 @@ impl Denial {
             ),
         )
     }
+}
+
+/// What operators do instead, whose `kubectl debug node/NAME` makes a pod that names the node.
+fn debugging(field: &str) -> &'static str {
+    if field == "spec.nodeName" { "; to debug the node, add --namespace kube-system" } else { "" }
 }
 
 impl fmt::Display for Denial {

@@ -147,7 +147,7 @@ fn unknown_price_is_below_no_limit_in_dollars() {
     }
     let pool = Pool { limits: limits(&[("costPerHour", "1000000")]), ..pool("a", unpriced(&["m.16"])) };
     let why = why(&plan(&cluster(vec![pool], &[of("a", "pod-a", "12")])));
-    let expected = "a PoolLimit: the limits of a (costPerHour 1000000) leave no room for another node; its nodes have nothing already; \
+    let expected = "a PoolLimit: the limits of a (costPerHour 1000000.00) leave no room for another node; its nodes have nothing already; \
                     the catalogue has no price of what would hold the pod (m.16), and an unknown price is below no costPerHour";
     assert_eq!(why, [expected]);
 }

@@ -108,8 +108,12 @@ impl Isolation {
 
     pub(crate) fn as_json(&self) -> Value {
         let list = |peers: &[Peer]| peers.iter().map(Peer::as_json).collect::<Vec<_>>();
-        let egress = if self.restricted { "Restricted" } else { "Open" };
-        json!({"enabled": self.enabled, "egress": egress, "allowFrom": list(&self.from), "allowTo": list(&self.to)})
+        let mut isolation = json!({"enabled": self.enabled, "egress": "Open", "allowFrom": list(&self.from)});
+        if self.restricted {
+            isolation["egress"] = json!("Restricted");
+            isolation["allowTo"] = json!(list(&self.to));
+        }
+        isolation
     }
 }
 

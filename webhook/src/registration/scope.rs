@@ -163,8 +163,8 @@ fn reaches(keys: &[String]) -> String {
     )
 }
 
-/// CEL: the request isn't for a pod that every required term keeps off the nodes of pools. Such a pod needs no evaluation, so
-/// agents that were planned once start while Croft is down.
+/// CEL: the request isn't for a pod that every required term keeps off the nodes of pools. Such a pod needs no evaluation. Since
+/// Kubernetes 1.36 the policy croft-pods has made pods of DaemonSets so before, and agents start while Croft is down.
 fn not_kept_out(keys: &[String]) -> String {
     format!(
         "request.resource.resource != 'pods' || object.spec.?nodeName.orValue('') != '' || !({})",

@@ -3,7 +3,7 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use super::{QUALIFIED, rule, schema};
+use super::{QUALIFIED, rule, rule_of_keys, schema};
 
 /// Characters of a tag. Source: the AWS tagging guide.
 const TAG: &str = r"^[\\p{L}\\p{Z}\\p{N}_.:/=+@-]*$";
@@ -19,8 +19,8 @@ fn id(prefix: &str) -> String {
 fn tag_map(most: u32, mut rules: Vec<Value>) -> Value {
     rules.insert(
         0,
-        rule(
-            format!("self.all(k, size(k) > 0 && size(k) <= {TAG_KEY} && k.matches('{TAG}') && self[k].matches('{TAG}'))"),
+        rule_of_keys(
+            &format!("size(k) > 0 && size(k) <= {TAG_KEY} && k.matches('{TAG}') && self[k].matches('{TAG}')"),
             "a tag's key has 1 to 128 characters, its value up to 256: write letters, digits, spaces and _ . : / = + - @",
         ),
     );
@@ -36,8 +36,8 @@ fn tag_map(most: u32, mut rules: Vec<Value>) -> Value {
 pub(crate) fn tags(_: &mut SchemaGenerator) -> Schema {
     schema(tag_map(
         40,
-        vec![rule(
-            "self.all(k, !k.startsWith('croft.dev/') && !k.startsWith('aws:') && !k.startsWith('kubernetes.io/cluster/'))",
+        vec![rule_of_keys(
+            "!k.startsWith('croft.dev/') && !k.startsWith('aws:') && !k.startsWith('kubernetes.io/cluster/')",
             "tags under croft.dev/, aws: and kubernetes.io/cluster/ are reserved, since Croft and AWS tell instances by them: write a key of your own such as cost-center",
         )],
     ))
@@ -49,8 +49,8 @@ pub(crate) fn selected_tags(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "maxProperties": 20,
         "additionalProperties": {"type": "string", "maxLength": TAG_VALUE},
-        "x-kubernetes-validations": [rule(
-            format!("self.all(k, size(k) > 0 && size(k) <= {TAG_KEY})"),
+        "x-kubernetes-validations": [rule_of_keys(
+            &format!("size(k) > 0 && size(k) <= {TAG_KEY}"),
             "a tag's key has 1 to 128 characters: write the key that the resource carries",
         )],
     }))
@@ -223,12 +223,12 @@ pub(crate) fn reserved(_: &mut SchemaGenerator) -> Schema {
         "maxProperties": 8,
         "additionalProperties": {"x-kubernetes-int-or-string": true},
         "x-kubernetes-validations": [
-            rule(
-                "self.all(k, type(self[k]) == int ? self[k] >= 0 : (isQuantity(self[k]) && !self[k].startsWith('-')))",
+            rule_of_keys(
+                "type(self[k]) == int ? self[k] >= 0 : (isQuantity(self[k]) && !self[k].startsWith('-'))",
                 "write amounts that aren't negative, such as 100m or 500Mi",
             ),
-            rule(
-                "self.all(k, k in ['cpu', 'memory', 'ephemeral-storage', 'pid'])",
+            rule_of_keys(
+                "k in ['cpu', 'memory', 'ephemeral-storage', 'pid']",
                 "a kubelet reserves cpu, memory, ephemeral-storage and pid: write one of these",
             ),
         ],
@@ -242,12 +242,12 @@ pub(crate) fn thresholds(_: &mut SchemaGenerator) -> Schema {
         "maxProperties": 16,
         "additionalProperties": {"type": "string", "maxLength": 32},
         "x-kubernetes-validations": [
-            rule(
-                "self.all(k, k in ['memory.available', 'nodefs.available', 'nodefs.inodesFree', 'imagefs.available', 'imagefs.inodesFree', 'containerfs.available', 'containerfs.inodesFree', 'pid.available'])",
+            rule_of_keys(
+                "k in ['memory.available', 'nodefs.available', 'nodefs.inodesFree', 'imagefs.available', 'imagefs.inodesFree', 'containerfs.available', 'containerfs.inodesFree', 'pid.available']",
                 "a kubelet evicts by memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, containerfs.available, containerfs.inodesFree and pid.available: write one of these",
             ),
-            rule(
-                "self.all(k, self[k].matches('^(100|[0-9]{1,2})(\\\\.[0-9]{1,3})?%$') || (isQuantity(self[k]) && !self[k].startsWith('-')))",
+            rule_of_keys(
+                "self[k].matches('^(100|[0-9]{1,2})(\\\\.[0-9]{1,3})?%$') || (isQuantity(self[k]) && !self[k].startsWith('-'))",
                 "write a share such as 5%, or an amount such as 200Mi",
             ),
         ],
@@ -260,8 +260,8 @@ pub(crate) fn recorded_amounts(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "maxProperties": 200,
         "additionalProperties": {"x-kubernetes-int-or-string": true},
-        "x-kubernetes-validations": [rule(
-            format!("self.all(k, k.matches('{QUALIFIED}'))"),
+        "x-kubernetes-validations": [rule_of_keys(
+            &format!("k.matches('{QUALIFIED}')"),
             "write names of resources such as cpu or nvidia.com/gpu",
         )],
     }))

@@ -3,7 +3,7 @@
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
-use super::{QUALIFIED, amounts, push, resource_rule, rule, schema};
+use super::{QUALIFIED, amounts, push, resource_name, rule, rule_of_keys, schema};
 use crate::given::Owner;
 
 /// Resources of a ResourceQuota that are counted. Source: kubernetes, pkg/apis/core/helper (`standardQuotaResources`).
@@ -17,9 +17,9 @@ const QUOTA_AMOUNTS: u32 = 16;
 
 /// The hard limits of a ResourceQuota.
 pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
-    let mut quota = amounts(rule(
-        format!(
-            "self.all(k, k in {COUNTED} || k in {MEASURED} || k.startsWith('hugepages-') || k.startsWith('requests.hugepages-') || (k.contains('/') && size(k) <= 317 && k.matches('{QUALIFIED}') && (k.startsWith('requests.') || k.startsWith('count/') || k.contains('.storageclass.storage.k8s.io/'))))"
+    let mut quota = amounts(rule_of_keys(
+        &format!(
+            "k in {COUNTED} || k in {MEASURED} || k.startsWith('hugepages-') || k.startsWith('requests.hugepages-') || (k.contains('/') && size(k) <= 317 && k.matches('{QUALIFIED}') && (k.startsWith('requests.') || k.startsWith('count/') || k.contains('.storageclass.storage.k8s.io/')))"
         ),
         "write the names that a ResourceQuota has: requests.cpu, requests.memory, limits.cpu, limits.memory, pods, persistentvolumeclaims, requests.storage, requests.nvidia.com/gpu, count/deployments.apps and the like",
     ));
@@ -28,9 +28,9 @@ pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
     }
     push(
         &mut quota,
-        rule(
-            format!(
-                "self.all(k, !(k in {COUNTED} || k.startsWith('count/')) || type(self[k]) == int || quantity(self[k]).isInteger())"
+        rule_of_keys(
+            &format!(
+                "!(k in {COUNTED} || k.startsWith('count/')) || type(self[k]) == int || quantity(self[k]).isInteger()"
             ),
             "objects are counted in whole numbers: write for example pods: 50",
         ),
@@ -40,8 +40,8 @@ pub(crate) fn quota(_: &mut SchemaGenerator) -> Schema {
 
 /// Requests or limits of a container.
 pub(crate) fn container_amounts(_: &mut SchemaGenerator) -> Schema {
-    let mut found = amounts(rule(
-        resource_rule("").replace(", 'pods'", ""),
+    let mut found = amounts(rule_of_keys(
+        &resource_name("").replace(", 'pods'", ""),
         "containers ask for cpu, memory, ephemeral-storage, hugepages-* and devices such as nvidia.com/gpu: write one of these",
     ));
     if let Some(fields) = found.as_object_mut() {

@@ -424,7 +424,11 @@ fn unpriced(context: &Context<'_>, limit: LimitIx, number: PoolIx, offers: &[Off
 }
 
 fn show(limits: &BTreeMap<String, Quantity>) -> String {
-    limits.iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
+    let amount = |(key, limit): (&String, &Quantity)| match key.as_str() {
+        LIMIT_COST => format!("{key} {}", Price::from_micros(limit.micros_floor())),
+        _ => format!("{key} {limit}"),
+    };
+    limits.iter().map(amount).collect::<Vec<_>>().join(", ")
 }
 
 /// The limited amounts that the nodes of `pools` have.

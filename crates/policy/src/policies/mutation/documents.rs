@@ -70,13 +70,21 @@ fn pods() -> Mutating {
         name: "croft-pods",
         constraints: constraints("", &["pods"], &["CREATE"], true),
         // A pod that names a node is pinned by the webhook, which knows the node's pool.
-        conditions: vec![("policy-mode", acts()), ("names-no-node", pod.names_no_node())],
+        conditions: vec![("acts", acts_on_pods()), ("names-no-node", pod.names_no_node())],
         variables,
         patches: format!(
             "variables.refusal != '' ? [] : variables.tenancy == 'tenant' ? {pinned} : {kept_out}"
         ),
         failure: "Fail",
     }
+}
+
+/// CEL: the mutating policy for pods acts, in Webhook mode on pods of DaemonSets. The DaemonSet controller writes the node
+/// in the place of the template's terms, so that each of its pods would wait for the webhook: agents start on new nodes
+/// while the webhook is away, since it isn't asked about non-tenant pods that are kept off the pools.
+fn acts_on_pods() -> String {
+    let of_daemonset = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))";
+    format!("({} || {of_daemonset}) && !{}", tenancy::is_on(), break_glass())
 }
 
 /// CEL: the mutating policies act. A policy that fails refuses the request, so `croft break-glass on` stops them before

@@ -10,8 +10,8 @@
 //! mutating policy can't refuse with a sentence, so it leaves what is refused unchanged, and a validating policy refuses
 //! it with the value of `refusal`. A test compares every answer of the two implementations on the real API server.
 //!
-//! The policies act while [`MUTATION`](crate::definitions::parameter::MUTATION) says so. The webhook is then asked only
-//! about nodes that are named outright, which CEL can't look up.
+//! The policies act while [`MUTATION`](crate::definitions::parameter::MUTATION) says so, and on pods of DaemonSets always. The
+//! webhook is then asked only about nodes that are named outright, which CEL can't look up.
 //!
 //! | module | owns |
 //! |---|---|
