@@ -64,18 +64,21 @@ fn evaluate(wanted: Mutation, has_more_pools: bool, installed: &Installed) -> Ou
                               tolerate or select the key of a pool";
     match (wanted, installed) {
         (Mutation::Webhook, Installed::NotServed) => Outcome::Ok(format!("Webhook mode fits: {NOT_SERVED}")),
-        (Mutation::Webhook, _) if has_more_pools => Outcome::Ok(format!("Webhook mode fits: {MORE_POOLS}")),
-        (Mutation::Webhook, Installed::None) => Outcome::Ok(
-            "Webhook mode is set; Policy mode fits as well, once the mutating policies are installed \
-             (docs/tasks/policy-mode.md)"
-                .to_owned(),
+        (Mutation::Webhook, Installed::None) => Outcome::warn(
+            "Webhook mode is set, and without the mutating policies nodes that Croft doesn't launch are open to pods from \
+             before their pool's key until the controller labels them, and no agent starts while the webhook is away",
+            INSTALL,
         ),
+        (Mutation::Webhook, Installed::Current) if has_more_pools => {
+            Outcome::Ok(format!("Webhook mode fits: {MORE_POOLS}"))
+        }
         (Mutation::Webhook, Installed::Current) => Outcome::Ok(
             "Webhook mode is set; Policy mode fits as well: the mutating policies of this version are installed".to_owned(),
         ),
         (Mutation::Webhook, Installed::Different(names)) => Outcome::warn(
             format!(
-                "Webhook mode is set, and Policy mode would not come into force: {} missing or of another version",
+                "Webhook mode is set, and {} missing or of another version: nodes that Croft doesn't launch may be open \
+                 until the controller labels them, and Policy mode would not come into force",
                 are(names)
             ),
             INSTALL,
@@ -194,7 +197,7 @@ mod tests {
         let cases = [
             (Mutation::Webhook, false, &Installed::NotServed, "ok", "Webhook mode fits"),
             (Mutation::Webhook, true, &Installed::Current, "ok", "Webhook mode fits: there are more pools"),
-            (Mutation::Webhook, false, &Installed::None, "ok", "once the mutating policies are installed"),
+            (Mutation::Webhook, false, &Installed::None, "warn", "without the mutating policies nodes"),
             (Mutation::Webhook, false, &Installed::Current, "ok", "Policy mode fits as well"),
             (Mutation::Webhook, false, &different, "warn", "croft-pods is missing or of another version"),
             (Mutation::Policy, false, &Installed::NotServed, "fail", "serves no MutatingAdmissionPolicy"),
