@@ -265,11 +265,7 @@ async fn mutation_line_follows_mode_and_policies(stack: &Stack, client: &Client)
     stack.plane.apply(&settings(Mutation::Webhook)).await.unwrap();
     in_mode(client, Mutation::Webhook).await.unwrap();
     kubectl(stack, &format!("delete {kinds} -l app.kubernetes.io/part-of=croft")).await;
-    says_of_mutation(
-        stack,
-        "warn mutation: Webhook mode is set, and without the mutating policies",
-    )
-    .await;
+    says_of_mutation(stack, "warn mutation: Webhook mode is set, and without the mutating policies").await;
     // The mode isn't switched meanwhile: the controller's last probe was answered by the policies.
     stack.croft.process(Part::Controller).unwrap().freeze();
     stack.plane.apply(&settings(Mutation::Policy)).await.unwrap();

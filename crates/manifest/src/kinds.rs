@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use croft_policy::definitions::POOL_ANNOTATION;
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
@@ -36,6 +37,17 @@ const REMOVED_VERSIONS: &[(&str, &str)] = &[
     ("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1"),
     ("node.k8s.io/v1beta1", "node.k8s.io/v1"),
     ("storage.k8s.io/v1beta1", "storage.k8s.io/v1"),
+];
+
+/// Where the pods of a workload get their annotations from.
+const POD_TEMPLATES: &[(&str, &str)] = &[
+    ("Deployment", "spec.template"),
+    ("ReplicaSet", "spec.template"),
+    ("StatefulSet", "spec.template"),
+    ("DaemonSet", "spec.template"),
+    ("ReplicationController", "spec.template"),
+    ("Job", "spec.template"),
+    ("CronJob", "spec.jobTemplate.spec.template"),
 ];
 
 /// Errors and unknown fields of the objects of all files.
@@ -246,6 +258,9 @@ impl Reader<'_> {
             self.findings.unknown.add(kind, &problem);
         }
         let origin = Origin { file: self.source.file.clone(), line: tree.line };
+        self.input
+            .warnings
+            .extend(misplaced_pool(kind, tree).map(|said| format!("{origin}: {object_name}: {said}")));
         if let Some(earlier) = list(self.input).put(object, origin.clone()) {
             self.input.warnings.push(format!(
                 "{origin}: {object_name} is given twice; this one takes the place of that at {earlier}"
@@ -330,4 +345,17 @@ fn named(kind: &str, tree: &Tree, namespace: Option<&str>) -> String {
         (Some(name), None) => format!("{kind} {name}"),
         (None, _) => kind.to_owned(),
     }
+}
+
+/// What to say of a workload that asks for a pool by an annotation of its own, which its pods don't get.
+fn misplaced_pool(kind: &str, tree: &Tree) -> Option<String> {
+    let (_, template) = POD_TEMPLATES.iter().find(|(of, _)| *of == kind)?;
+    let annotated = |at: &Tree| at.get("metadata")?.get("annotations")?.get(POOL_ANNOTATION).map(|_| ());
+    annotated(tree)?;
+    let pod = template.split('.').try_fold(tree, Tree::get);
+    pod.and_then(annotated).is_none().then(|| {
+        format!(
+            "its pods don't get the annotation {POOL_ANNOTATION}: write it into {template}.metadata.annotations"
+        )
+    })
 }
