@@ -3,10 +3,11 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    admit::AdmitArgs, advise::AdviseArgs, audit::AuditArgs, break_glass::BreakGlassArgs, check::CheckArgs,
-    completion::CompletionArgs, cost::CostArgs, debug::DebugArgs, events::EventsArgs, explain::ExplainArgs,
-    history::HistoryArgs, import::ImportArgs, lab::LabArgs, page::PageCommandArgs, plan::PlanArgs,
-    simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs, uninstall::UninstallArgs, version::VersionArgs,
+    admit::AdmitArgs, advise::AdviseArgs, audit::AuditArgs, break_glass::BreakGlassArgs,
+    catalog::CatalogArgs, check::CheckArgs, completion::CompletionArgs, cost::CostArgs, debug::DebugArgs,
+    events::EventsArgs, explain::ExplainArgs, history::HistoryArgs, import::ImportArgs, lab::LabArgs,
+    page::PageCommandArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs,
+    uninstall::UninstallArgs, version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Import(ImportArgs),
     /// Add or remove a tenant, as manifests or applied
     Tenant(TenantArgs),
+    /// Write the instance types and prices of a region, for plans without a cluster
+    Catalog(CatalogArgs),
     /// Check an installation step by step, with a remedy for each failure
     Check(CheckArgs),
     /// Write what a report of a bug needs

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use clap::Args;
 use croft_cloud::CloudInstance;
+use croft_scheduler::Catalog;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 
@@ -48,17 +49,15 @@ impl AwsArgs {
     pub(crate) async fn access(&self, recorded: Option<String>) -> Result<Access, String> {
         let Self { skip_aws, aws_region, aws_endpoint_url } = self;
         if *skip_aws {
-            return Err("not checked: --skip-aws".to_owned());
+            return Err("--skip-aws".to_owned());
         }
         let configured = croft_cloud_aws::configured_region().await;
         if aws_region.is_none() && aws_endpoint_url.is_none() && configured.is_none() {
             // Without a sign of credentials, the search for some would wait for a metadata service.
-            return Err(
-                "not checked, since no region is set: give --aws-region, or set AWS_REGION".to_owned()
-            );
+            return Err("no region is set: give --aws-region, or set AWS_REGION".to_owned());
         }
         let Some(region) = aws_region.clone().or(recorded).or(configured) else {
-            return Err("not checked, since no region is known: give --aws-region".to_owned());
+            return Err("no region is known: give --aws-region".to_owned());
         };
         let endpoint_url = aws_endpoint_url.clone();
         Ok(Access { region: Some(region), endpoint_url, ..Access::default() })
@@ -69,7 +68,22 @@ impl AwsArgs {
     #[expect(clippy::unused_async, reason = "the same signature as with AWS")]
     pub(crate) async fn access(&self, _: Option<String>) -> Result<Access, String> {
         let Self { skip_aws: _, aws_region: _, aws_endpoint_url: _ } = self;
-        Err("not checked: this croft was built without the feature aws".to_owned())
+        Err("this croft was built without the feature aws".to_owned())
+    }
+
+    /// True if AWS isn't to be asked.
+    pub(crate) const fn is_skipped(&self) -> bool {
+        self.skip_aws
+    }
+
+    /// The catalogue of the region, and what of it is an estimate.
+    ///
+    /// # Errors
+    /// If no region is known, or AWS lists no instance type.
+    pub(crate) async fn catalog(&self) -> anyhow::Result<(Catalog, Vec<String>)> {
+        let otherwise = "croft catalog export --skip-aws writes the built-in catalogue";
+        let access = self.access(None).await.map_err(|why| anyhow::anyhow!("{why}; {otherwise}"))?;
+        read_catalog(access).await.context("failed to read the catalogue of the region")
     }
 
     /// The instances with the tag of this cluster. `namespace` is Croft's own.
@@ -92,7 +106,7 @@ impl AwsArgs {
     ) -> anyhow::Result<Instances> {
         let access = match self.access(recorded_region(client, namespace).await?).await {
             Ok(access) => access,
-            Err(why) => return Ok(Instances::Unknown(why)),
+            Err(why) => return Ok(Instances::Unknown(format!("not checked: {why}"))),
         };
         list(access, uid).await
     }
@@ -102,7 +116,7 @@ impl AwsArgs {
 async fn list(access: Access, uid: &str) -> anyhow::Result<Instances> {
     Ok(match croft_cloud_aws::owned_instances(&access, uid).await {
         Ok(Some(instances)) => Instances::Found(instances),
-        Ok(None) => Instances::Unknown("not checked, since no region is set".to_owned()),
+        Ok(None) => Instances::Unknown("not checked: no region is set".to_owned()),
         Err(error) => Instances::Unknown(format!("not checked: {error}")),
     })
 }
@@ -110,6 +124,23 @@ async fn list(access: Access, uid: &str) -> anyhow::Result<Instances> {
 #[cfg(not(feature = "aws"))]
 #[expect(clippy::unused_async, reason = "the same signature as with AWS")]
 async fn list(access: Access, _: &str) -> anyhow::Result<Instances> {
+    match access {}
+}
+
+#[cfg(feature = "aws")]
+async fn read_catalog(access: Access) -> anyhow::Result<(Catalog, Vec<String>)> {
+    let found = croft_cloud_aws::region_catalog(&access).await.map_err(anyhow::Error::msg)?;
+    anyhow::ensure!(
+        !found.catalog.instance_types.is_empty(),
+        "AWS lists no instance type in {}: give another region by --aws-region",
+        found.region
+    );
+    Ok((found.catalog, found.warnings))
+}
+
+#[cfg(not(feature = "aws"))]
+#[expect(clippy::unused_async, reason = "the same signature as with AWS")]
+async fn read_catalog(access: Access) -> anyhow::Result<(Catalog, Vec<String>)> {
     match access {}
 }
 

@@ -53,8 +53,8 @@ pub use output::Output;
 use crate::{
     args::Command,
     commands::{
-        admit, advise, audit, break_glass, check, completion, cost, debug, events, explain, history, import,
-        lab, page, plan, simulate, tenant, top, uninstall, version,
+        admit, advise, audit, break_glass, catalog, check, completion, cost, debug, events, explain, history,
+        import, lab, page, plan, simulate, tenant, top, uninstall, version,
     },
     table::BAD,
 };
@@ -109,6 +109,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Top(args) => top::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Tenant(args) => tenant::run(args, out),
+        Command::Catalog(args) => catalog::run(args, out),
         Command::Check(args) => check::run(args, out),
         Command::Completion(args) => completion::run(args, Cli::command(), out),
         Command::Events(args) => events::run(args, out),

@@ -16,7 +16,7 @@
 //!     calls   to IAM, SSM, EKS and EventBridge, without the SDK's clients for them
 //!     bucket  an S3 bucket as an object store
 //!     rights  what an identity may do     owned  the cluster's instances     account  what is around the cluster: for the
-//!             command line
+//!             command line     region  the catalogue of a region, for plans without a cluster
 //! ```
 
 mod account;
@@ -43,6 +43,7 @@ mod prices;
 mod profile;
 mod provider;
 mod refusal;
+mod region;
 mod rights;
 mod template;
 mod transport;
@@ -56,5 +57,6 @@ pub use codes::{CODES, Code};
 pub use connect::{Access, Keys, configured_region};
 pub use owned::owned_instances;
 pub use provider::{AwsProvider, Identity, Options};
+pub use region::{RegionCatalog, region_catalog};
 pub use rights::{Right, Rights, Subject, Verdict, check as check_rights};
 pub use transport::Transport;

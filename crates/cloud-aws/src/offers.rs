@@ -194,7 +194,7 @@ static BUILT_IN: LazyLock<BTreeMap<&str, Price>> = LazyLock::new(|| {
 });
 
 /// The price of an offering, and whether it is an estimate.
-fn price(
+pub(crate) fn price(
     name: &str,
     zone: &str,
     capacity_type: CapacityType,

@@ -4,6 +4,7 @@ pub(crate) mod admit;
 pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod break_glass;
+pub(crate) mod catalog;
 pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod cost;

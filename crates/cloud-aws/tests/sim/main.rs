@@ -13,6 +13,7 @@ mod discovery;
 mod ending;
 mod launching;
 mod nodes;
+mod region;
 mod reserved;
 mod rights;
 mod together;

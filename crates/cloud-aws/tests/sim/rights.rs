@@ -8,7 +8,7 @@ use croft_ec2_sim::policy::{Demand, Policy};
 use croft_scheduler::CapacityType::OnDemand;
 use serde_json::Value;
 
-use crate::bed::{Bed, UID, class, request, spec};
+use crate::bed::{Bed, UID, class, few_types, request, spec};
 
 const POLICY: &str = include_str!("../../../../manifests/aws/iam-policy.json");
 const PAGE: &str = include_str!("../../../../docs/aws-permissions.md");
@@ -24,6 +24,18 @@ fn policy() -> String {
     ]
     .into_iter()
     .fold(POLICY.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// A type whose price the built-in catalogue lacks.
+const WITHOUT_PRICE: &str = "t8i.small";
+
+/// A cloud that reserves an instance, and has a type whose price is in the price list only.
+async fn bed() -> Bed {
+    let mut settings = few_types();
+    settings.types.push(WITHOUT_PRICE.to_owned());
+    let bed = Bed::with(settings).await;
+    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    bed
 }
 
 /// Every operation of the provider.
@@ -42,8 +54,8 @@ async fn everything(bed: &Bed) -> Result<(), String> {
     if m5.offerings.iter().any(|o| o.estimated) {
         return Err("a price is an estimate".to_owned());
     }
-    let p4d = types.iter().find(|t| t.name == "p4d.24xlarge").ok_or("no p4d.24xlarge")?;
-    if p4d.offerings.iter().any(|o| o.price.is_none()) {
+    let unlisted = types.iter().find(|t| t.name == WITHOUT_PRICE).ok_or("the type is missing")?;
+    if unlisted.offerings.iter().any(|o| o.price.is_none()) {
         return Err("a type has no price".to_owned());
     }
     let mut request = request(&["m5.large"], OnDemand);
@@ -71,8 +83,7 @@ async fn everything(bed: &Bed) -> Result<(), String> {
 
 #[tokio::test]
 async fn policy_is_sufficient() {
-    let bed = Bed::new().await;
-    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    let bed = bed().await;
     bed.world(|world| world.restrict("*", Policy::parse(&policy()).unwrap()));
     everything(&bed).await.unwrap();
     assert!(bed.world(|world| world.denied().is_empty()));
@@ -97,8 +108,7 @@ async fn every_action_of_the_policy_is_needed() {
             };
             statement["Action"] = kept.into_iter().filter(|a| a.as_str() != Some(action.as_str())).collect();
         }
-        let bed = Bed::new().await;
-        bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+        let bed = bed().await;
         bed.world(|world| world.restrict("*", Policy::parse(&less.to_string()).unwrap()));
         let result = everything(&bed).await;
         let denied = bed.world(|world| world.denied().clone());
@@ -116,8 +126,7 @@ async fn every_action_of_the_policy_is_needed() {
 
 #[tokio::test]
 async fn permissions_page_maps_every_action_to_its_call() {
-    let bed = Bed::new().await;
-    bed.control(r#"{"do": "reserve", "instanceType": "m5.large", "zone": "us-east-1b", "count": 1}"#);
+    let bed = bed().await;
     everything(&bed).await.unwrap();
     let needed = bed.world(|world| world.demands().clone());
     let mut calls: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

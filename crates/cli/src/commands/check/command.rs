@@ -151,7 +151,7 @@ async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>)
     match subject.aws.access(recorded).await {
         Ok(access) => in_account(client, subject, installed, access, report).await,
         Err(why) => {
-            report.note("aws", why)?;
+            report.note("aws", format!("not checked: {why}"))?;
             if installed.controller.is_none() {
                 return Ok(());
             }

@@ -26,7 +26,7 @@ pub(in crate::commands::check) async fn check(
     report: &mut Report<'_>,
 ) -> anyhow::Result<()> {
     let Some(reader) = AccountReader::connect(access).await else {
-        return report.note("aws", "not checked, since no region is set");
+        return report.note("aws", "not checked: no region is set");
     };
     let identity = match reader.identity().await {
         Ok(identity) => identity,

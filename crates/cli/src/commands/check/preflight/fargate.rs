@@ -19,13 +19,13 @@ pub(super) async fn instead(failed: Failed, subject: &Subject<'_>) -> Finding {
         |why: &str| Failed { what: format!("{}; {why}", failed.what), remedy: failed.remedy.clone() };
     let access = match subject.aws.access(None).await {
         Ok(access) => access,
-        Err(why) => return Err(failed(&format!("Fargate profiles are {why}"))),
+        Err(why) => return Err(failed(&format!("Fargate profiles are not checked: {why}"))),
     };
     let Some(cluster) = subject.cluster_name else {
         return Err(failed("Fargate profiles are not checked: give --cluster-name"));
     };
     let Some(reader) = AccountReader::connect(&access).await else {
-        return Err(failed("Fargate profiles are not checked, since no region is set"));
+        return Err(failed("Fargate profiles are not checked: no region is set"));
     };
     let profiles = match reader.fargate_profiles(cluster).await {
         Ok(profiles) => profiles,

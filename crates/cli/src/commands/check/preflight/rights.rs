@@ -29,7 +29,7 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     match subject.aws.access(None).await {
         Ok(access) => ask(client, subject, access, report).await,
-        Err(why) => report.note("aws", why),
+        Err(why) => report.note("aws", format!("not checked: {why}")),
     }
 }
 
@@ -68,7 +68,7 @@ async fn ask(
                 checked = Some(rights);
                 Ok(text)
             }
-            Ok(None) => Ok("not checked, since no region is set".to_owned()),
+            Ok(None) => Ok("not checked: no region is set".to_owned()),
             Err(error) => fail(format!("{error}"), "give valid credentials and a region, or --skip-aws"),
         })
         .await?;
