@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::{PLAIN, random};
+use crate::PLAIN;
 
 /// Requests in flight.
 const AT_ONCE: usize = 8;
@@ -48,6 +48,9 @@ pub(crate) struct Wanted {
     pub(crate) patched: bool,
     pub(crate) warnings: Vec<String>,
 }
+
+/// What gives the answer that the API server's is compared with.
+pub(crate) type Judge<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Wanted, String> + Sync);
 
 /// The answer of the policy crate, or the message of its refusal.
 pub(crate) fn expected(tenants: &Tenants, asked: Asked<'_>) -> Result<Wanted, String> {
@@ -218,12 +221,7 @@ fn in_namespace(object: &Value, namespace: &str) -> Value {
 
 /// Compares the answers to one creation. What the API server completes shows in the exempt namespace; it refuses an invalid
 /// object there.
-async fn compare(
-    admin: &Client,
-    tenants: &Tenants,
-    namespace: &str,
-    object: &Value,
-) -> anyhow::Result<Tally> {
+async fn compare(admin: &Client, judge: Judge<'_>, namespace: &str, object: &Value) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let what = format!("{namespace}: {object}");
     let plain = match create(admin, &in_namespace(object, PLAIN), true).await? {
@@ -235,7 +233,7 @@ async fn compare(
     };
     let mut plain = as_value(&plain, &object["kind"], &object["apiVersion"]);
     plain["metadata"]["namespace"] = json!(namespace);
-    let wanted = expected(tenants, Asked::creation(namespace, &plain));
+    let wanted = judge(Asked::creation(namespace, &plain));
     let found = create(admin, &in_namespace(object, namespace), true).await?;
     tally.take(&what, &wanted, &found);
     if tally.compared == 0 {
@@ -247,9 +245,9 @@ async fn compare(
 }
 
 /// Compares the answers to creations.
-pub(crate) async fn compare_all(admin: &Client, tenants: &Tenants, cases: Vec<(String, Value)>) -> Tally {
+pub(crate) async fn compare_all(admin: &Client, judge: Judge<'_>, cases: Vec<(String, Value)>) -> Tally {
     let answers: Vec<Tally> = stream::iter(cases)
-        .map(|(namespace, object)| async move { compare(admin, tenants, &namespace, &object).await })
+        .map(|(namespace, object)| async move { compare(admin, judge, &namespace, &object).await })
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
@@ -259,16 +257,25 @@ pub(crate) async fn compare_all(admin: &Client, tenants: &Tenants, cases: Vec<(S
     all
 }
 
+/// Draws the namespace and the object of a creation.
+pub(crate) type Draw = fn(&mut Random) -> (String, Value);
+
 /// Compares random creations until `count` of them were compared: some are invalid.
-pub(crate) async fn compare_random(admin: &Client, tenants: &Tenants, count: usize, seed: u64) -> Tally {
+pub(crate) async fn compare_random(
+    admin: &Client,
+    judge: Judge<'_>,
+    draw: Draw,
+    count: usize,
+    seed: u64,
+) -> Tally {
     let mut random = Random::new(seed);
     let (mut all, mut made) = (Tally::default(), 0);
     while all.compared < count {
         assert!(made < 3 * count, "most random objects are invalid: {} of {made} compared", all.compared);
         let batch = (count - all.compared).max(AT_ONCE);
         made += batch;
-        let cases = (0..batch).map(|_| random::creation(&mut random)).collect();
-        all.add(compare_all(admin, tenants, cases).await);
+        let cases = (0..batch).map(|_| draw(&mut random)).collect();
+        all.add(compare_all(admin, judge, cases).await);
     }
     assert!(all.patched > count / 20 && all.unchanged > count / 20 && all.refused > count / 20, "{all:?}");
     all

@@ -122,6 +122,12 @@ pub(crate) fn workload(kind: &str, annotations: Value, spec: Value) -> Value {
         "template": {"metadata": {"labels": {"app": "agent"}, "annotations": annotations}, "spec": spec}}})
 }
 
+/// The namespace and the pod of a creation.
+pub(crate) fn pod_creation(random: &mut Random) -> (String, Value) {
+    let (namespace, _) = random.one_of(&NAMESPACES);
+    (namespace.to_owned(), pod(random))
+}
+
 /// The namespace and the object of a creation.
 pub(crate) fn creation(random: &mut Random) -> (String, Value) {
     let (namespace, _) = random.one_of(&NAMESPACES);
