@@ -98,8 +98,7 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
                 // A pod that is pinned to a pool which its tenant has lost would be refused today. It could be
                 // bound to nodes of the pool's present tenant, so its controller recreates it for the tenant's
                 // present pools.
-                // A pod of a DaemonSet names the node that it was created for.
-                if view.declarations().is_active() && !is_of_daemonset(pod) {
+                if view.declarations().is_active() {
                     for pool in open_pools(view, &key.0, &scheduling) {
                         placement
                             .open
@@ -123,10 +122,6 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
 /// planned again.
 fn is_recreated(pod: &PodFacts) -> bool {
     pod.owner.as_deref().is_some_and(Owner::recreates_pods)
-}
-
-fn is_of_daemonset(pod: &PodFacts) -> bool {
-    pod.owner.as_deref().is_some_and(|owner| owner.group == "apps" && owner.kind == "DaemonSet")
 }
 
 /// The name of a pod that is left to the user, with its owner.

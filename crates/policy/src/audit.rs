@@ -8,8 +8,13 @@ use std::{collections::BTreeMap, fmt};
 use crate::{
     definitions::{POOL_NAME_LABEL, Rule, UNREGISTERED_LABEL, Violation},
     policies,
-    request::view::{DaemonSet, Pod},
-    rules::{daemonset::plan_daemonset, keep_out, node_affinity::excludes_label, pod::plan_pod},
+    request::view::{DaemonSet, Pod, PodSpec},
+    rules::{
+        daemonset::plan_daemonset,
+        keep_out,
+        node_affinity::{excludes_label, only_node},
+        pod::plan_pod,
+    },
     tenancy::{
         declarations::{DeclaredPool, DeclaredTenant, PoolId},
         index::{NamespaceTenancy, Tenants},
@@ -151,7 +156,8 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
 
 /// The pools onto whose nodes kube-scheduler could bind a waiting pod that isn't theirs: it was created before they were
 /// declared, and so lacks what admission adds today. Empty for a pod that is as admission would make it, for one that was
-/// kept off every pool before a key was declared, and for a gated one, whose last gate isn't lifted before it is.
+/// kept off every pool before a key was declared, and for a gated one, whose last gate isn't lifted before it is. A pod that
+/// selects another pool's label can't enter, whatever it lacks, nor one that is tied to a node elsewhere.
 #[must_use]
 pub fn open_pools<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<&'t DeclaredPool> {
     let planned = plan_pod(tenants, namespace, pod);
@@ -163,9 +169,19 @@ pub fn open_pools<'t>(tenants: &'t Tenants, namespace: &str, pod: &Pod<'_>) -> V
         !(excludes_label(&pod.spec, POOL_NAME_LABEL, pool.pool_name_label())
             && excludes_label(&pod.spec, UNREGISTERED_LABEL, "true"))
     };
+    let tied = only_node(&pod.spec).and_then(|node| tenants.node(node));
+    let has_its_node =
+        |pool: &DeclaredPool| tied.is_none_or(|node| node.orphan || node.reserved.contains(&pool.id));
     let mut pools = keep_out::foreign_pools(tenants, namespace, &pod.spec);
-    pools.retain(is_open);
+    pools.retain(|pool| is_open(pool) && has_its_node(pool) && !selects_another(tenants, &pod.spec, pool));
     pools
+}
+
+/// True if the node selector has the label of a pool other than `pool`.
+fn selects_another(tenants: &Tenants, spec: &PodSpec<'_>, pool: &DeclaredPool) -> bool {
+    let declarations = tenants.declarations();
+    let mut selected = spec.node_selector.iter().flat_map(|selector| selector.iter());
+    selected.any(|(key, value)| declarations.pool_by_label(key, value).is_some_and(|id| id != pool.id))
 }
 
 fn check_pending(

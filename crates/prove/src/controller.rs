@@ -69,7 +69,7 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
     Decisions { steps: steps.collect(), knows_pool }
 }
 
-/// True if the pool isn't open to a pod that waits, by the decision of the controller.
+/// True if the pool is open to a pod that waits, by the decision of the controller.
 #[must_use]
 pub fn is_open(world: &World, kind: PoolKind, spec: &Value) -> bool {
     let declared = world.declared;

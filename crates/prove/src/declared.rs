@@ -26,13 +26,16 @@ pub enum NamespaceKind {
     None,
     /// Of no tenant; the pool may be shared with it.
     Shared,
+    /// Of no tenant; the pool of tenant A is shared with it, and the pool under attack never.
+    SharedOther,
     /// Exempt by the settings.
     Exempt,
 }
 
 impl NamespaceKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Owner, Self::OtherTenant, Self::None, Self::Shared, Self::Exempt];
+    pub const ALL: [Self; 6] =
+        [Self::Owner, Self::OtherTenant, Self::None, Self::Shared, Self::SharedOther, Self::Exempt];
 
     /// The name of the namespace of this kind.
     #[must_use]
@@ -42,6 +45,7 @@ impl NamespaceKind {
             Self::OtherTenant => "team-a",
             Self::None => "plain",
             Self::Shared => "agents",
+            Self::SharedOther => "friends",
             Self::Exempt => "exempt",
         }
     }
@@ -121,7 +125,7 @@ impl Declared {
     pub fn entitles(&self, namespace: NamespaceKind) -> bool {
         match namespace {
             NamespaceKind::Owner => self.tenant && self.owned,
-            NamespaceKind::OtherTenant | NamespaceKind::None => false,
+            NamespaceKind::OtherTenant | NamespaceKind::None | NamespaceKind::SharedOther => false,
             NamespaceKind::Shared => self.pool.is_some_and(|pool| pool.shared),
             NamespaceKind::Exempt => true,
         }
@@ -240,7 +244,8 @@ impl Objects {
             json!({"key": kind.key(), "effects": effects, "sharedWith": shared, "provisioner": provisioner,
                 "template": {"spec": {"nodeClassRef": {"name": "class"}}}})
         };
-        let template = json!({"template": {"spec": {"nodeClassRef": {"name": "class"}}}});
+        let others = json!({"sharedWith": [NamespaceKind::SharedOther.name()],
+            "template": {"spec": {"nodeClassRef": {"name": "class"}}}});
         Self {
             config: read(config),
             tenants: [(declared.other_tenant, other), (declared.tenant, own)]
@@ -249,7 +254,7 @@ impl Objects {
                 .collect(),
             pools: declared
                 .other_tenant
-                .then(|| pool(OTHER_POOL, &template))
+                .then(|| pool(OTHER_POOL, &others))
                 .into_iter()
                 .chain(declared.pool.map(|of| pool(POOL, &spec(of))))
                 .collect(),

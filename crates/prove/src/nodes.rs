@@ -32,6 +32,9 @@ pub struct Node {
     pub claim: Option<Value>,
     /// True if it is a node of the pool, once the pool is declared.
     pub of_pool: bool,
+    /// True if another process launched it before the policies knew the pool: nothing marked it, and it is closed once the
+    /// controller has labelled it.
+    pub is_from_before: bool,
 }
 
 impl Hash for Node {
@@ -49,7 +52,7 @@ impl Node {
         claim: Option<Value>,
     ) -> Self {
         let taints: Vec<Value> = taints.iter().map(|taint| json!(taint)).collect();
-        Self { object: object(&json!(labels), &taints), claim, of_pool: true }
+        Self { object: object(&json!(labels), &taints), claim, of_pool: true, is_from_before: false }
     }
 
     /// A node that another process launches for the pool: it has the pool's label and taint from the start.
@@ -62,13 +65,15 @@ impl Node {
         };
         let taints: Vec<Value> =
             effects.iter().map(|effect| json!({"key": OWN_KEY, "value": POOL, "effect": effect})).collect();
-        Self { object: object(&json!({OWN_KEY: POOL}), &taints), claim: None, of_pool: true }
+        let object = object(&json!({OWN_KEY: POOL}), &taints);
+        Self { object, claim: None, of_pool: true, is_from_before: false }
     }
 
     /// A node of no pool.
     #[must_use]
     pub fn plain() -> Self {
-        Self { object: object(&json!({"kubernetes.io/os": "linux"}), &[]), claim: None, of_pool: false }
+        let object = object(&json!({"kubernetes.io/os": "linux"}), &[]);
+        Self { object, claim: None, of_pool: false, is_from_before: false }
     }
 
     /// The node after a JSON Patch. The API server lets it test an absent field for null.

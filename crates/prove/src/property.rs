@@ -1,6 +1,9 @@
 //! The property: no foreign pod is bound to a node of the pool, and no pod of a tenant outside.
 
-use croft_policy::{definitions::parameter::NON_TENANT_PODS, policies::parameters::INACTIVE};
+use croft_policy::{
+    definitions::{POOL_NAME_LABEL, parameter::NON_TENANT_PODS},
+    policies::parameters::INACTIVE,
+};
 
 use crate::{declared::NamespaceKind, nodes::Node, world::World};
 
@@ -49,7 +52,8 @@ fn is_in_force(world: &World, is_accepted: bool) -> bool {
 #[must_use]
 pub fn binding(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
     if node.of_pool && world.declared.pool.is_some() {
-        return if pod.entitled || !is_in_force(world, is_accepted) {
+        let is_closed = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
+        return if pod.entitled || !is_closed || !is_in_force(world, is_accepted) {
             Binding::Allowed
         } else {
             Binding::Inside

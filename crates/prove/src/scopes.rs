@@ -8,8 +8,13 @@ use crate::{
 };
 
 /// The namespaces whose pods may be foreign. An exempt one's never are.
-const ATTACKERS: [NamespaceKind; 4] =
-    [NamespaceKind::None, NamespaceKind::Shared, NamespaceKind::OtherTenant, NamespaceKind::Owner];
+const ATTACKERS: [NamespaceKind; 5] = [
+    NamespaceKind::None,
+    NamespaceKind::Shared,
+    NamespaceKind::SharedOther,
+    NamespaceKind::OtherTenant,
+    NamespaceKind::Owner,
+];
 
 fn each(of: impl Fn(PoolKind, NamespaceKind) -> Scope) -> Vec<Scope> {
     let of = &of;

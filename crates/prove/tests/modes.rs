@@ -33,7 +33,7 @@ const DIFFERENCES: [Difference; 1] = [Difference {
              pool all the same",
     is_it: |namespace, spec, webhook, _| {
         let unchanged = webhook.as_deref() == Some(spec);
-        matches!(namespace, NamespaceKind::None | NamespaceKind::Shared)
+        matches!(namespace, NamespaceKind::None | NamespaceKind::Shared | NamespaceKind::SharedOther)
             && unchanged
             && keeps_itself_off(spec)
     },

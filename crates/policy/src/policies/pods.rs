@@ -1,10 +1,11 @@
 //! Pods: the final pod at its creation, and its updates.
 
 use crate::{
-    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
+    definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT, parameter},
     policies::{
         cel,
         own_pools::{defaulted, first_sentence, foreign, own_pools, wrong_requests},
+        parameters::MORE,
         policy::{Keys, Policy, Variable, break_glass, constraints},
     },
 };
@@ -218,8 +219,8 @@ pub(super) fn placement() -> Policy {
 /// The final non-tenant pod doesn't tolerate the taints of pools by the keys that pools declare nor, in a namespace
 /// that isn't labelled yet, by any.
 ///
-/// In a namespace with which a pool is shared, only the webhook can tell what is closed. In a namespace that isn't
-/// labelled yet, a pod that selects a pool belongs to a tenant.
+/// In a namespace with which pools are shared, only the webhook can tell which pools of their keys are closed: the policy judges
+/// the other keys. In a namespace that isn't labelled yet, a pod that selects a pool belongs to a tenant.
 pub(super) fn declared_keys() -> Policy {
     Policy {
         name: "croft-pod-placement-keys",
@@ -234,12 +235,23 @@ pub(super) fn declared_keys() -> Policy {
             ("shared", annotation("shared")),
             ("free", format!("{} || {}", cel::non_tenant_pods_allowed(), cel::in_free_namespace())),
             kept_out(Keys::Declared),
+            (
+                "unsharedKeys",
+                format!(
+                    "[object.spec.?tolerations.orValue([]).filter(t, {IS_HARD}).map(t, t.?key.orValue(''))].map(tolerated, \
+                     variables.keys.filter(k, !(k in ['', '{POOL_NAME_LABEL}']) && ('' in tolerated || k in tolerated) && \
+                     !variables.shared.split(';').exists(l, l.startsWith(k + '='))))[0]"
+                ),
+            ),
         ],
         validations: vec![(
             format!(
-                "variables.pools != '' || !variables.reaches || variables.shared != '' || variables.free || \
-                 variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
+                "variables.pools != '' || !variables.reaches || variables.shared == '*' || variables.free || \
+                 (variables.shared != '' && {}) || variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
                  object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys)) || {}",
+                in_every_term(
+                    "variables.unsharedKeys.all(k, es.exists(e, e.key == k && e.operator == 'DoesNotExist'))"
+                ),
                 break_glass()
             ),
             must_be_kept_out(),
@@ -265,6 +277,36 @@ pub(super) fn updates(keys: Keys) -> Policy {
             cel::in_free_namespace()
         ),
     };
+    let mut variables = vec![
+        keys.variable(),
+        owned(NON_TENANT),
+        ("pools", annotation("pools")),
+        ("shared", annotation("shared")),
+        ("free", free),
+        (
+            "own",
+            format!(
+                "variables.pools == '' ? variables.shared.split(';') : variables.pools.split(';').map(p, \
+                 p.split(':')[0]) + variables.pools.split(';').map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))"
+            ),
+        ),
+        ("selected", selected("object")),
+        ("before", selected("oldObject")),
+        ("foreign", foreign_tolerations("object")),
+        ("foreignBefore", foreign_tolerations("oldObject")),
+        ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+        (
+            "lifted",
+            "size(oldObject.spec.?schedulingGates.orValue([])) > 0 && \
+             size(object.spec.?schedulingGates.orValue([])) == 0"
+                .to_owned(),
+        ),
+        reaches(),
+        kept_out(keys),
+    ];
+    if keys == Keys::Declared {
+        variables.extend(kept_off_others());
+    }
     Policy {
         name: match keys {
             Keys::BuiltIn => "croft-pod-changes",
@@ -272,39 +314,56 @@ pub(super) fn updates(keys: Keys) -> Policy {
         },
         constraints: constraints("", &["pods"], &["UPDATE"], true),
         conditions: vec![owned(NOT_DELETED), ("placement-changes", changed)],
-        variables: vec![
-            keys.variable(),
-            owned(NON_TENANT),
-            ("pools", annotation("pools")),
-            ("shared", annotation("shared")),
-            ("free", free),
-            (
-                "own",
-                format!(
-                    "variables.pools == '' ? variables.shared.split(';') : variables.pools.split(';').map(p, \
-                     p.split(':')[0]) + variables.pools.split(';').map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))"
-                ),
-            ),
-            ("selected", selected("object")),
-            ("before", selected("oldObject")),
-            ("foreign", foreign_tolerations("object")),
-            ("foreignBefore", foreign_tolerations("oldObject")),
-            (
-                "mine",
-                "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned(),
-            ),
-            (
-                "lifted",
-                "size(oldObject.spec.?schedulingGates.orValue([])) > 0 && \
-                 size(object.spec.?schedulingGates.orValue([])) == 0"
-                    .to_owned(),
-            ),
-            reaches(),
-            kept_out(keys),
-        ],
-        validations: update_rules(),
+        variables,
+        validations: update_rules(keys),
         parameters: keys == Keys::Declared,
     }
+}
+
+/// CEL: `holds` for the expressions `es` of every term of the required node affinity that can match anything; without such an
+/// affinity, for none.
+fn in_every_term(holds: &str) -> String {
+    let required = "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution";
+    format!(
+        "({required}.hasValue() ? {required}.?nodeSelectorTerms.orValue([]).all(t, \
+         (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
+         [t.?matchExpressions.orValue([])].all(es, {holds})) : [[]].all(es, {holds}))"
+    )
+}
+
+/// The variables of whether a pod of a namespace with which some pools are shared is kept off all others, as admission would do it
+/// now: gates were there before pools that are declared since.
+///
+/// Each pool is compared with each term. Where that are too many, the last gate of a pod that tolerates the taint of another pool
+/// stays.
+fn kept_off_others() -> [Variable; 3] {
+    let pools = cel::text(parameter::ALL_POOLS);
+    let absent = |key: &str| format!("es.exists(e, e.key == {key} && e.operator == 'DoesNotExist')");
+    let among = |key: &str, value: &str| {
+        format!("es.exists(e, e.key == {key} && e.operator == 'NotIn' && {value} in e.?values.orValue([]))")
+    };
+    let (name, key) = (format!("'{POOL_NAME_LABEL}'"), "p[0].split('=')[0]");
+    let by_name = format!("({} || variables.others.all(p, {}))", absent(&name), among(&name, "p[2]"));
+    let by_key = format!(
+        "variables.others.all(p, {key} == {name} || !('' in variables.foreignKeys || {key} in variables.foreignKeys) || {} || {})",
+        absent(key),
+        among(key, "p[0].split('=')[1]")
+    );
+    let terms =
+        in_every_term(&format!("{} && {by_name} && {by_key}", absent(&format!("'{UNREGISTERED_LABEL}'"))));
+    [
+        ("foreignKeys", "variables.foreign.map(t, t.split('\\n')[0])".to_owned()),
+        (
+            "others",
+            format!(
+                "{pools}.split(';').filter(p, p.contains(':') && !(p.split(':')[0] in variables.own)).map(p, p.split(':'))"
+            ),
+        ),
+        (
+            "keptOffOthers",
+            format!("!{pools}.contains('{MORE};') && size(variables.others) <= {MAX_COMPARED} && {terms}"),
+        ),
+    ]
 }
 
 /// Tolerations of foreign pools that an update compares one by one; more may only stay as they are.
@@ -324,8 +383,12 @@ fn foreign_tolerations(object: &str) -> String {
     )
 }
 
-fn update_rules() -> Vec<(String, String)> {
+fn update_rules(keys: Keys) -> Vec<(String, String)> {
     let break_glass = break_glass();
+    let of_sharing = match keys {
+        Keys::BuiltIn => "true",
+        Keys::Declared => "(size(variables.foreign) == 0 || variables.keptOffOthers)",
+    };
     vec![
         (
             format!(
@@ -357,7 +420,7 @@ fn update_rules() -> Vec<(String, String)> {
         (
             format!(
                 "!variables.lifted || variables.free || (variables.pools != '' ? variables.mine.exists(p, {}) : \
-                 variables.shared != '' || !variables.reaches || {KEPT_OUT}) || {break_glass}",
+                 !variables.reaches || {KEPT_OUT} || (variables.shared != '' && {of_sharing})) || {break_glass}",
                 tolerates("p")
             ),
             "'the update lifts the last scheduling gate of a pod that was created before Croft could place it; delete \

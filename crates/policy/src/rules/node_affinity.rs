@@ -78,6 +78,21 @@ pub(crate) fn excludes_label(spec: &PodSpec<'_>, key: &str, value: &str) -> bool
     spec.terms().is_some_and(|terms| !terms.is_empty() && terms.iter().all(is_excluding))
 }
 
+/// The name of the only node that every required term leaves to the pod, as the DaemonSet controller writes it into its pods.
+pub(crate) fn only_node<'s>(spec: &'s PodSpec<'_>) -> Option<&'s str> {
+    let named = |term: &'s Term<'_>| {
+        let fields = term.match_fields.iter().flatten();
+        let mut names = fields.filter(|field| *field.key == *"metadata.name" && *field.operator == *"In");
+        match names.next()?.values.as_slice() {
+            [name] => Some(&**name),
+            _ => None,
+        }
+    };
+    let mut terms = spec.terms()?.iter().filter(|term| !term.is_empty()).map(named);
+    let first = terms.next()??;
+    terms.all(|name| name == Some(first)).then_some(first)
+}
+
 /// The part of `exclusions` that some term of `spec` lacks, in the same order.
 pub(crate) fn missing_in_some_term<'c>(
     spec: &PodSpec<'_>,

@@ -10,26 +10,33 @@ use crate::{
     policies::{
         cel,
         parameters::MORE,
-        policy::{Mutating, break_glass, constraints},
+        policy::{Keys, Mutating, break_glass, constraints},
     },
 };
 
-/// CEL: `node` has the label or the taint of a pool whose nodes Croft doesn't launch. If there are more pools than the
-/// parameter holds, the key of any counts.
-fn is_in_pool(node: &str) -> String {
-    let pairs = format!(
-        "({node}.metadata.?labels.orValue({{}}).map(k, [k, {node}.metadata.labels[k]]) + \
-         {node}.?spec.?taints.orValue([]).map(t, [t.key, t.?value.orValue('')]))"
-    );
+/// CEL: one of `pairs`, each a key and a value, is the label of a pool whose nodes Croft doesn't launch. If there are more pools than
+/// the parameter holds, the key of any counts. The pools are read for keys of pools alone: nodes have many other labels.
+fn of_a_pool(pairs: &str) -> String {
     let pools = cel::text(parameter::ALL_POOLS);
+    let (_, keys) = Keys::Declared.variable();
     format!(
-        "{pairs}.exists(l, {pools}.contains('{MORE};') ? l[0] in {keys} && l[0] != '' : \
-         {pools}.split(';').exists(p, p.startsWith(l[0] + '=' + l[1] + ':') && !p.endsWith(':Croft')))",
-        keys = cel::words(parameter::POOL_KEYS),
+        "[{keys}].all(keys, {pairs}.exists(l, l[0] != '' && l[0] in keys && ({pools}.contains('{MORE};') || \
+         {pools}.split(';').exists(p, p.startsWith(l[0] + '=' + l[1] + ':') && !p.endsWith(':Croft')))))"
     )
 }
 
-/// Marks a node that joins a pool, in both modes. A node that is in the pool already keeps what it has: its pods run.
+fn taints(node: &str) -> String {
+    format!("{node}.?spec.?taints.orValue([]).map(t, [t.key, t.?value.orValue('')])")
+}
+
+/// CEL: `node` has the label or the taint of such a pool.
+fn is_in_pool(node: &str) -> String {
+    let labels = format!("{node}.metadata.?labels.orValue({{}}).map(k, [k, {node}.metadata.labels[k]])");
+    of_a_pool(&format!("({labels} + {})", taints(node)))
+}
+
+/// Marks a node that joins a pool, in both modes. A node that is in the pool already keeps what it has: its pods run. One that brings
+/// the pool-name label as its pool's own, without the taint, is open to every pod until the controller has added the taint.
 pub(super) fn starting() -> Mutating {
     let taints = "object.?spec.?taints.orValue([])";
     let taint = format!("{{'key': '{UNREGISTERED_TAINT}', 'effect': 'NoSchedule'}}");
@@ -40,8 +47,9 @@ pub(super) fn starting() -> Mutating {
         conditions: vec![(
             "joins-a-pool",
             format!(
-                "!('{POOL_NAME_LABEL}' in object.metadata.?labels.orValue({{}})) && {} && \
+                "!('{POOL_NAME_LABEL}' in object.metadata.?labels.orValue({{}}) && {}) && {} && \
                  (oldObject == null || !{}) && !({}) && !{}",
+                of_a_pool(&taints("object")),
                 is_in_pool("object"),
                 is_in_pool("oldObject"),
                 cel::non_tenant_pods_allowed(),
