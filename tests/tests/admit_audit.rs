@@ -23,10 +23,13 @@ use croft_testkit::{
     wait::{Seen, until},
 };
 use croft_tests::{arena::SOON, stack::condition_of};
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
+use k8s_openapi::api::{
+    admissionregistration::v1::{
+        MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
+    },
+    core::v1::Namespace,
 };
-use kube::Api;
+use kube::{Api, ResourceExt as _, api::PostParams};
 use serde_json::Value;
 
 /// A DaemonSet outside every tenant is planned again after its namespace has had no Tenant for a minute.
@@ -224,7 +227,8 @@ async fn violations_from_before_croft_are_found_and_counted() {
     plane
         .kubectl([
             "delete",
-            "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings",
+            "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,\
+             mutatingadmissionpolicies,mutatingadmissionpolicybindings",
             "--all",
         ])
         .await
@@ -238,7 +242,18 @@ async fn violations_from_before_croft_are_found_and_counted() {
         )
     };
     assert_eq!(left().await.unwrap(), 0);
-    // The API server takes a moment to forget deleted policies.
+    // The API server takes a moment to forget deleted policies, those that change objects too.
+    until("a namespace to keep its label", SOON, async || {
+        let namespace: Namespace = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "probe", "labels": {"croft.dev/tenancy": "none"}}}))
+        .unwrap();
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let made = Api::<Namespace>::all(admin.clone()).create(&dry, &namespace).await?;
+        let kept = made.labels().contains_key("croft.dev/tenancy");
+        Ok::<_, kube::Error>(Seen::from_option(kept.then_some(()), format!("{:?}", made.labels())))
+    })
+    .await
+    .unwrap();
     until("the planting to go through", SOON, async || {
         let applied = plane.apply(PLANTED).await;
         Ok::<_, String>(Seen::from_option(applied.is_ok().then_some(()), format!("{:?}", applied.err())))
