@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod gates;
 mod launched_elsewhere;
 mod updates;
 mod waiting;
@@ -56,6 +57,7 @@ async fn attack(mode: Mutation) {
     in_mode(&admin, mode).await.unwrap();
     waiting::since_before_a_key(&mut stack, &admin, &jane).await;
     updates::widen_no_pod_that_waits_for_a_registering_node(&stack, &admin, &jane).await;
+    gates::lift_where_a_pod_is_kept_off_other_pools(&stack, &admin, &jane).await;
     agents::start_while_the_webhook_hangs(&stack, &admin).await;
     launched_elsewhere::nodes_are_closed_from_their_registration(&mut stack, &admin, &jane).await;
     stack.check().unwrap();

@@ -3,7 +3,7 @@
 use croft_api::TenantPool;
 use croft_testkit::wait::{Seen, until};
 use croft_tests::{
-    manifests::{deployment, joined},
+    manifests::{daemon_set, deployment, joined},
     stack::{EVENTUALLY, Stack, log_tail, pods, running},
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -81,6 +81,22 @@ async fn running_controllers(stack: &Stack, admin: &Client) {
     .unwrap_or_else(|error| panic!("{error}: {}", log_tail(&stack.plane, "kube-controller-manager")));
 }
 
+/// A pod that says of itself that a DaemonSet made it. It isn't tied to a node, as the pods are that the DaemonSet controller makes.
+async fn as_if_of_a_daemonset(stack: &Stack, pods: &Api<Pod>, tolerations: &Value) {
+    let nowhere = daemon_set(OUTSIDE, "nowhere", json!({"nodeSelector": {"none": "none"}}));
+    stack.plane.apply(&nowhere.to_string()).await.unwrap();
+    let found =
+        stack.plane.kubectl(["get", "daemonset", "nowhere", "-n", OUTSIDE, "-o", "jsonpath={.metadata.uid}"]);
+    let mut pod = bare(OUTSIDE, "owned", &json!({"tolerations": tolerations}));
+    pod.metadata.labels = Some([("app".to_owned(), "nowhere".to_owned())].into());
+    pod.metadata.owner_references = serde_json::from_value(json!([{
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nowhere", "controller": true,
+        "uid": found.await.unwrap().trim(),
+    }]))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+}
+
 /// Pods that tolerate a key which no pool has yet.
 pub async fn since_before_a_key(stack: &mut Stack, admin: &Client, jane: &Client) {
     let pods: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);
@@ -91,10 +107,17 @@ pub async fn since_before_a_key(stack: &mut Stack, admin: &Client, jane: &Client
         pods.create(&PostParams::default(), &pod).await.unwrap();
     }
     stack.plane.apply(&joined(&[job("later-job", &of_key)])).await.unwrap();
+    as_if_of_a_daemonset(stack, &pods, &of_key).await;
     stack.plane.apply(&with_pool("lab", "dedicated", &json!({}))).await.unwrap();
     stack.plane.apply(&deployment("lab", "web", 1, "100m", "64Mi").to_string()).await.unwrap();
-    held(stack, admin, "lab", &["of-key", "by-value", "later-job"]).await;
-    delete(stack, &[("pod", "of-key"), ("pod", "by-value"), ("job", "later-job")]).await;
+    held(stack, admin, "lab", &["of-key", "by-value", "later-job", "owned"]).await;
+    let made = [("pod", "of-key"), ("pod", "by-value"), ("job", "later-job"), ("daemonset", "nowhere")];
+    delete(stack, &made).await;
+    stack
+        .plane
+        .kubectl(["delete", "pod", "owned", "-n", OUTSIDE, "--wait", "--ignore-not-found"])
+        .await
+        .unwrap();
     running(admin, "lab", 1).await.unwrap();
     let again =
         pods.create(&PostParams::default(), &bare(OUTSIDE, "again", &json!({"tolerations": of_key}))).await;
