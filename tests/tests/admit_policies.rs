@@ -119,6 +119,8 @@ async fn final_pods_are_correct_or_denied() {
     };
     let out = json!({"key": POOL_NAME_LABEL, "operator": "DoesNotExist"});
     let early = json!({"key": UNREGISTERED_LABEL, "operator": "DoesNotExist"});
+    let off = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
+    let (first, other, last) = (off("node-pool"), off("other-key"), off("by-karpenter"));
     let zone = json!({"key": "zone", "operator": "In", "values": ["z"]});
     let name = json!([{"key": "metadata.name", "operator": "In", "values": ["n"]}]);
     let second =
@@ -206,7 +208,18 @@ async fn final_pods_are_correct_or_denied() {
             json!({"tolerations": [toleration(POOL_NAME_LABEL, "later")]}),
             Some(no_tenant),
         ),
-        ("kept out", "no-tenant", affinity(json!([{"matchExpressions": [out, early]}])), None),
+        (
+            "kept out",
+            "no-tenant",
+            affinity(json!([{"matchExpressions": [out, early, first, other, last]}])),
+            None,
+        ),
+        (
+            "kept out, but for a pool's own key",
+            "no-tenant",
+            affinity(json!([{"matchExpressions": [out, early, first, other]}])),
+            Some(no_tenant),
+        ),
         (
             "kept out of nodes with a label only",
             "no-tenant",
@@ -217,7 +230,7 @@ async fn final_pods_are_correct_or_denied() {
             "kept out, with a toleration of one key",
             "no-tenant",
             with(
-                affinity(json!([{"matchExpressions": [out]}])),
+                affinity(json!([{"matchExpressions": [out, early, first]}])),
                 "tolerations",
                 json!([{"key": "node-pool", "operator": "Exists"}]),
             ),
@@ -226,7 +239,9 @@ async fn final_pods_are_correct_or_denied() {
         (
             "kept out beside others",
             "no-tenant",
-            affinity(json!([{"matchExpressions": [zone, early, out], "matchFields": name}])),
+            affinity(
+                json!([{"matchExpressions": [zone, last, other, first, early, out], "matchFields": name}]),
+            ),
             None,
         ),
         (
@@ -245,8 +260,14 @@ async fn final_pods_are_correct_or_denied() {
         (
             "an empty term matches nothing",
             "no-tenant",
-            affinity(json!([{"matchExpressions": [out, early]}, {}])),
+            affinity(json!([{"matchExpressions": [out, early, first, other, last]}, {}])),
             None,
+        ),
+        (
+            "a key that no pool has which is shared",
+            "agents",
+            json!({"tolerations": [{"key": "by-karpenter", "operator": "Exists"}]}),
+            Some(no_tenant),
         ),
         (
             "a namespace that shares a pool",
