@@ -79,9 +79,9 @@ pub async fn nodes_are_closed_from_their_registration(stack: &mut Stack, admin: 
             stack.plane.client_for(&format!("system:node:{name}"), &["system:nodes"]).await.unwrap();
         Api::<Node>::all(kubelet).create(&PostParams::default(), &node(name)).await.unwrap();
     }
-    tried_and_unbound(admin).await;
+    tried_and_unbound(&mut stack.plane, admin).await;
     stack.plane.apply(&deployment("hand", "web", 1, "100m", "64Mi").to_string()).await.unwrap();
     stack.croft.resume(&stack.plane, Part::Controller).await.unwrap();
     running(admin, "hand", 1).await.unwrap();
-    tried_and_unbound(admin).await;
+    tried_and_unbound(&mut stack.plane, admin).await;
 }

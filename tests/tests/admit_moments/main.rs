@@ -16,7 +16,7 @@ mod waiting;
 
 use croft_policy::Mutation;
 use croft_testkit::{
-    CroftOptions, Options,
+    Component, ControlPlane, CroftOptions, Options,
     wait::{Seen, until},
 };
 use croft_tests::{
@@ -56,7 +56,7 @@ async fn attack(mode: Mutation) {
     waiting::since_before_the_first_tenant(&mut stack, &admin, &jane).await;
     in_mode(&admin, mode).await.unwrap();
     waiting::since_before_a_key(&mut stack, &admin, &jane).await;
-    updates::widen_no_pod_that_waits_for_a_registering_node(&stack, &admin, &jane).await;
+    updates::widen_no_pod_that_waits_for_a_registering_node(&mut stack, &admin, &jane).await;
     gates::lift_where_a_pod_is_kept_off_other_pools(&stack, &admin, &jane).await;
     agents::start_while_the_webhook_hangs(&stack, &admin).await;
     launched_elsewhere::nodes_are_closed_from_their_registration(&mut stack, &admin, &jane).await;
@@ -96,8 +96,11 @@ pub fn bare(namespace: &str, name: &str, spec: &Value) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-/// Waits until kube-scheduler has tried every pod of the namespaces of no tenant on all nodes that there are. None is bound.
-pub async fn tried_and_unbound(admin: &Client) {
+/// Waits until kube-scheduler has tried every pod of the namespaces of no tenant on all nodes that there are. None is bound. It is
+/// started anew: a pod that a new node can't help isn't tried again.
+pub async fn tried_and_unbound(plane: &mut ControlPlane, admin: &Client) {
+    plane.kill(Component::Scheduler).unwrap();
+    plane.resume(Component::Scheduler).await.unwrap();
     let nodes = Api::<Node>::all(admin.clone()).list(&Default::default()).await.unwrap().items.len();
     let counted = format!("0/{nodes} nodes are available");
     for namespace in [OUTSIDE, FRIENDS] {

@@ -88,7 +88,11 @@ async fn cost_what_the_pod_is_long(jane: &Client) {
     }
 }
 
-pub async fn widen_no_pod_that_waits_for_a_registering_node(stack: &Stack, admin: &Client, jane: &Client) {
+pub async fn widen_no_pod_that_waits_for_a_registering_node(
+    stack: &mut Stack,
+    admin: &Client,
+    jane: &Client,
+) {
     share_a_pool(stack, jane).await;
     cost_what_the_pod_is_long(jane).await;
     let added = [
@@ -126,5 +130,5 @@ pub async fn widen_no_pod_that_waits_for_a_registering_node(stack: &Stack, admin
     // Three more nodes of the pool register.
     stack.plane.apply(&deployment("lab", "large", 3, "1500m", "256Mi").to_string()).await.unwrap();
     running(admin, "lab", 4).await.unwrap();
-    tried_and_unbound(admin).await;
+    tried_and_unbound(&mut stack.plane, admin).await;
 }

@@ -68,7 +68,7 @@ pub async fn since_before_the_first_tenant(stack: &mut Stack, admin: &Client, ja
     delete(stack, &[("pod", "early"), ("job", "early-job")]).await;
     // The Deployment's pod was replaced by one with the affinity of today.
     running(admin, "shop", 1).await.unwrap();
-    tried_and_unbound(admin).await;
+    tried_and_unbound(&mut stack.plane, admin).await;
 }
 
 /// Waits until the Job and the Deployment have made their pods.
@@ -125,5 +125,5 @@ pub async fn since_before_a_key(stack: &mut Stack, admin: &Client, jane: &Client
     for key in ["dedicated", "node-restriction.kubernetes.io/pool", crate::STARTING] {
         assert!(text.contains(&format!(r#"{{"key":"{key}","operator":"DoesNotExist"}}"#)), "{key}: {text}");
     }
-    tried_and_unbound(admin).await;
+    tried_and_unbound(&mut stack.plane, admin).await;
 }
