@@ -63,7 +63,7 @@ pub(crate) fn file(root: &Path) -> anyhow::Result<File> {
     writeln!(
         out,
         "\nPolicy mode needs Kubernetes 1.36, the first release that serves `MutatingAdmissionPolicy` in \
-         `admissionregistration.k8s.io/v1`. The default mode, Webhook, does the same on every release, so the table and the condition \
+         `admissionregistration.k8s.io/v1`. The default mode, Webhook, works on every release; before 1.36 it lacks the policy `croft-nodes`, and agents wait for the webhook. So the table and the condition \
          `KubernetesFeatures` leave that API out. Where `spec.admission.mutation: Policy` is set on an older release, the webhook goes \
          on, and the condition `MutationInForce` of the CroftConfig is False with the reason `MutatingPoliciesMissing`: \
          [Use Policy mode](../tasks/policy-mode.md).\n\nCroft doesn't need `NominatedNodeNameForExpectation` (1.35): that gate is about \

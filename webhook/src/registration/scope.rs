@@ -1,5 +1,5 @@
 //! The requests that API servers send to the webhooks, as far as they depend on declarations: exempt namespaces, keys of
-//! pools and names of schedulers. Without a Tenant they send none but for namespaces. In Policy mode they send only pods and
+//! pools and names of schedulers. Without a Tenant they send none but for namespaces and the controller's role bindings. In Policy mode they send only pods and
 //! templates that name a node outright, and templates whose record CEL can't read.
 //!
 //! A request that isn't sent can't wait for a webhook. So an exempt namespace is left out by its name, a non-tenant pod
