@@ -6,6 +6,7 @@ mod world;
 
 use croft_policy::{
     Config, Index, Namespace, NamespaceCreation, Owner, Phase, Provisioner, Rule, Subject, Tenant, Tenants,
+    audit::open_pools,
     definitions::{POOL_ANNOTATION, POOL_NAME_LABEL, POOLS_ANNOTATION},
     evaluate, node, plan_pod, plan_recreated, review, stored, view,
 };
@@ -441,5 +442,87 @@ fn pod_that_was_kept_out_before_its_namespace_got_a_tenant_is_refused_and_recrea
         assert_eq!(rule, is_refused.then_some(Rule::ExcludesPool), "{terms}");
         // Its ReplicaSet makes it from a template without the affinity.
         assert!(plan_recreated(&tenants, "tenant-a", &pod).allowed(), "{terms}");
+    }
+}
+
+/// Pods that wait since before the pools were declared.
+#[test]
+fn a_waiting_pod_holds_the_pools_that_it_could_enter_and_no_others() {
+    let tenants = world::world(Config::default());
+    let all = json!([{"operator": "Exists"}]);
+    let terms = |terms: Value| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
+    let on = |names: &[&str]| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
+    let off = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
+    let every = ["pool-a", "pool-a-gpu", "pool-b", "pool-c", "pool-d"];
+    let foreign = |own: &[&'static str]| every.iter().copied().filter(|pool| !own.contains(pool)).collect();
+    let cases: Vec<(&str, &str, Value, Vec<&str>)> = vec![
+        ("tolerates all", "non-tenant", json!({"tolerations": all}), foreign(&[])),
+        ("with which one is shared", "agents", json!({"tolerations": all}), foreign(&["pool-c"])),
+        (
+            "tolerates one",
+            "non-tenant",
+            json!({"tolerations": [{"key": "node-pool", "value": "pool-b"}]}),
+            vec!["pool-b"],
+        ),
+        ("of a tenant", "tenant-b", json!({"tolerations": all}), foreign(&["pool-b"])),
+        (
+            "pinned to a pool that was its tenant's",
+            "tenant-a",
+            json!({"tolerations": all, "nodeSelector": {"node-pool": "pool-b"}}),
+            vec!["pool-b"],
+        ),
+        (
+            "selects its own pool and would be refused",
+            "tenant-a-bad",
+            json!({"tolerations": all, "nodeSelector": {"node-pool": "pool-a"}, "schedulerName": "mine",
+                "affinity": terms(json!([{"matchExpressions": [off(POOL_NAME_LABEL)]}]))}),
+            vec![],
+        ),
+        ("gated", "non-tenant", json!({"tolerations": all, "schedulingGates": [{"name": "wait"}]}), vec![]),
+        (
+            "kept off every pool",
+            "non-tenant",
+            json!({"tolerations": all, "affinity": terms(json!([{"matchExpressions":
+                [off(POOL_NAME_LABEL), off("croft.dev/unregistered")]}]))}),
+            vec![],
+        ),
+        (
+            "tied elsewhere",
+            "non-tenant",
+            json!({"tolerations": all, "affinity": terms(json!([on(&["free-1"])]))}),
+            vec![],
+        ),
+        (
+            "tied to a node of a pool",
+            "non-tenant",
+            json!({"tolerations": all, "affinity": terms(json!([on(&["b-2"])]))}),
+            vec!["pool-b"],
+        ),
+        (
+            "tied to a node that isn't there",
+            "non-tenant",
+            json!({"tolerations": all, "affinity": terms(json!([on(&["later"])]))}),
+            foreign(&[]),
+        ),
+        (
+            "tied in one term of two",
+            "non-tenant",
+            json!({"tolerations": all, "affinity": terms(json!([on(&["free-1"]), {"matchExpressions": [off("zone")]}]))}),
+            foreign(&[]),
+        ),
+        (
+            "tied to one of two",
+            "non-tenant",
+            json!({"tolerations": all, "affinity": terms(json!([on(&["free-1", "later"])]))}),
+            foreign(&[]),
+        ),
+    ];
+    for (what, namespace, spec, expected) in cases {
+        let text = json!({"metadata": {"name": "waits"}, "spec": spec}).to_string();
+        let pod: view::Pod<'_> = serde_json::from_str(&text).unwrap();
+        let mut open: Vec<&str> =
+            open_pools(&tenants, namespace, &pod).iter().map(|pool| &*pool.name).collect();
+        open.sort_unstable();
+        assert_eq!(open, expected, "{what}");
     }
 }
