@@ -9,6 +9,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use croft_policy::policies::BREAK_GLASS_SUBJECT;
 use croft_testkit::{
     CroftOptions, Options, Part,
     wait::{Seen, until},
@@ -304,7 +305,21 @@ async fn namespace_deleted_by_hand_ends_no_instance_and_the_next_installation_ta
     for part in [Part::Webhook, Part::Controller] {
         stack.croft.stop(part, GRACE).await.unwrap();
     }
-    stack.plane.kubectl(["delete", "namespace", &namespace, "--timeout=60s"]).await.unwrap();
+    let delete = ["delete", "namespace", namespace.as_str(), "--timeout=60s"];
+    let refused = stack.plane.kubectl(delete).await.unwrap_err().to_string();
+    assert!(refused.contains("croft uninstall") && refused.contains("croft break-glass on"), "{refused}");
+    // With the right alone, so that the webhooks stay registered.
+    let (subject_namespace, subject) = BREAK_GLASS_SUBJECT;
+    let account = format!("--serviceaccount={subject_namespace}:{subject}");
+    let by_hand = ["create", "clusterrolebinding", "by-hand", "--clusterrole=croft-break-glass", &account];
+    stack.plane.kubectl(by_hand).await.unwrap();
+    until("the namespace may be deleted", EVENTUALLY, async || {
+        let deleted = stack.plane.kubectl(delete).await;
+        anyhow::Ok(Seen::from_option(deleted.is_ok().then_some(()), format!("{deleted:?}")))
+    })
+    .await
+    .unwrap();
+    stack.plane.kubectl(["delete", "clusterrolebinding", "by-hand"]).await.unwrap();
     let (code, text) = croft(&stack.plane, "check --skip-aws").await.unwrap();
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("fail  namespace") || text.contains(&format!("namespace {namespace}")), "{text}");
