@@ -11,9 +11,9 @@ $(CARGO_MUTANTS):
 MUTANTS := $(or $(CARGO_TARGET_DIR),target)/mutants
 # Package, files, and which tests run for each.
 MUTANTS_policy := -p croft-policy -f 'crates/policy/src/rules/**' -f 'crates/policy/src/tenancy/**' -f crates/policy/src/evaluate.rs
-MUTANTS_scheduler := -p croft-scheduler -f 'crates/scheduler/src/existing/**' -f 'crates/scheduler/src/topology/**' -f crates/scheduler/src/solve/demand.rs
+MUTANTS_scheduler := -p croft-scheduler -f 'crates/scheduler/src/existing/**' -f 'crates/scheduler/src/topology/**' -f crates/scheduler/src/demand.rs
 MUTANTS_disruption := -p croft-disruption -f 'crates/disruption/src/**'
-MUTANTS_controller := -p croft-controller --no-default-features -f 'controller/src/nodeclaim/**' -f controller/src/disruption/budgets.rs -f controller/src/disruption/breaker.rs
+MUTANTS_controller := -p croft-controller --no-default-features -f 'controller/src/nodeclaim/**' -f controller/src/disruption/budgets.rs -f controller/src/reconcile/breaker.rs
 MUTANTS_controller_tests := -- --lib --test decisions --test disruption
 
 # Incremental and without debug information, a mutant is compiled sooner. That a property fails is all that counts, not the

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
     kube_api::{Call, ObjectKey},
-    record::store::SlotWrite,
+    record_store::SlotWrite,
 };
 
 /// The object that an action locks while it is in flight: no second action on the same key starts before the first has ended and

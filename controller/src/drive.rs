@@ -12,10 +12,10 @@ use crate::{
     config::settings::Settings,
     engine::{Engine, KINDS},
     executor::Executor,
+    kube_api::Change,
     metrics::Metrics,
-    provisioning::solver::Solver,
     result::{ActionReport, Backoff},
-    state::Change,
+    solver::Solver,
     time::Now,
 };
 

@@ -13,12 +13,18 @@ use croft_scheduler::PodKey;
 use crate::{
     action::{Action, Key, UserEvent},
     config::settings::Settings,
+    croft_config::ConfigStatus,
     definitions::conditions::LAUNCHED as LAUNCHED_REASON,
     disruption::Disruption,
     events::EventRecorder,
     in_flight::InFlight,
-    kube_api::Response,
-    nodeclaim::{garbage_collection::GarbageCollection, instances, lifecycle::Lifecycle},
+    kube_api::{ANY_LIMIT_RANGE, Change, Response},
+    nodeclaim::{
+        garbage_collection::GarbageCollection,
+        instances,
+        launch_backoff::{self, LaunchFailures},
+        lifecycle::Lifecycle,
+    },
     nodeclass::resolution::NodeClasses,
     nodepool::{
         static_capacity::StaticCapacity,
@@ -26,16 +32,15 @@ use crate::{
     },
     pool_figures::{self, PoolFigures, PoolLabels},
     provisioning::{
-        launch_backoff::{self, LaunchFailures},
         panic_isolation::PanicIsolation,
         planning::{Planned, Planning, PlanningContext, PlanningCounts},
-        solver::{Panicked, Purpose, Solver},
     },
     reconcile::{PassInputs, ReconcileContext},
     record::{ClosedCosts, Facts, RecordCounts, Recorder},
     result::{ActionReport, ActionResult},
-    state::{ANY_LIMIT_RANGE, Change, Evidence, InstanceList, Snapshot, resource_version},
-    tenant::{croft_config::ConfigStatus, isolation::Isolation},
+    solver::{Panicked, Purpose, Solver},
+    state::{Evidence, InstanceList, Snapshot, resource_version},
+    tenant::isolation::Isolation,
     time::{Now, earliest},
 };
 
@@ -501,7 +506,7 @@ impl Engine {
         d.static_capacity.reconcile(&mut ctx, &mut d.panics);
         instances::reconcile(&mut ctx);
         d.launch_failures.reconcile(&mut ctx);
-        d.lifecycle.reconcile(&mut ctx, d.disruption.emptiness());
+        d.lifecycle.reconcile(&mut ctx, d.disruption.cordoned_since());
         d.disruption.reconcile(&mut ctx, &d.lifecycle);
         d.garbage_collection.reconcile(&mut ctx);
         let pool_inputs = PoolInputs {

@@ -19,14 +19,16 @@
 //! | module | owns |
 //! |---|---|
 //! | `state` | the snapshot of the cluster: watched objects, what calls answered, the scheduler's interned cluster |
-//! | `reconcile` | the context of one pass: time, settings, in-flight keys, the actions asked for |
-//! | `provisioning` | pending pods to NodeClaims; launch backoff; panics of the scheduler |
-//! | `nodeclaim` | NodeClaims: launch, registration, initialization, termination, garbage collection |
+//! | `reconcile` | the context of one pass: time, settings, in-flight keys, the actions asked for; the breaker; commands in flight |
+//! | `provisioning` | pending pods to NodeClaims; pods on which the scheduler panics |
+//! | `nodeclaim` | NodeClaims: launch and its backoff, registration, initialization, termination, garbage collection |
 //! | `disruption` | expired, drifted, empty, underutilised, interrupted and unhealthy nodes |
 //! | `nodepool` | TenantPools: status, static capacity, deletion |
 //! | `nodeclass` | EC2NodeClasses: status, offerings |
-//! | `tenant` | Tenants and the CroftConfig: status, what admission reads, misplaced pods, DaemonSets |
-//! | `record` | the decision log: entries, and their way into a store |
+//! | `tenant` | Tenants: status, what admission reads, misplaced pods, DaemonSets |
+//! | `croft_config` | the status of the CroftConfig |
+//! | `solver` | the scheduler behind a panic boundary |
+//! | `record`, `record_store` | the decision log: entries, and their way into a store; stores |
 //! | `executor` | the effects of actions |
 //! | `kube_api` | the API server: calls, watches, the leader gate |
 //! | `kubernetes_features` | the condition about features that the API server's release lacks |
@@ -36,6 +38,7 @@
 pub mod action;
 mod cloud_provider;
 pub mod config;
+pub mod croft_config;
 pub mod definitions;
 pub mod disruption;
 pub mod drive;
@@ -56,8 +59,10 @@ pub mod pool_figures;
 pub mod provisioning;
 pub mod reconcile;
 pub mod record;
+pub mod record_store;
 pub mod result;
 pub mod run;
+pub mod solver;
 pub mod state;
 pub mod tenant;
 pub mod time;

@@ -24,8 +24,8 @@ use crate::{
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
     pool_figures::{PoolFigures, PoolLabels},
-    provisioning::solver::{Purpose, SolveMeter},
     record::{ClosedCosts, archive::ArchiveCounts},
+    solver::{Purpose, SolveMeter},
     state::Snapshot,
     tenant::isolation::TenantCounts,
 };

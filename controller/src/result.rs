@@ -12,8 +12,8 @@ use croft_scheduler::{InstanceType, PodKey, consolidation::Consolidation};
 use crate::{
     action::Key,
     kube_api::{ObjectKey, Response, Target},
-    provisioning::solver::Panicked,
-    record::store::ResumedRecord,
+    record_store::ResumedRecord,
+    solver::Panicked,
     time::Now,
 };
 

@@ -26,11 +26,9 @@ use crate::{
     identity::{Identity, IdentityCheck},
     kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
     metrics::{MeteredApi, Metrics},
-    provisioning::solver::Solver,
-    record::{
-        archive::{Archive, ArchivedStore},
-        store::{ClusterStore, RecordStore},
-    },
+    record::archive::{Archive, ArchivedStore},
+    record_store::{ClusterStore, RecordStore},
+    solver::Solver,
 };
 
 /// The controllers' Lease.

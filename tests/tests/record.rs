@@ -16,8 +16,8 @@ use croft_record::{
     ledger::{
         book::{HOUR_MILLIS, hour_of},
         closed::LEDGER_SLOTS,
-        node::{Payer, Purpose, Share},
     },
+    payer::{Payer, Purpose, Share},
     slots::slot_name,
     writer::{Bounds, SLOTS, Writer},
 };

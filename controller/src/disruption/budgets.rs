@@ -7,8 +7,7 @@ use croft_disruption::budgets::{Allowance, NodeCounts, allowance};
 
 use crate::{
     definitions::{events, keys},
-    disruption::commands::Commands,
-    reconcile::{ReconcileContext, object_reference},
+    reconcile::{ReconcileContext, commands::Commands, object_reference},
     state::Snapshot,
 };
 

@@ -1,12 +1,13 @@
 //! [`Disruption`]: the order of the deciders of disruption, and what they share.
 
+use std::{collections::BTreeMap, time::Duration};
+
 use croft_scheduler::consolidation::Consolidation;
 
 use crate::{
     disruption::{
         budgets::BudgetLedger,
         candidates::Candidates,
-        commands::Commands,
         consolidation_status::ConsolidationStatuses,
         drift::{Drift, DriftInputs},
         eligibility::Past,
@@ -18,7 +19,7 @@ use crate::{
         validation::{Validation, ValidationInputs},
     },
     nodeclaim::lifecycle::Lifecycle,
-    reconcile::ReconcileContext,
+    reconcile::{ReconcileContext, commands::Commands},
 };
 
 /// Disrupts nodes. Losing its memory makes waits start anew.
@@ -40,10 +41,10 @@ impl Disruption {
         &mut self.interruptions
     }
 
-    /// Empty nodes.
+    /// Since when each empty node is cordoned, on the monotonic clock.
     #[must_use]
-    pub const fn emptiness(&self) -> &Emptiness {
-        &self.emptiness
+    pub const fn cordoned_since(&self) -> &BTreeMap<String, Duration> {
+        self.emptiness.cordoned_since()
     }
 
     /// Why each node stays or is removed.

@@ -20,16 +20,17 @@ use crate::{
     definitions::{conditions as reasons, events, keys},
     disruption::{
         budgets::BudgetLedger,
-        commands::Commands,
-        facts::{annotation_blocker, pod_blocker},
         outcomes::History,
         replacement::{self, NewCommand},
     },
     kube_api::{Call, Target, Verb},
-    nodeclaim::{lifecycle::Lifecycle, node_patch, termination, writes::status_action},
-    provisioning::launch_backoff,
-    reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, Snapshot, has_condition},
+    nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
+    reconcile::{ReconcileContext, commands::Commands, object_reference},
+    state::{
+        NodeView, Snapshot,
+        blockers::{annotation_blocker, pod_blocker},
+        has_condition,
+    },
 };
 
 /// Between two evaluations of a pool's nodes.

@@ -8,13 +8,13 @@ use croft_scheduler::{CapacityType, Price};
 
 use crate::{
     definitions::keys,
-    disruption::{
-        commands::Commands,
-        facts::{annotation_blocker, bare_pod_blocker, pod_blocker},
-        outcomes::History,
+    disruption::outcomes::History,
+    reconcile::{ReconcileContext, commands::Commands},
+    state::{
+        NodeView,
+        blockers::{annotation_blocker, bare_pod_blocker, pod_blocker},
+        has_condition, price,
     },
-    reconcile::ReconcileContext,
-    state::{NodeView, has_condition, price},
 };
 
 /// Whether the search may consider a claim's node.

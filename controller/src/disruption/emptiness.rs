@@ -17,8 +17,6 @@ use crate::{
     definitions::{events, keys},
     disruption::{
         budgets::BudgetLedger,
-        commands::Commands,
-        facts::annotation_blocker,
         outcomes::{History, Outcome},
     },
     kube_api::Verb,
@@ -28,8 +26,8 @@ use crate::{
         pod_check::{has_no_pods, pod_check},
         writes::{delete_claim, patch_node},
     },
-    reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, has_condition},
+    reconcile::{ReconcileContext, commands::Commands, object_reference},
+    state::{NodeView, blockers::annotation_blocker, has_condition},
 };
 
 const REASON: DisruptionReason = DisruptionReason::Empty;
@@ -52,10 +50,10 @@ struct EmptyNode<'a> {
 }
 
 impl Emptiness {
-    /// Since when a node is cordoned as empty.
+    /// Since when each empty node is cordoned.
     #[must_use]
-    pub fn cordoned_since(&self, node: &str) -> Option<Duration> {
-        self.cordoned_since.get(node).copied()
+    pub const fn cordoned_since(&self) -> &BTreeMap<String, Duration> {
+        &self.cordoned_since
     }
 
     /// Takes the next step of every empty node.

@@ -28,9 +28,6 @@ use crate::{
     action::{Action, Key},
     definitions::events,
     disruption::{
-        breaker::Cause,
-        commands::Commands,
-        facts::{annotation_blocker, pod_blocker},
         outcomes::{self, History},
         replacement::{self, NewCommand},
     },
@@ -40,8 +37,12 @@ use crate::{
         node_patch,
         writes::{delete_claim, patch_node, status_action},
     },
-    reconcile::{ReconcileContext, object_reference},
-    state::{NodeView, has_condition, instance_of},
+    reconcile::{ReconcileContext, breaker::Cause, commands::Commands, object_reference},
+    state::{
+        NodeView,
+        blockers::{annotation_blocker, pod_blocker},
+        has_condition, instance_of,
+    },
 };
 
 /// Pods get at least this long to leave before their instance goes, whether or not its replacement is ready. Half of a

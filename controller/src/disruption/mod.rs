@@ -15,16 +15,13 @@
 //! One ledger of budgets covers all of them but interruption and repair; the breaker caps those. The first decider in the
 //! list takes from the budget first. The rules of eligibility, blockers, cost and budgets are `croft_disruption`'s.
 
-pub mod breaker;
 pub mod budgets;
 pub mod candidates;
-pub mod commands;
 pub mod consolidation_status;
 mod decider;
 pub mod drift;
 pub mod eligibility;
 pub mod emptiness;
-pub(crate) mod facts;
 pub mod interruption;
 pub mod outcomes;
 pub mod repair;

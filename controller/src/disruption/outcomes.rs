@@ -8,7 +8,10 @@ use std::{
 use croft_api::disruption::DisruptionReason;
 use croft_scheduler::Price;
 
-use crate::{disruption::commands::Commands, reconcile::ReconcileContext, state::Snapshot};
+use crate::{
+    reconcile::{ReconcileContext, commands::Commands},
+    state::Snapshot,
+};
 
 /// Reason of instances that the cloud takes.
 pub const INTERRUPTED: &str = "Interrupted";

@@ -5,12 +5,9 @@ use croft_api::condition::INITIALIZED;
 use crate::{
     action::Key,
     definitions::events,
-    disruption::{
-        breaker::Cause,
-        outcomes::{History, Outcome, UNHEALTHY},
-    },
+    disruption::outcomes::{History, Outcome, UNHEALTHY},
     nodeclaim::writes::delete_claim,
-    reconcile::{ReconcileContext, object_reference},
+    reconcile::{ReconcileContext, breaker::Cause, object_reference},
     state::has_condition,
 };
 

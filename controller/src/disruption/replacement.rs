@@ -27,7 +27,6 @@ use crate::{
     definitions::{events, keys},
     disruption::{
         budgets::BudgetLedger,
-        commands::{Command, Commands},
         emptiness,
         outcomes::{History, Outcome},
     },
@@ -35,11 +34,13 @@ use crate::{
     merge_patch,
     nodeclaim::writes::delete_claim,
     nodepool::static_capacity,
-    provisioning::{
-        new_claims::provision,
-        solver::{Purpose, Solver},
+    provisioning::new_claims::provision,
+    reconcile::{
+        ReconcileContext,
+        commands::{Command, Commands},
+        object_reference,
     },
-    reconcile::{ReconcileContext, object_reference},
+    solver::{Purpose, Solver},
     state::{Snapshot, has_condition, price},
 };
 

@@ -15,13 +15,12 @@ use crate::{
     disruption::{
         budgets::BudgetLedger,
         candidates::{Candidates, REASON, pods_hash},
-        commands::Commands,
         consolidation_status::ConsolidationStatuses,
         eligibility::{Eligibility, Past, evaluate},
         outcomes::{History, Outcome},
         replacement::{self, NewCommand},
     },
-    reconcile::ReconcileContext,
+    reconcile::{ReconcileContext, commands::Commands},
 };
 
 /// The inputs of validation beside the snapshot, and the state that it changes.

@@ -23,9 +23,10 @@ use crate::{
     kube_api::{ApiError, Call, KubeApi, Target, Verb},
     merge_patch,
     nodeclass::findings,
-    provisioning::{panic_isolation, solver::catch},
-    record::store::RecordStore,
+    provisioning::panic_isolation,
+    record_store::RecordStore,
     result::{ActionReport, ActionResult, Backoff},
+    solver::catch,
     time::Now,
 };
 

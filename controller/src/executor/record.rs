@@ -3,7 +3,7 @@
 use super::dispatch::Executor;
 use crate::{
     action::Key,
-    record::store::{ResumedRecord, SlotWrite, StoreError},
+    record_store::{ResumedRecord, SlotWrite, StoreError},
     result::{ActionReport, ActionResult, Backoff},
 };
 

@@ -42,12 +42,9 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet};
 
-use crate::{
-    kube_api::{
-        ObjectKey, ObjectKind,
-        trim::{trim, trim_node},
-    },
-    state::{ANY_LIMIT_RANGE, Change, WEBHOOK_REPLICA},
+use crate::kube_api::{
+    ANY_LIMIT_RANGE, Change, ObjectKey, ObjectKind, WEBHOOK_REPLICA,
+    trim::{trim, trim_node},
 };
 
 /// Changes that may wait in one channel. Beyond that the watches wait, and the API server buffers.

@@ -15,10 +15,9 @@ use croft_scheduler::PodKey;
 use crate::{
     action::{Action, Key},
     definitions::events,
-    disruption::facts::eviction,
     kube_api::{Call, Target, Verb},
     reconcile::{ReconcileContext, object_reference},
-    state::Snapshot,
+    state::{Snapshot, blockers::eviction},
 };
 
 /// An eviction shows on the pod at once; this bounds how often it is repeated until then.

@@ -14,13 +14,12 @@ use serde_json::json;
 use crate::{
     action::{Action, Key, PodCheck},
     definitions::{events, keys},
-    disruption::breaker::Cause,
     kube_api::{Call, Target, Verb},
     nodeclaim::{
         instances, pod_check, termination,
         writes::{WATCH_LAG, delete_claim},
     },
-    reconcile::{ReconcileContext, object_reference},
+    reconcile::{ReconcileContext, breaker::Cause, object_reference},
     state::{InstanceList, instance_of},
 };
 

@@ -24,16 +24,14 @@ use k8s_openapi::api::core::v1::Taint;
 use crate::{
     action::{Action, Key, Launch, Registration},
     definitions::{conditions as reasons, events, keys},
-    disruption::emptiness::Emptiness,
     in_flight::InFlight,
     kube_api::Verb,
     nodeclaim::{
         conditions::{find_condition, set_with_ready},
-        node_patch,
+        launch_backoff, node_patch,
         termination::Termination,
         writes::{delete_claim, patch_node, status_action},
     },
-    provisioning::launch_backoff,
     reconcile::{ReconcileContext, object_reference},
     state::{Evidence, NodeView, Snapshot, has_condition, instance_of, is_accepted},
 };
@@ -78,8 +76,8 @@ impl Lifecycle {
         self.termination.retain_known(snapshot);
     }
 
-    /// Takes the next step of every dirty claim. `emptiness` tells since when nodes are cordoned as empty.
-    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, emptiness: &Emptiness) {
+    /// Takes the next step of every dirty claim. `cordoned_since` tells since when nodes are cordoned as empty.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, cordoned_since: &BTreeMap<String, Duration>) {
         let snapshot = ctx.snapshot;
         if self.maintained.len() > snapshot.claims().len() {
             self.maintained.retain(|name, _| snapshot.claims().contains_key(name));
@@ -91,7 +89,7 @@ impl Lifecycle {
                 continue;
             }
             if claim.metadata.deletion_timestamp.is_some() {
-                self.termination.reconcile(ctx, emptiness, name, claim);
+                self.termination.reconcile(ctx, cordoned_since, name, claim);
             } else if claim.status.as_ref().is_none_or(|s| s.provider_id.is_none()) {
                 launch(ctx, name, claim);
             } else if !has_condition(claim, REGISTERED) {

@@ -1,11 +1,12 @@
-//! NodeClaims, from creation to release. The engine runs [`instances`], [`lifecycle`] and [`garbage_collection`] in each
-//! pass.
+//! NodeClaims, from creation to release. The engine runs [`instances`], [`lifecycle`], [`garbage_collection`] and
+//! [`launch_backoff`] in each pass.
 
 pub mod conditions;
 mod evictions;
 pub mod garbage_collection;
 pub mod instances;
 pub mod launch_attempt;
+pub mod launch_backoff;
 pub mod lifecycle;
 pub mod node_patch;
 pub mod pod_check;

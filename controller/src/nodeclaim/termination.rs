@@ -21,7 +21,6 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::keys,
-    disruption::emptiness::Emptiness,
     kube_api::{Call, Target, Verb},
     nodeclaim::{
         evictions::{Evictions, write_pod},
@@ -106,7 +105,7 @@ impl Termination {
     pub(crate) fn reconcile(
         &mut self,
         ctx: &mut ReconcileContext<'_>,
-        emptiness: &Emptiness,
+        cordoned_since: &BTreeMap<String, Duration>,
         name: &str,
         claim: &Arc<NodeClaim>,
     ) {
@@ -135,7 +134,7 @@ impl Termination {
             }
             return;
         }
-        if !ctx.evidence.is_going(&id) && !self.is_emptied(ctx, emptiness, name, claim) {
+        if !ctx.evidence.is_going(&id) && !self.is_emptied(ctx, cordoned_since, name, claim) {
             return;
         }
         ctx.request(Action::Terminate { ids: vec![id] });
@@ -146,7 +145,7 @@ impl Termination {
     fn is_emptied(
         &mut self,
         ctx: &mut ReconcileContext<'_>,
-        emptiness: &Emptiness,
+        cordoned_since: &BTreeMap<String, Duration>,
         name: &str,
         claim: &Arc<NodeClaim>,
     ) -> bool {
@@ -159,7 +158,7 @@ impl Termination {
                 return false;
             }
             // A node that was removed as empty has been cordoned since then.
-            let since = emptiness.cordoned_since(node_name).unwrap_or(ctx.now.mono);
+            let since = cordoned_since.get(node_name).copied().unwrap_or(ctx.now.mono);
             self.cordoned_since.entry(name.to_owned()).or_insert(since);
             if !self.is_drained(ctx, name, claim, node_name) {
                 return false;

@@ -2,9 +2,6 @@
 //! each pass.
 
 mod deletion;
-mod holdings;
 pub mod static_capacity;
 pub mod status;
 mod supply;
-
-pub(crate) use holdings::{Holdings, cost_text, count};

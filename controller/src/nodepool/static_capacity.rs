@@ -17,9 +17,9 @@ use crate::{
     provisioning::{
         new_claims::{ProvisioningPlan, provision},
         panic_isolation::PanicIsolation,
-        solver::{Panicked, Purpose, Solver},
     },
     reconcile::{ReconcileContext, object_reference},
+    solver::{Panicked, Purpose, Solver},
     state::{Snapshot, has_condition},
 };
 

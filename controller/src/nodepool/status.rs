@@ -16,19 +16,26 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::{conditions as reasons, keys},
-    disruption::breaker::{Cause, Stopped},
     kube_api::{Call, Target, Verb},
     kubernetes_features, merge_patch,
-    nodeclaim::{garbage_collection::GarbageCollection, writes::WATCH_LAG},
+    nodeclaim::{
+        garbage_collection::GarbageCollection, launch_backoff::registration_condition, writes::WATCH_LAG,
+    },
     nodepool::{
         deletion::{Deletion, Step, deletion_condition},
-        holdings::{Holdings, count},
         static_capacity::{StaticCapacity, replicas},
         supply::Supplies,
     },
-    provisioning::{launch_backoff::registration_condition, panic_isolation::PanicIsolation},
-    reconcile::{ReconcileContext, object_reference},
-    state::{Snapshot, has_condition},
+    provisioning::panic_isolation::PanicIsolation,
+    reconcile::{
+        ReconcileContext,
+        breaker::{Cause, Stopped},
+        object_reference,
+    },
+    state::{
+        Snapshot, has_condition,
+        holdings::{Holdings, count},
+    },
     tenant::isolation::Isolation,
 };
 

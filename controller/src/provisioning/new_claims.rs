@@ -22,7 +22,8 @@ use serde_json::json;
 use crate::{
     action::{NewClaim, NewClaims, UserEvent},
     definitions::{conditions as reasons, events, keys},
-    provisioning::{labels::follows_from_instance, launch_backoff, requirements::unmet_requirements},
+    nodeclaim::launch_backoff,
+    provisioning::{labels::follows_from_instance, requirements::unmet_requirements},
     state::{Snapshot, is_accepted},
 };
 

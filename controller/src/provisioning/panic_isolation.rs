@@ -17,7 +17,7 @@ use croft_scheduler::{Options, Plan, consolidation::Consolidation};
 
 use crate::{
     definitions::conditions as reasons,
-    provisioning::solver::{Panicked, Purpose, Solver},
+    solver::{Panicked, Purpose, Solver},
     state::Snapshot,
     time::{Now, earliest},
 };

@@ -21,8 +21,8 @@ use crate::{
         new_claims::{ProvisioningPlan, main_reason, provision},
         panic_isolation::PanicIsolation,
         rejected_placements::{RejectedPlacements, Rejections},
-        solver::Solver,
     },
+    solver::Solver,
     state::{Snapshot, has_condition},
     time::{Now, earliest},
 };

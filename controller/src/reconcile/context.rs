@@ -8,9 +8,9 @@ use kube::Resource;
 use crate::{
     action::{Action, Key, UserEvent},
     config::settings::Settings,
-    disruption::breaker::{Breaker, Cause, Stopped},
     in_flight::InFlight,
-    provisioning::solver::Solver,
+    reconcile::breaker::{Breaker, Cause, Stopped},
+    solver::Solver,
     state::{Evidence, NodeView, Snapshot},
     time::{Now, earliest},
 };

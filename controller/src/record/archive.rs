@@ -17,7 +17,7 @@ use croft_record::{
 use croft_runtime::{clock::Clock, shutdown::Shutdown};
 use object_store::{ObjectStore, ObjectStoreExt as _, path::Path};
 
-use super::store::{RecordStore, SlotWrite, StoreError, StoredSlot};
+use crate::record_store::{RecordStore, SlotWrite, StoreError, StoredSlot};
 
 /// Between two copies. A request is made for each slot that changed, and for none while nothing happens.
 const COPY_EVERY: Duration = Duration::from_secs(60);

@@ -16,9 +16,13 @@ use croft_record::{
 use super::{
     ledger::{ClosedCosts, LedgerKeeper},
     snapshots::SnapshotKeeper,
-    store::{ResumedRecord, SlotWrite},
 };
-use crate::{action::Action, state::Change, time::Now};
+use crate::{
+    action::Action,
+    kube_api::Change,
+    record_store::{ResumedRecord, SlotWrite},
+    time::Now,
+};
 
 /// Entries wait this long for others before they are written. With a call's timeout, a crash loses at most ten seconds.
 const WRITE_AFTER: Duration = Duration::from_secs(5);
@@ -314,7 +318,8 @@ pub(super) fn digest(value: &impl Hash) -> u64 {
 mod tests {
     use croft_record::{entry::ObjectRef, record::Record, writer::SLOTS};
 
-    use super::{super::store::StoredSlot, *};
+    use super::*;
+    use crate::record_store::StoredSlot;
 
     fn at(seconds: u64) -> Now {
         let wall = jiff::Timestamp::from_second(1_800_000_000 + i64::try_from(seconds).unwrap()).unwrap();

@@ -8,7 +8,7 @@
 //!
 //! `decisions` makes entries from what the engine handles, `nodes` from changes of NodeClaims. `buffer` leaves out repetitions and
 //! asks for a write at most every five seconds; once an hour is over and its entries are written, `ledger` closes it; `snapshots` holds
-//! the objects that there are, and makes a snapshot of them every ten minutes. None of them has I/O. `store` is the trait of stores, and the store in Croft's own namespace; `archive` copies that into an object store.
+//! the objects that there are, and makes a snapshot of them every ten minutes. None of them has I/O. [`crate::record_store`] is the trait of stores, and the store in Croft's own namespace; `archive` copies that into an object store.
 
 pub mod archive;
 mod buffer;
@@ -17,7 +17,6 @@ mod ledger;
 mod nodes;
 mod recorder;
 mod snapshots;
-pub mod store;
 
 pub use buffer::RecordCounts;
 pub(crate) use decisions::Facts;

@@ -9,7 +9,7 @@ use croft_api::{
 use croft_policy::Tenants;
 use croft_record::{
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
-    ledger::node::{Payer, Purpose, Share},
+    payer::{Payer, Purpose, Share},
 };
 use croft_scheduler::{CapacityType, PodKey, resources};
 

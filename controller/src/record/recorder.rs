@@ -9,12 +9,13 @@ use super::{
     decisions::{self, Facts},
     ledger::ClosedCosts,
     nodes::Nodes,
-    store::ResumedRecord,
 };
 use crate::{
     action::{Action, UserEvent},
+    kube_api::Change,
     provisioning::planning::RunSummary,
-    state::{BoundPod, Change, Snapshot},
+    record_store::ResumedRecord,
+    state::{BoundPod, Snapshot},
     time::Now,
 };
 

@@ -17,11 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 
-use crate::{
-    definitions::keys::SNAPSHOT_REQUESTED,
-    state::{Change, resource_version},
-    time::Now,
-};
+use crate::{definitions::keys::SNAPSHOT_REQUESTED, kube_api::Change, state::resource_version, time::Now};
 
 /// Between two snapshots.
 const EVERY: Duration = Duration::from_secs(600);

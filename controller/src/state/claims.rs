@@ -6,13 +6,12 @@ use croft_api::NodeClaim;
 use kube::ResourceExt;
 
 use super::{
-    change::Change,
     dirty_set::move_between_sets,
     milestones::Milestones,
     snapshot::Snapshot,
     views::{price, resource_version},
 };
-use crate::{definitions::keys, time::Now};
+use crate::{definitions::keys, kube_api::Change, time::Now};
 
 impl Snapshot {
     pub(super) fn observe_claim(&mut self, claim: NodeClaim, now: Now) {

@@ -11,15 +11,15 @@ use croft_policy::{
     model::{self as policy, CONFIG_ABSENCE},
 };
 use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
+use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::LimitRange, node::v1::RuntimeClass};
 use kube::ResourceExt;
 
 use super::{
-    change::Change,
     records::ClassState,
     snapshot::{Snapshot, full_name, is_stale},
     views::{is_accepted, resource_version},
 };
-use crate::time::Now;
+use crate::{kube_api::Change, time::Now};
 
 impl Snapshot {
     pub(super) fn observe_pool(&mut self, pool: TenantPool) {
@@ -266,5 +266,56 @@ impl Snapshot {
             Change::CsiNodeGone(name) => self.cluster.remove_csi_node(&name),
             _ => {}
         }
+    }
+    pub(super) fn observe_daemon_set(&mut self, set: Box<DaemonSet>) {
+        let name = (set.namespace().unwrap_or_default(), set.name_any());
+        self.plan_daemon_set(&set);
+        self.daemon_sets.sets.insert(name, set);
+    }
+
+    pub(super) fn remove_daemon_set(&mut self, namespace: String, name: String) {
+        self.cluster.remove_daemonset(&namespace, &name);
+        self.daemon_sets.sets.remove(&(namespace, name));
+    }
+
+    pub(super) fn observe_limit_range(
+        &mut self,
+        namespace: String,
+        name: String,
+        new: Option<Box<LimitRange>>,
+    ) {
+        let key = (namespace.clone(), name);
+        let spec = new.as_ref().and_then(|range| range.spec.clone());
+        let old = match new {
+            Some(range) => self.daemon_sets.limit_ranges.insert(key, range),
+            None => self.daemon_sets.limit_ranges.remove(&key),
+        };
+        if old.and_then(|old| old.spec) != spec {
+            self.plan_daemon_sets(|set| set.namespace().as_deref() == Some(&namespace));
+        }
+    }
+
+    pub(super) fn observe_runtime_class(&mut self, name: String, new: Option<Box<RuntimeClass>>) {
+        match new {
+            Some(class) => drop(self.daemon_sets.runtime_classes.insert(name.clone(), class)),
+            None => drop(self.daemon_sets.runtime_classes.remove(&name)),
+        }
+        self.plan_daemon_sets(|set| {
+            let pod = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+            pod.and_then(|pod| pod.runtime_class_name.as_ref()) == Some(&name)
+        });
+    }
+
+    fn plan_daemon_sets(&mut self, concerns: impl Fn(&DaemonSet) -> bool) {
+        let sets: Vec<Box<DaemonSet>> =
+            self.daemon_sets.sets.values().filter(|set| concerns(set)).cloned().collect();
+        for set in sets {
+            self.plan_daemon_set(&set);
+        }
+    }
+
+    fn plan_daemon_set(&mut self, set: &DaemonSet) {
+        let read = self.cluster.upsert_daemonset(&self.daemon_sets.planned(set));
+        self.record_problem("DaemonSet", &full_name(set), read);
     }
 }

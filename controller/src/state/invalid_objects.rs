@@ -6,8 +6,8 @@ use std::sync::Arc;
 use croft_api::stored::Flaw;
 use kube::{Resource, ResourceExt};
 
-use super::{change::Change, records::InvalidObject, snapshot::Snapshot};
-use crate::time::Now;
+use super::{records::InvalidObject, snapshot::Snapshot};
+use crate::{kube_api::Change, time::Now};
 
 impl Snapshot {
     /// True if a stand-in is in force for an object.

@@ -9,13 +9,14 @@
 //! Objects arrive from both sources in any order, so the snapshot takes an object only if its resourceVersion is newer
 //! than the one held. A deleted object stays deleted (`tombstones`).
 
-mod change;
+pub(crate) mod blockers;
 mod claims;
 mod daemon_sets;
 mod declared;
 mod dirty_set;
 mod evidence;
 mod headroom;
+pub(crate) mod holdings;
 mod in_flight_nodes;
 mod invalid_objects;
 mod launch_holds;
@@ -30,7 +31,6 @@ mod tombstones;
 mod unclaimed;
 mod views;
 
-pub use change::{ANY_LIMIT_RANGE, Change, WEBHOOK_REPLICA};
 pub use evidence::Evidence;
 pub use milestones::Milestones;
 pub use records::{BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};

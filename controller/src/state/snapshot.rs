@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
 use super::{
-    change::Change,
     daemon_sets::DaemonSets,
     milestones::Milestones,
     pool_versions::PoolVersions,
@@ -26,7 +25,7 @@ use super::{
     views::{BudgetView, NodeView, PodView},
 };
 use crate::{
-    kube_api::{Response, Target},
+    kube_api::{Change, Response, Target},
     time::Now,
 };
 

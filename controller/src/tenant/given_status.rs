@@ -8,7 +8,8 @@ use croft_policy::definitions::SURPLUS_ANNOTATION;
 use crate::{
     definitions::conditions as reasons,
     tenant::{
-        objects::{Created, amount_text, millis, share_used},
+        objects::{Created, share_used},
+        quota::amounts::{millis, text},
         state::State,
     },
 };
@@ -27,7 +28,7 @@ pub(super) fn quota_use(state: &State, tenant: &Tenant, own: &[&str]) -> Vec<Quo
     let entry = |(resource, total): (&String, &croft_api::amount::Amount)| {
         let used = used.get(resource.as_str()).copied().unwrap_or_default();
         let total = millis(&total.0)?;
-        Some(QuotaUse { resource: resource.clone(), total: amount_text(total), used: amount_text(used) })
+        Some(QuotaUse { resource: resource.clone(), total: text(total), used: text(used) })
     };
     quota.total.iter().filter_map(entry).collect()
 }

@@ -15,9 +15,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::{
     action::Key,
     definitions::conditions::ISOLATED,
-    kube_api::ObjectKey,
+    kube_api::{Change, ObjectKey},
     reconcile::ReconcileContext,
-    state::Change,
     tenant::{
         invalid_objects::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
         write::Write,

@@ -1,5 +1,5 @@
 //! Tenants: labels and annotations of their namespaces and nodes, objects in their namespaces, parameters of the admission
-//! policies, status of Tenants, and pods that were admitted before their tenant was known. Also the status of the CroftConfig.
+//! policies, status of Tenants, and pods that were admitted before their tenant was known.
 //!
 //! ```text
 //!  Change ──▶ State ──▶ reconcile (pure) ──Write──▶ Isolation ──Action──▶ the engine
@@ -11,12 +11,12 @@
 //! show it.
 
 mod absences;
-pub mod croft_config;
 mod daemonsets;
 mod evictions;
 mod given_status;
 mod invalid_objects;
 pub mod isolation;
+mod let_in;
 pub(crate) mod mutation;
 mod namespace_metadata;
 mod objects;
@@ -26,9 +26,11 @@ mod placement;
 mod pod_security;
 mod pool_status;
 mod prices;
+mod quota;
 pub mod reconcile;
 mod shared;
 mod spec_valid;
 pub mod state;
+mod tenant_objects;
 mod tenant_status;
 pub mod write;

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 
 use crate::{
     definitions::conditions::VALID,
-    state::Change,
+    kube_api::Change,
     tenant::{
         invalid_objects::{ClassFacts, InvalidObject},
         state::State,

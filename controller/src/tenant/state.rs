@@ -34,15 +34,15 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    state::{Change, WEBHOOK_REPLICA},
+    kube_api::{Change, WEBHOOK_REPLICA},
     tenant::{
         absences::Absences,
         invalid_objects::{ClassFacts, InvalidObject, Name},
-        objects::TenantObjects,
         parameters::Parameters,
         pod_security,
         prices::micros,
         shared::SharedByOwner,
+        tenant_objects::TenantObjects,
     },
 };
 

@@ -20,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     definitions::conditions as reasons,
-    nodepool::cost_text,
+    state::holdings::cost_text,
     tenant::{
         given_status::{creation_condition, quota_use},
         namespace_metadata::has_current_metadata,

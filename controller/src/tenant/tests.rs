@@ -24,8 +24,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     action::Key,
-    kube_api::ObjectKind,
-    state::{Change, WEBHOOK_REPLICA},
+    kube_api::{Change, ObjectKind, WEBHOOK_REPLICA},
     tenant::mutation,
 };
 

@@ -2,8 +2,7 @@
 
 use croft_controller::{
     action::Action,
-    kube_api::{Call, Target, Verb},
-    state::Change,
+    kube_api::{Call, Change, Target, Verb},
 };
 use serde_json::{Value, json};
 

@@ -9,10 +9,9 @@ use croft_controller::{
     action::{Action, Key},
     config::settings::Settings,
     engine::{Engine, KINDS, Step},
-    kube_api::{Response, Target, Verb},
+    kube_api::{Change, Response, Target, Verb},
     metrics::Metrics,
     result::{ActionReport, ActionResult, Backoff},
-    state::Change,
     time::Now,
 };
 use croft_scheduler::InstanceType;

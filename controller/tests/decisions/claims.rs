@@ -6,10 +6,9 @@ use croft_api::{condition::Statement, convert::nodes::future_node, pool::LaunchB
 use croft_cloud::{InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Response, Target, Verb},
+    kube_api::{Change, Response, Target, Verb},
     nodeclaim::conditions::{find_condition, set_with_ready},
     result::{ActionReport, ActionResult, Backoff},
-    state::Change,
 };
 use croft_scheduler::{EPHEMERAL_TAINTS, PodKey};
 use serde_json::{Value, json};

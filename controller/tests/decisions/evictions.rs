@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Target, Verb},
+    kube_api::{Change, Target, Verb},
     result::{ActionReport, ActionResult, Backoff},
-    state::Change,
 };
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::PodStatus;

@@ -3,9 +3,8 @@
 use croft_cloud::{CloudInstance, InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Response, Target, Verb},
+    kube_api::{Change, Response, Target, Verb},
     result::{ActionReport, ActionResult, Backoff},
-    state::Change,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use croft_controller::{action::Action, pool_figures::PoolLabels, result::ActionResult, state::Change};
+use croft_controller::{action::Action, kube_api::Change, pool_figures::PoolLabels, result::ActionResult};
 use croft_scheduler::PodKey;
 use serde_json::json;
 

@@ -2,9 +2,8 @@
 
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Response, Target},
+    kube_api::{Change, Response, Target},
     result::{ActionReport, ActionResult},
-    state::Change,
 };
 use croft_scheduler::PodKey;
 use serde_json::json;

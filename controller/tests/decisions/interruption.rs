@@ -3,9 +3,9 @@
 use croft_cloud::{CloudInstance, InstanceState, Interruption, InterruptionKind};
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Target, Verb},
+    kube_api::{Change, Target, Verb},
     result::{ActionReport, ActionResult},
-    state::{Change, InstanceList},
+    state::InstanceList,
 };
 use serde_json::{Value, json};
 

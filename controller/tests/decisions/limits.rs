@@ -7,9 +7,8 @@ use croft_controller::{
     action::{Action, Key},
     config::settings::Settings,
     engine::{Engine, KINDS},
-    kube_api::{Call, Response, Target, Verb},
+    kube_api::{Call, Change, Response, Target, Verb},
     result::{ActionReport, ActionResult},
-    state::Change,
 };
 use croft_scheduler::CapacityType;
 use serde_json::{Value, json};

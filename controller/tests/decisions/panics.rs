@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 
 use croft_controller::{
     action::Action,
-    kube_api::{Call, Target, Verb},
-    provisioning::{
-        panic_isolation::search,
-        solver::{Panicked, Purpose, Solver, catch},
-    },
-    state::Change,
+    kube_api::{Call, Change, Target, Verb},
+    provisioning::panic_isolation::search,
+    solver::{Panicked, Purpose, Solver, catch},
 };
 use croft_scheduler::{Cluster, consolidation::Consolidation, solve};
 use serde_json::{Value, json};

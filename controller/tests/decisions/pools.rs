@@ -2,8 +2,7 @@
 
 use croft_controller::{
     action::{Action, Key},
-    kube_api::Verb,
-    state::Change,
+    kube_api::{Change, Verb},
 };
 use serde_json::json;
 

@@ -2,9 +2,9 @@
 
 use croft_controller::{
     action::{Action, Key},
-    record::store::{ResumedRecord, SlotWrite, StoredSlot},
+    kube_api::Change,
+    record_store::{ResumedRecord, SlotWrite, StoredSlot},
     result::{ActionReport, ActionResult},
-    state::Change,
 };
 use croft_record::{
     entry::{Entry, EntryKind, PlanFigures},

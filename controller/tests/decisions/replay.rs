@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use croft_api::{NodeClaim, Tenant};
 use croft_controller::{
     action::Action,
-    record::store::{ResumedRecord, StoredSlot},
+    kube_api::Change,
+    record_store::{ResumedRecord, StoredSlot},
     result::ActionResult,
-    state::Change,
 };
 use croft_inspect::{recorded_input, simulation::simulate};
 use croft_record::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use croft_api::NodeClaim;
-use croft_controller::state::Change;
+use croft_controller::kube_api::Change;
 use croft_scheduler::{CapacityType, InstanceType, Offering};
 use serde_json::{Value, json};
 

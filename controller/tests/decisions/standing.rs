@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use croft_controller::{
     action::{Action, Key, NewClaims},
-    kube_api::{Target, Verb},
+    kube_api::{Change, Target, Verb},
     result::{ActionReport, ActionResult},
-    state::Change,
 };
 use croft_scheduler::PodKey;
 use serde_json::{Value, json};

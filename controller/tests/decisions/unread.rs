@@ -6,9 +6,8 @@ use croft_api::{
 };
 use croft_controller::{
     action::{Action, Key},
-    kube_api::Verb,
+    kube_api::{Change, Verb},
     result::ActionReport,
-    state::Change,
 };
 use serde_json::json;
 

@@ -2,8 +2,7 @@
 
 use croft_controller::{
     action::Action,
-    kube_api::{Response, Target, Verb},
-    state::Change,
+    kube_api::{Change, Response, Target, Verb},
 };
 use croft_scheduler::PodKey;
 use serde_json::json;

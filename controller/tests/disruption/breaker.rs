@@ -2,8 +2,8 @@
 
 use croft_controller::{
     action::Action,
-    kube_api::{Target, Verb},
-    state::{Change, InstanceList},
+    kube_api::{Change, Target, Verb},
+    state::InstanceList,
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use croft_api::{TenantPool, drift};
 use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::Action,
-    kube_api::{Target, Verb},
-    state::{Change, InstanceList},
+    kube_api::{Change, Target, Verb},
+    state::InstanceList,
 };
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_controller::{disruption::outcomes::Outcome, state::Change};
+use croft_controller::{disruption::outcomes::Outcome, kube_api::Change};
 use croft_scheduler::PodKey;
 use serde_json::{Value, json};
 

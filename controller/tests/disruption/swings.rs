@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_controller::{
     action::Action,
-    kube_api::{Target, Verb},
-    state::Change,
+    kube_api::{Change, Target, Verb},
 };
 use croft_scheduler::PodKey;
 use proptest::prelude::*;

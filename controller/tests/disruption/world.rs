@@ -9,9 +9,9 @@ use croft_controller::{
     definitions::keys,
     disruption::outcomes::Outcome,
     engine::{Engine, KINDS},
-    kube_api::{Target, Verb},
+    kube_api::{Change, Target, Verb},
     result::{ActionReport, ActionResult},
-    state::{Change, InstanceList},
+    state::InstanceList,
     time::Now,
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources, consolidation::consolidate};

@@ -5,6 +5,8 @@
 //! maximum size: the API server multiplies these to estimate the cost of rules, and refuses a CRD above its limit
 //! (`k8s.io/apiextensions-apiserver`, `StaticEstimatedCostLimit`). [`crate::rules`] checks files and stored objects by
 //! the same schemas.
+//!
+//! The kinds import their bounds, so a list takes the type of its items as a parameter: no kind is imported here.
 
 mod ec2;
 mod given;
@@ -13,7 +15,7 @@ mod network;
 pub(crate) use ec2::*;
 pub(crate) use given::*;
 pub(crate) use network::*;
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 /// A DNS label, such as the name of a namespace.
@@ -278,9 +280,8 @@ pub(crate) fn template_annotations(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
-/// Requirements of a pool on its nodes' labels: a list of [`crate::pool::Requirement`] for keys that an instance can
-/// have.
-pub(crate) fn requirements(generator: &mut SchemaGenerator) -> Schema {
+/// Requirements of a pool on its nodes' labels, for keys that an instance can have.
+pub(crate) fn requirements<Requirement: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let capacity = "['on-demand', 'spot', 'reserved']";
     let among = |key: &str, values: &str| {
         format!(
@@ -289,7 +290,7 @@ pub(crate) fn requirements(generator: &mut SchemaGenerator) -> Schema {
     };
     schema(json!({
         "type": "array",
-        "items": generator.subschema_for::<crate::pool::Requirement>(),
+        "items": generator.subschema_for::<Requirement>(),
         "maxItems": 100,
         "x-kubernetes-validations": [
             rule(

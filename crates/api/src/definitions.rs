@@ -1,8 +1,13 @@
-//! Labels, annotations and finalizers of custom resources, each defined once with its documentation.
+//! Group and version, labels, annotations and finalizers of custom resources, each defined once with its documentation.
 //!
 //! Reference pages are generated from [`KEYS`]. Those of namespaces, nodes and pods are in [`croft_policy::definitions`].
 
 use croft_policy::documented_keys;
+
+/// The API group of every resource here.
+pub const GROUP: &str = "croft.dev";
+/// The only served version.
+pub const VERSION: &str = "v1alpha1";
 
 documented_keys! {
     /// Every label, annotation, taint and finalizer that this crate defines.

@@ -38,17 +38,13 @@ pub mod tenant;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 pub use config::{CroftConfig, CroftConfigSpec, CroftConfigStatus};
+pub use definitions::{GROUP, VERSION};
 pub use nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use pool::{TenantPool, TenantPoolSpec, TenantPoolStatus};
 pub use tenant::{Tenant, TenantSpec, TenantStatus};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-
-/// The API group of every resource here.
-pub const GROUP: &str = "croft.dev";
-/// The only served version.
-pub const VERSION: &str = "v1alpha1";
 
 /// Every CRD of Croft, in the order in which they are installed.
 #[must_use]

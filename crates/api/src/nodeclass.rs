@@ -52,10 +52,10 @@ pub struct EC2NodeClassSpec {
     #[schemars(schema_with = "bounds::iam_name")]
     pub instance_profile: Option<String>,
     /// The subnets to launch in: those that any of the terms matches.
-    #[schemars(schema_with = "bounds::subnet_terms")]
+    #[schemars(schema_with = "bounds::subnet_terms::<SelectorTerm>")]
     pub subnet_selector_terms: Vec<SelectorTerm>,
     /// The security groups of the instances: those that any of the terms matches.
-    #[schemars(schema_with = "bounds::group_terms")]
+    #[schemars(schema_with = "bounds::group_terms::<SelectorTerm>")]
     pub security_group_selector_terms: Vec<SelectorTerm>,
     /// User data merged with Croft's own: a script, MIME multi-part, NodeConfig, or Bottlerocket settings in TOML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct EC2NodeClassSpec {
     pub user_data: Option<String>,
     /// Disks of the instances. Default: the image's own, 20 GiB, encrypted, gp3.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "bounds::disks")]
+    #[schemars(schema_with = "bounds::disks::<BlockDeviceMapping>")]
     pub block_device_mappings: Vec<BlockDeviceMapping>,
     /// The use of the local disks of instances that have some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,7 +85,7 @@ pub struct EC2NodeClassSpec {
     /// Capacity reservations to use before other capacity is paid for: those that any of the terms matches. Without an
     /// active one, other capacity is launched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "bounds::reservation_terms")]
+    #[schemars(schema_with = "bounds::reservation_terms::<SelectorTerm>")]
     pub capacity_reservation_selector_terms: Vec<SelectorTerm>,
     /// Settings of the kubelet, where the image's own don't suffice.
     #[serde(default, skip_serializing_if = "Option::is_none")]

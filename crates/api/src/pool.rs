@@ -11,7 +11,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds, disruption::Disruption};
+use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption};
 
 /// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
@@ -166,7 +166,7 @@ pub struct NodeTemplateSpec {
     /// The instances that the pool may launch, by label. By default linux, the catalogue's architectures, and
     /// on-demand.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "bounds::requirements")]
+    #[schemars(schema_with = "bounds::requirements::<Requirement>")]
     pub requirements: Vec<Requirement>,
     /// Taints of the node, in addition to the pool's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -256,7 +256,7 @@ pub struct NodeClassRef {
 }
 
 fn default_class_group() -> String {
-    crate::GROUP.to_owned()
+    GROUP.to_owned()
 }
 
 fn default_class_kind() -> String {

@@ -21,10 +21,8 @@ use kube_cel::{CompiledSchema, ErrorKind, ValidationError, ValidationErrors, Val
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::schema::Findings;
 use crate::budget;
-
-/// Findings: the path of a field, and a sentence that says what is wrong with it and what to write instead.
-pub type Findings = Vec<(String, String)>;
 
 /// How a rule tests for a number where a string is allowed as well. The evaluation here has no `type`: every amount is
 /// passed as text, which is always allowed.

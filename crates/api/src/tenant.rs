@@ -76,7 +76,7 @@ pub struct TenantSpec {
     pub pod_security: Option<PodSecurity>,
     /// Users, groups and ServiceAccounts that have roles in each of its namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "bounds::owners")]
+    #[schemars(schema_with = "bounds::owners::<Owner>")]
     pub owners: Vec<Owner>,
     /// Namespaces that its owners may create: under a prefix, up to a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub struct NetworkIsolation {
     pub enabled: bool,
     /// Namespaces and addresses that may reach the tenant's pods, besides its own namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "bounds::peers")]
+    #[schemars(schema_with = "bounds::peers::<NetworkPeer>")]
     pub allow_from: Vec<NetworkPeer>,
     /// Traffic that leaves the tenant's pods.
     #[serde(default)]
@@ -104,7 +104,7 @@ pub struct NetworkIsolation {
     /// With `egress: Restricted`: namespaces and addresses that the tenant's pods may reach, besides its own namespaces and
     /// the cluster's DNS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "bounds::peers")]
+    #[schemars(schema_with = "bounds::peers::<NetworkPeer>")]
     pub allow_to: Vec<NetworkPeer>,
 }
 

@@ -7,9 +7,9 @@ use croft_controller::{
     action::Action,
     config::settings::Settings,
     engine::{Engine, KINDS},
-    kube_api::ObjectKind,
+    kube_api::{Change, ObjectKind, WEBHOOK_REPLICA},
     nodeclaim::node_patch,
-    state::{Change, NodeView, WEBHOOK_REPLICA, is_accepted},
+    state::{NodeView, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
     time::Now,
 };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::ledger::node::Share;
+use crate::payer::Share;
 
 /// The longest message of an entry, in characters.
 pub const MESSAGE_CHARS: usize = 1_000;

@@ -12,6 +12,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `payer` | who pays for what of a node: tenant, namespace, workload and purpose, with requests |
 //! | `entry` | one decision: kind, object, reason, message, and the figures of a plan |
 //! | `segment` | entries as bytes and back |
 //! | `writer` | sequence numbers, rotation, the size of the log |
@@ -25,6 +26,7 @@
 pub mod archive;
 pub mod entry;
 pub mod ledger;
+pub mod payer;
 pub mod query;
 pub mod record;
 mod segment;

@@ -15,9 +15,9 @@ use croft_record::{
         amount::Amount,
         book::{HOUR_MILLIS, Line, hour_of},
         closed::{LEDGER_SLOTS, Ledger, SLOT_BYTES},
-        node::{Payer, Purpose, Share},
         record::{LogBook, book, statement},
     },
+    payer::{Payer, Purpose, Share},
     record::Record,
     writer::{SLOTS, SegmentWrite},
 };

@@ -15,9 +15,10 @@ use croft_record::{
         amount::Amount,
         book::{Book, HOUR_MILLIS},
         closed::Ledger,
-        node::{Account, NodeCost, Payer, Purpose, Share, Stage},
+        node::{Account, NodeCost, Stage},
         record::{self, LogBook},
     },
+    payer::{Payer, Purpose, Share},
     record::Record,
     writer::{Bounds, SLOTS, Writer},
 };

@@ -7,22 +7,28 @@
 //!  ComingNode (a NodeClaim without its Node) ───┘
 //! ```
 //!
+//! A module imports modules above it in this table and none below:
+//!
 //! | module | owns |
 //! |---|---|
 //! | `model` | what callers pass in and get back: quantities, requirements, pools, catalogue, options, plan |
 //! | `ids`, `index_vec` | ids of classes, groups, domain sets, pools, ...: each a type of its own; the vectors that they index |
 //! | `state` | the same interned: `Cluster`, ids and their reuse, compiled requirements, selectors and taints |
+//! | `demand` | pending pods as classes of pods with the same needs |
 //! | `topology` | topology groups, the domain of each pod, preferences between pods |
-//! | `existing` | placement onto nodes that exist or are coming |
 //! | `packing` | item types into bins: the cheapest set of new instances, and a lower bound |
-//! | `solve` | one run: demand, partition into blocks, tiers of pools by weight, limits, result and reasons |
+//! | `existing` | placement onto nodes that exist or are coming; what solves of one cluster share |
+//! | `nomination` | planned pods to nominate, and nominations that are compatible |
+//! | `solve` | one run: partition into blocks, tiers of pools by weight, limits, result and reasons |
 //! | `consolidation` | the search for a cheaper cluster |
 
 pub mod consolidation;
+mod demand;
 mod existing;
 mod ids;
 mod index_vec;
 mod model;
+mod nomination;
 mod packing;
 mod solve;
 mod state;

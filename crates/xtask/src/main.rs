@@ -15,7 +15,9 @@ mod crds;
 mod definitions;
 mod generated;
 mod images;
+mod imports;
 mod kubernetes;
+mod ladder;
 mod links;
 #[cfg(test)]
 mod make_test;
@@ -53,7 +55,7 @@ enum Command {
     Check,
     /// Fail if a checked file uses a word that the glossary replaces.
     Words,
-    /// Fail if modules of a checked crate import each other in a circle.
+    /// Print the ladder of each crate. Fail if its folders or modules import each other in a circle.
     Circles,
     /// Fail if a link of a Markdown page leads to no file or heading, or the book lacks a page of docs/.
     Links,

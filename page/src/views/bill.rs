@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use croft_record::ledger::{amount::Amount, book::Line, node::Purpose};
+use croft_record::{
+    ledger::{amount::Amount, book::Line},
+    payer::Purpose,
+};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::Serialize;
 

@@ -14,12 +14,11 @@ use super::{
     comparison::{Comparison, label_operation, new_object},
     created::Created,
     expected::{Expectations, Expected, expectations, is_own_name},
-    facts::ObjectFacts,
     share_writes::{share_keys, share_writes},
 };
 use crate::{
     kube_api::{ObjectKey, ObjectKind},
-    tenant::{state::State, write::Write},
+    tenant::{state::State, tenant_objects::ObjectFacts, write::Write},
 };
 
 /// Writes of one pass. One namespace more or less changes the objects of all of a tenant's namespaces, and other actions

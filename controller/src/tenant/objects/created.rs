@@ -8,8 +8,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{Tenants, declarations::DeclaredTenant};
 
-use super::let_in::{CAUTION, LetIn};
-use crate::tenant::state::State;
+use crate::tenant::{
+    let_in::{CAUTION, LetIn},
+    state::State,
+};
 
 /// The namespaces under the prefix of one tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,10 +12,13 @@ use croft_api::{
 use croft_policy::{NamespaceTenancy, Tenants, policies::NAMESPACE_CREATION_POLICY};
 use serde_json::{Value, json};
 
-use super::{amounts::normalized, created::Created, shares::SharedQuota};
+use super::created::Created;
 use crate::{
     kube_api::{ObjectKey, ObjectKind},
-    tenant::state::State,
+    tenant::{
+        quota::{amounts::normalized, shares::SharedQuota},
+        state::State,
+    },
 };
 
 /// An object as it should be.
@@ -25,7 +28,7 @@ pub(super) struct Expected {
     pub(super) tenant: Arc<str>,
     /// The fields, without metadata. The namespaces of a tenant share them.
     pub(super) content: Arc<Value>,
-    /// The same with quantities in one form, as [`super::facts::ObjectFacts`] have it.
+    /// The same with quantities in one form, as [`crate::tenant::tenant_objects::ObjectFacts`] have it.
     pub(super) normalized: Arc<Value>,
 }
 

@@ -9,15 +9,18 @@ use std::{
 use croft_api::convert::{given::share_name, tenant_objects::tenant_label};
 use serde_json::{Map, Value, json};
 
-use super::{
-    amounts::{Amounts, text},
-    comparison::{Comparison, label_operation, new_object},
-    facts::ObjectFacts,
-    shares::{Share, SharedQuota, is_known},
-};
+use super::comparison::{Comparison, label_operation, new_object};
 use crate::{
     kube_api::{ObjectKey, ObjectKind},
-    tenant::{state::State, write::Write},
+    tenant::{
+        quota::{
+            amounts::{Amounts, text},
+            shares::{Share, SharedQuota, is_known},
+        },
+        state::State,
+        tenant_objects::ObjectFacts,
+        write::Write,
+    },
 };
 
 fn share_key(namespace: &str) -> ObjectKey {

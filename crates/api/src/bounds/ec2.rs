@@ -1,6 +1,6 @@
 //! Schemas of the fields of an EC2NodeClass: what EC2 accepts.
 
-use schemars::{Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
 use super::{QUALIFIED, rule, rule_of_keys, schema};
@@ -57,10 +57,10 @@ pub(crate) fn selected_tags(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// A list of terms whose ids begin with `prefix`.
-fn terms(generator: &mut SchemaGenerator, least: u32, prefix: &str, words: &str) -> Schema {
+fn terms<Term: JsonSchema>(generator: &mut SchemaGenerator, least: u32, prefix: &str, words: &str) -> Schema {
     json_schema!({
         "type": "array",
-        "items": generator.subschema_for::<crate::nodeclass::SelectorTerm>(),
+        "items": generator.subschema_for::<Term>(),
         "minItems": least,
         "maxItems": 30,
         "x-kubernetes-validations": [rule(format!("self.all(t, !has(t.id) || t.id.{})", id(prefix)), words)],
@@ -68,18 +68,28 @@ fn terms(generator: &mut SchemaGenerator, least: u32, prefix: &str, words: &str)
 }
 
 /// Terms that select subnets.
-pub(crate) fn subnet_terms(generator: &mut SchemaGenerator) -> Schema {
-    terms(generator, 1, "subnet", "write a subnet's id such as subnet-0123456789abcdef0, or select by tags")
+pub(crate) fn subnet_terms<Term: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    terms::<Term>(
+        generator,
+        1,
+        "subnet",
+        "write a subnet's id such as subnet-0123456789abcdef0, or select by tags",
+    )
 }
 
 /// Terms that select security groups.
-pub(crate) fn group_terms(generator: &mut SchemaGenerator) -> Schema {
-    terms(generator, 1, "sg", "write a security group's id such as sg-0123456789abcdef0, or select by tags")
+pub(crate) fn group_terms<Term: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    terms::<Term>(
+        generator,
+        1,
+        "sg",
+        "write a security group's id such as sg-0123456789abcdef0, or select by tags",
+    )
 }
 
 /// Terms that select capacity reservations.
-pub(crate) fn reservation_terms(generator: &mut SchemaGenerator) -> Schema {
-    terms(
+pub(crate) fn reservation_terms<Term: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    terms::<Term>(
         generator,
         0,
         "cr",
@@ -144,10 +154,10 @@ pub(crate) fn user_data(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Disks, each with a device name of its own.
-pub(crate) fn disks(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn disks<Disk: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
-        "items": generator.subschema_for::<crate::nodeclass::BlockDeviceMapping>(),
+        "items": generator.subschema_for::<Disk>(),
         "maxItems": 28,
         "x-kubernetes-validations": [rule(
             "self.all(b, self.exists_one(o, o.deviceName == b.deviceName))",

@@ -1,10 +1,9 @@
 //! Schemas of what a tenant is given: quotas, defaults, owners.
 
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{QUALIFIED, amounts, push, resource_name, rule, rule_of_keys, schema};
-use crate::given::Owner;
 
 /// Resources of a ResourceQuota that are counted. Source: kubernetes, pkg/apis/core/helper (`standardQuotaResources`).
 const COUNTED: &str = "['pods', 'services', 'replicationcontrollers', 'resourcequotas', 'secrets', 'configmaps', 'persistentvolumeclaims', 'services.nodeports', 'services.loadbalancers']";
@@ -106,7 +105,7 @@ pub(crate) fn namespace_maximum(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Owners.
-pub(crate) fn owners(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn owners<Owner: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "array",
         "items": generator.subschema_for::<Owner>(),

@@ -1,10 +1,9 @@
 //! Schemas of who may reach a tenant's pods, and of what they may reach.
 
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
 use super::{DNS_LABEL, rule, schema};
-use crate::tenant::NetworkPeer;
 
 const CIDR_WORDS: &str = "write a block of addresses such as 10.0.0.0/16, 203.0.113.7/32 or fd00:10::/64, with the bits behind the prefix at zero";
 
@@ -52,10 +51,10 @@ pub(crate) fn namespace(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// Namespaces and blocks of addresses.
-pub(crate) fn peers(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn peers<Peer: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "array",
-        "items": generator.subschema_for::<NetworkPeer>(),
+        "items": generator.subschema_for::<Peer>(),
         "maxItems": 100,
         "x-kubernetes-list-type": "atomic",
     }))

@@ -6,7 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use regex_lite::Regex;
 use serde_json::Value;
 
-use super::Findings;
+/// Findings: the path of a field, and a sentence that says what is wrong with it and what to write instead.
+pub type Findings = Vec<(String, String)>;
 
 /// Adds a finding for every field of `value` that its schema doesn't allow.
 pub(super) fn check(schema: &JSONSchemaProps, value: &Value, wrong: &mut Findings) {

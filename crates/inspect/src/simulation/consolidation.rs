@@ -24,23 +24,12 @@ use kube::ResourceExt as _;
 use super::{
     eligibility::{PodIndex, has_do_not_disrupt},
     horizon::{Horizon, time_of},
-    simulate::Simulation,
+    outcome::{Savings, Simulation},
 };
 use crate::amounts::per_month;
 
 /// Why a node without a NodeClaim is kept, among others that have one.
 pub const WITHOUT_CLAIM: &str = "it has no NodeClaim: Croft didn't launch it and won't remove it";
-
-/// The result of the search, and the nodes that aren't candidates.
-#[derive(Clone, Debug)]
-pub struct Savings {
-    /// The nodes that can be removed now.
-    pub found: Consolidation,
-    /// Why a node isn't a candidate, by node.
-    pub kept: BTreeMap<String, String>,
-    /// Savings without the limits of disruption budgets, if those limits reduce them.
-    pub in_time: Option<Price>,
-}
 
 /// The question of a search, the nodes that are removed without one, and why each other node is kept.
 pub(super) struct Question {

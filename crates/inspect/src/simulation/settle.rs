@@ -31,7 +31,8 @@ use super::{
     demand::{Created, belongs, coming_node},
     denied::Denied,
     horizon::Horizon,
-    simulate::{Planned, Simulation, plan},
+    outcome::Simulation,
+    simulate::{Planned, plan},
 };
 use crate::class_types::ClassTypes;
 

@@ -1,66 +1,18 @@
 //! One simulation: demand, solve, static capacity, consolidation.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
-use croft_scheduler::{Cluster, ExistingPlacement, InstanceType, Options, Plan, PlannedInstance};
+use croft_scheduler::{Cluster, InstanceType, Options};
 
 use super::{
-    consolidation::{self, Savings},
+    consolidation,
     demand::{self, Created, Demand},
-    denied::Denied,
+    outcome::Simulation,
     static_capacity,
 };
 use crate::class_types::ClassTypes;
-
-/// A plan for an input.
-#[derive(Clone, Debug)]
-pub struct Simulation {
-    /// The scheduler's answer.
-    pub plan: Plan,
-    /// Headroom pods by node or new instance.
-    pub headroom: BTreeMap<String, usize>,
-    /// Pods that admission refuses, which are therefore never created.
-    pub denied: Vec<Denied>,
-    /// Findings that don't make the input invalid.
-    pub warnings: Vec<String>,
-    /// Milliseconds from the parsed input to the plan.
-    pub elapsed_ms: u64,
-    /// The commands of consolidation, if requested.
-    pub savings: Option<Savings>,
-    types: Arc<[InstanceType]>,
-}
-
-impl Simulation {
-    /// True if the instance's price is an estimate, not published.
-    #[must_use]
-    pub fn is_estimate(&self, instance: &PlannedInstance) -> bool {
-        let offerings =
-            self.types.iter().filter(|t| t.name == instance.instance_type).flat_map(|t| &t.offerings);
-        offerings
-            .into_iter()
-            .any(|o| o.estimated && o.zone == instance.zone && o.capacity_type == instance.capacity_type)
-    }
-
-    /// Number of headroom pods on a node or new instance.
-    #[must_use]
-    pub fn headroom_on(&self, node: &str) -> usize {
-        self.headroom.get(node).copied().unwrap_or(0)
-    }
-
-    /// True if pending or headroom pods have a place on a node that exists.
-    pub(super) fn has_pods_for(&self, node: &str) -> bool {
-        let is_planned = |place: &ExistingPlacement| place.node == node && !place.pods.is_empty();
-        self.headroom_on(node) > 0 || self.plan.existing.iter().any(is_planned)
-    }
-
-    /// True if no pod stays pending.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.plan.unschedulable.is_empty() && self.denied.is_empty()
-    }
-}
 
 /// Plans for `input` with the instance types `types`.
 ///

@@ -8,11 +8,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    amount::Amount,
-    node::{Account, Payer},
-};
-use crate::segment;
+use super::{amount::Amount, node::Account};
+use crate::{payer::Payer, segment};
 
 /// The most amounts of a sheet: each takes some forty bytes of memory.
 const MOST_AMOUNTS: usize = 100_000;

@@ -15,7 +15,8 @@ use crate::{
         split::{self, Part},
         value::ReplacementValue,
     },
-    solve::{cache::SolveCache, solver::solve_with_cache},
+    existing::cache::SolveCache,
+    solve::solver::solve_with_cache,
 };
 
 /// Steps at effort 1, beside those per node and pod: small clusters are searched until little is left to

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
+    demand::Demand,
     ids::{GroupIx, NodeIx},
-    solve::demand::Demand,
     state::cluster::Cluster,
     topology::groups::{Group, Groups, SpreadRule, candidates, eligible},
 };

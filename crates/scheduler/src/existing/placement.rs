@@ -9,7 +9,9 @@ use std::{
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
+    demand::{Class, Demand},
     existing::{
+        cache::SolveCache,
         host_counts::HostCounts,
         room::Place,
         rules::{domain_allows, host_room, spreads_allow},
@@ -17,10 +19,6 @@ use crate::{
     ids::{ClassIx, GroupIx, NodeIx},
     index_vec::IndexVec,
     model::options::Options,
-    solve::{
-        cache::SolveCache,
-        demand::{Class, Demand},
-    },
     state::{
         attachments::AttachLimits,
         cluster::Cluster,

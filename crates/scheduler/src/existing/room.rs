@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
+    demand::Class,
     ids::{ClassIx, NodeIx},
-    solve::demand::Class,
     state::{
         cluster::Cluster,
         interner::Sym,

@@ -4,11 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     Options,
+    demand::Demand,
+    existing::cache::SolveCache,
     ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind},
     packing::offering_table::Table,
-    solve::{cache::SolveCache, demand::Demand, limits::Limits},
+    solve::limits::Limits,
     state::{
         catalog_index::{PoolRec, Variant},
         cluster::Cluster,

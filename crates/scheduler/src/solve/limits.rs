@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::{
+    demand::Demand,
     ids::{LimitIx, NodeIx, OfferIx, PoolIx},
     index_vec::IndexVec,
     model::{
@@ -13,7 +14,6 @@ use crate::{
         resources::native,
     },
     packing::problem::Limit,
-    solve::demand::Demand,
     state::{
         catalog_index::{Offer, OfferId, PoolRec},
         cluster::Cluster,

@@ -1,8 +1,6 @@
 //! One scheduling run, from the demand to the plan.
 
 pub(crate) mod block;
-pub(crate) mod cache;
-pub(crate) mod demand;
 pub(crate) mod item_types;
 pub(crate) mod limits;
 pub(crate) mod offerings;

@@ -9,13 +9,13 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
+    existing::cache::Parts,
     ids::{ClassIx, DomainSetIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
         block::{Context, Launch},
-        cache::Parts,
         tier_packing::{ClassOptions, Found, Tier, TierChoices},
     },
     state::{interner::Sym, requests::amount, taint},

@@ -9,6 +9,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
+    demand::Class,
     ids::{ClassIx, LimitIx, OfferIx, PoolIx, PoolVariant, PoolVariantIx},
     index_vec::IndexVec,
     model::{
@@ -22,7 +23,6 @@ use crate::{
     packing::problem::Limit,
     solve::{
         block::Context,
-        demand::Class,
         limits::{Owner, node_price, nodes_of},
     },
     state::{attachments, catalog_index::PoolRec, interner::Sym, requests::amount, taint},

@@ -10,14 +10,16 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Cluster, Options, Plan, Price,
-    existing::placement::{Existing, Restraint},
+    demand::{Class, Demand},
+    existing::{
+        cache::SolveCache,
+        placement::{Existing, Restraint},
+    },
     ids::{ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
     model::{bit_set::BitSet, requirement::Operator},
     solve::{
         block::{Allowed, Block, Context, Solved},
-        cache::SolveCache,
-        demand::{Class, Demand},
         limits::Limits,
         result,
     },

@@ -53,7 +53,7 @@ pub struct Cluster {
     pub(crate) volumes: Volumes,
 
     pub(crate) pods: IndexVec<PodIx, Option<PodRec>>,
-    pub(super) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
+    pub(crate) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
     pub(super) free_pods: Vec<PodIx>,
     pub(super) arrivals: u64,
     /// Pending pods: (priority, highest first; creation; arrival) to id.

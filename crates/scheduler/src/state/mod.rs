@@ -8,7 +8,6 @@ pub(crate) mod id_reuse;
 pub(crate) mod interner;
 pub(crate) mod node;
 pub(crate) mod node_requirement;
-pub(crate) mod nomination;
 pub(crate) mod pod;
 pub(crate) mod pod_shape;
 pub(crate) mod requests;

@@ -3,9 +3,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
+    demand::{Class, Demand},
     ids::{ClassIx, GroupIx, LocalClassIx, NodeIx},
     index_vec::IndexVec,
-    solve::demand::{Class, Demand},
     state::{
         cluster::Cluster,
         interner::{Sym, label},

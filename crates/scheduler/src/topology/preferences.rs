@@ -4,8 +4,8 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
+    demand::{Class, Demand},
     ids::NodeIx,
-    solve::demand::{Class, Demand},
     state::{cluster::Cluster, interner::Sym, pod_shape::SelId},
     topology::groups::{node_domain, there},
 };

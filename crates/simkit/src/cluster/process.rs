@@ -16,10 +16,9 @@ use croft_controller::{
     drive::Driver,
     engine::KINDS,
     executor::Executor,
-    kube_api::{KubeApi, leader_gate::LeaderGate},
+    kube_api::{Change, KubeApi, leader_gate::LeaderGate},
     metrics::Metrics,
-    record::store::ClusterStore,
-    state::Change,
+    record_store::ClusterStore,
 };
 use croft_runtime::{clock::Clock, lease::LeaseConfig, shutdown::Shutdown};
 use prometheus_client::registry::Registry;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_controller::{kube_api::Response, state::Change};
+use croft_controller::kube_api::{Change, Response};
 use croft_scheduler::PodKey;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep};

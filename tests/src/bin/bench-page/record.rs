@@ -7,12 +7,8 @@
 use croft_record::{
     SEGMENT_KEY,
     entry::{Entry, EntryKind, InstanceFacts, ObjectRef, Usage},
-    ledger::{
-        book::HOUR_MILLIS,
-        closed::Ledger,
-        node::{Payer, Purpose, Share},
-        record::LogBook,
-    },
+    ledger::{book::HOUR_MILLIS, closed::Ledger, record::LogBook},
+    payer::{Payer, Purpose, Share},
     slots::slot_name,
     writer::{Bounds, SegmentWrite, Writer},
 };

@@ -10,7 +10,7 @@ use kube::Client;
 use super::account;
 use super::{
     cluster, configurations, enforcement, former_clusters, identity,
-    installed::Installed,
+    installed::{Installed, Subject},
     limits, mutation, network_policy, orphans, placement, pod_security, policies,
     preflight::{self, features},
     prices, processes,
@@ -69,16 +69,6 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Output) -> Result<ExitCode, Failur
         report.finish("the installation is healthy")
     })?;
     Ok(code)
-}
-
-/// The installation that is checked, or that is to be.
-pub(super) struct Subject<'a> {
-    /// The namespace of Croft.
-    pub(super) namespace: &'a str,
-    pub(super) aws: &'a AwsArgs,
-    /// The name of the cluster at EKS.
-    pub(super) cluster_name: Option<&'a str>,
-    pub(super) interruption_queue: Option<&'a str>,
 }
 
 async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {

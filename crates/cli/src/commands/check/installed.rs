@@ -15,6 +15,8 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
+use crate::aws::AwsArgs;
+
 /// Name of the webhook's Deployment, and of its pods' label.
 pub(super) const WEBHOOK: &str = "croft-webhook";
 /// Name of the controller's Deployment, ServiceAccount and pods' label.
@@ -22,6 +24,16 @@ pub(super) const CONTROLLER: &str = "croft-controller";
 const NAME: &str = "app.kubernetes.io/name";
 /// The annotation by which IRSA gives a ServiceAccount its role.
 const ROLE: &str = "eks.amazonaws.com/role-arn";
+
+/// The installation that is checked, or that is to be.
+pub(super) struct Subject<'a> {
+    /// The namespace of Croft.
+    pub(super) namespace: &'a str,
+    pub(super) aws: &'a AwsArgs,
+    /// The name of the cluster at EKS.
+    pub(super) cluster_name: Option<&'a str>,
+    pub(super) interruption_queue: Option<&'a str>,
+}
 
 /// An installation, as the cluster shows it.
 #[derive(Clone, Debug, Default)]

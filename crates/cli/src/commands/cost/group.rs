@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum;
-use croft_record::ledger::{amount::Amount, book::Line, node::Purpose};
+use croft_record::{
+    ledger::{amount::Amount, book::Line},
+    payer::Purpose,
+};
 use jiff::{Timestamp, tz::TimeZone};
 
 /// A dimension that costs are summed by.

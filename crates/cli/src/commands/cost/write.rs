@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_record::ledger::{amount::Amount, node::Purpose};
+use croft_record::{ledger::amount::Amount, payer::Purpose};
 use serde_json::{Map, Value, json};
 
 use super::group::{Dimension, Sum};

@@ -8,7 +8,7 @@ use regex_lite::Regex;
 
 use super::room;
 use crate::commands::check::{
-    command::Subject,
+    installed::Subject,
     report::{Failed, Finding},
 };
 

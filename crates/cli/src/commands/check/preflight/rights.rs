@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use croft_cloud_aws::{Right, Verdict};
 use kube::Client;
 
-use crate::commands::check::{command::Subject, report::Report};
+use crate::commands::check::{installed::Subject, report::Report};
 #[cfg(feature = "aws")]
 use crate::{
     commands::check::{

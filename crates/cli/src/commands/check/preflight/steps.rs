@@ -9,7 +9,7 @@ use crate::{
     cluster_reader::read_kubernetes,
     commands::check::{
         cluster,
-        command::Subject,
+        installed::Subject,
         report::{Finding, Report, fail},
     },
     failure::told,

@@ -1,13 +1,20 @@
 //! EC2NodeClasses, AWSNodeTemplates and the inline providers of Provisioners.
 
+use std::collections::BTreeMap;
+
 use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
-use super::from_karpenter::ClassKey;
 use crate::commands::import::{
     fields::{Fields, Report},
     imported::take_metadata,
 };
+
+/// A class by what refers to it: its kind and name in the input, or the text of an inline provider.
+pub(super) type ClassKey = (&'static str, String);
+
+/// The names of the classes.
+pub(super) type ClassNames = BTreeMap<ClassKey, String>;
 
 /// An EC2NodeClass without a name.
 pub(super) struct ClassDraft {

@@ -1,12 +1,10 @@
 //! Which object becomes what, and the names of the classes.
 
-use std::collections::BTreeMap;
-
 use croft_manifest::RawObject;
 use serde_json::Value;
 
 use super::{
-    class::{self, ClassDraft},
+    class::{self, ClassDraft, ClassNames},
     pool, provisioner,
 };
 use crate::commands::import::{
@@ -27,12 +25,6 @@ pub(in crate::commands::import) fn is_of_karpenter(object: &RawObject) -> bool {
             | ("karpenter.k8s.aws", "EC2NodeClass" | "AWSNodeTemplate")
     )
 }
-
-/// A class by what refers to it: its kind and name in the input, or the text of an inline provider.
-pub(super) type ClassKey = (&'static str, String);
-
-/// The names of the classes.
-pub(super) type ClassNames = BTreeMap<ClassKey, String>;
 
 /// Reads all pools and classes. Returns the pools and adds the classes.
 pub(in crate::commands::import) fn import(

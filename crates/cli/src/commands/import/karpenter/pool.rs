@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
-use super::from_karpenter::ClassNames;
+use super::class::ClassNames;
 use crate::commands::import::{
     fields::{Fields, Report},
     imported::take_metadata,

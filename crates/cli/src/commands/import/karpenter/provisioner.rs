@@ -6,7 +6,7 @@ use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
 use super::{
-    from_karpenter::ClassNames,
+    class::ClassNames,
     pool::{PoolParts, draft},
 };
 use crate::commands::import::{

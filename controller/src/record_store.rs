@@ -66,21 +66,21 @@ pub trait RecordStore: Send + Sync {
 #[derive(Debug)]
 pub struct ResumedRecord {
     /// Continues the newest segment.
-    pub(super) writer: Writer,
+    pub(crate) writer: Writer,
     /// The last sequence number; 0 in an empty store.
-    pub(super) last_sequence: u64,
+    pub(crate) last_sequence: u64,
     /// The time of the last entry.
-    pub(super) last_at: Option<i64>,
+    pub(crate) last_at: Option<i64>,
     /// The versions of the slots.
-    pub(super) versions: BTreeMap<usize, String>,
+    pub(crate) versions: BTreeMap<usize, String>,
     /// NodeClaims whose end isn't recorded: the last entry of each, or that of its instance's end.
-    pub(super) open_claims: Vec<Entry>,
+    pub(crate) open_claims: Vec<Entry>,
     /// The closed hours and days.
-    pub(super) ledger: Ledger,
+    pub(crate) ledger: Ledger,
     /// The costs of the hours since.
-    pub(super) book: LogBook,
+    pub(crate) book: LogBook,
     /// Continues the snapshots.
-    pub(super) snapshots: SnapshotWriter,
+    pub(crate) snapshots: SnapshotWriter,
 }
 
 impl ResumedRecord {

@@ -9,12 +9,16 @@ use std::{
 use croft_policy::definitions::TENANT_LABEL;
 use serde_json::{Map, Value};
 
-use super::{
-    amounts::{QuotaFacts, amounts, normalized},
-    let_in::LetIn,
-    shares::Shares,
+use crate::{
+    kube_api::{ObjectKey, ObjectKind},
+    tenant::{
+        let_in::LetIn,
+        quota::{
+            amounts::{QuotaFacts, amounts, normalized},
+            shares::Shares,
+        },
+    },
 };
-use crate::kube_api::{ObjectKey, ObjectKind};
 
 /// Fields of every object that aren't its content.
 const NOT_CONTENT: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
@@ -52,7 +56,7 @@ pub struct TenantObjects {
 
 impl TenantObjects {
     /// Takes in an object. Returns true if it is new or changed.
-    pub(in crate::tenant) fn observe(&mut self, kind: ObjectKind, object: &Value) -> bool {
+    pub(super) fn observe(&mut self, kind: ObjectKind, object: &Value) -> bool {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let facts = ObjectFacts {
             uid: text("/metadata/uid").to_owned(),
@@ -77,39 +81,39 @@ impl TenantObjects {
     }
 
     /// Forgets an object. Returns true if it was known.
-    pub(in crate::tenant) fn forget(&mut self, key: &ObjectKey) -> bool {
+    pub(super) fn forget(&mut self, key: &ObjectKey) -> bool {
         self.held.remove(key).is_some()
     }
 
     /// Uid, tenant and content of an object.
     #[cfg(test)]
-    pub(in crate::tenant) fn parts_of(&self, key: &ObjectKey) -> Option<(&str, &str, &Value)> {
+    pub(super) fn parts_of(&self, key: &ObjectKey) -> Option<(&str, &str, &Value)> {
         self.held.get(key).map(|held| (held.uid.as_str(), held.tenant.as_str(), &held.content))
     }
 
     /// Takes in that another object has this name. Returns true if that is new.
-    pub(in crate::tenant) fn observe_name_taken(&mut self, key: ObjectKey) -> bool {
+    pub(super) fn observe_name_taken(&mut self, key: ObjectKey) -> bool {
         !self.held.contains_key(&key) && self.taken.insert(key)
     }
 
     /// Takes in that pods of a namespace were refused for its share.
-    pub(in crate::tenant) fn observe_share_exceeded(&mut self, namespace: &str, mono: Duration) {
+    pub(super) fn observe_share_exceeded(&mut self, namespace: &str, mono: Duration) {
         self.shares.observe_refusal(namespace, mono);
     }
 
     /// Begins to lead: a former leader changed shares until now.
-    pub(in crate::tenant) fn take_over(&mut self) {
+    pub(super) fn take_over(&mut self) {
         self.shares.take_over();
         self.let_in.take_over();
     }
 
     /// The next time at which a share may change, or a namespace be let in, without any news.
-    pub(in crate::tenant) fn next(&self, mono: Duration) -> Option<Duration> {
+    pub(super) fn next(&self, mono: Duration) -> Option<Duration> {
         self.shares.next(mono).into_iter().chain(self.let_in.next()).min()
     }
 
     /// Takes in that the API server refused an object for what it is. Returns true if that is new.
-    pub(in crate::tenant) fn observe_refused(&mut self, key: ObjectKey, why: &str) -> bool {
+    pub(super) fn observe_refused(&mut self, key: ObjectKey, why: &str) -> bool {
         self.refused.insert(key, why.to_owned()).as_deref() != Some(why)
     }
 }

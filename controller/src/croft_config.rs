@@ -20,8 +20,9 @@ use crate::{
     definitions::conditions as reasons,
     kube_api::{Call, Target, Verb},
     kubernetes_features, merge_patch,
-    nodepool::{Holdings, count, static_capacity::StaticCapacity},
+    nodepool::static_capacity::StaticCapacity,
     reconcile::{ReconcileContext, object_reference},
+    state::holdings::{Holdings, count},
 };
 
 /// If only a message has changed, it is written this long after the last write: usage changes with every node.

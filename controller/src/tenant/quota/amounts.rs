@@ -12,17 +12,17 @@ pub(in crate::tenant) type Amounts = BTreeMap<String, i64>;
 
 /// The amounts of a ResourceQuota, in thousandths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct QuotaFacts {
+pub(in crate::tenant) struct QuotaFacts {
     /// The amounts that it should allow.
-    pub(super) declared: Amounts,
+    pub(in crate::tenant) declared: Amounts,
     /// The amounts that the API server's admission allows; `None` before the quota controller has seen it.
-    pub(super) allowed: Option<Amounts>,
-    pub(super) used: Amounts,
+    pub(in crate::tenant) allowed: Option<Amounts>,
+    pub(in crate::tenant) used: Amounts,
 }
 
 impl QuotaFacts {
     /// Admission compares with the status of a quota, and so enforces nothing before the quota controller has written it.
-    pub(super) fn is_enforced(&self) -> bool {
+    pub(in crate::tenant) fn is_enforced(&self) -> bool {
         self.allowed.as_ref().is_some_and(|allowed| allowed.keys().eq(self.declared.keys()))
     }
 }
@@ -31,7 +31,7 @@ const MEBIBYTE: i64 = 1 << 20;
 const THOUSAND: i64 = 1_000;
 
 /// The content of an object with its quantities in one form, so that equal ones are equal text.
-pub(super) fn normalized(kind: ObjectKind, content: Value) -> Value {
+pub(in crate::tenant) fn normalized(kind: ObjectKind, content: Value) -> Value {
     match kind {
         ObjectKind::ResourceQuota | ObjectKind::LimitRange => in_one_form(content),
         ObjectKind::NetworkPolicy | ObjectKind::RoleBinding | ObjectKind::ClusterRoleBinding => content,
@@ -53,7 +53,7 @@ fn in_one_form(value: Value) -> Value {
 }
 
 /// The amounts of a map of quantities; `None` if it isn't there.
-pub(super) fn amounts(map: Option<&Value>) -> Option<Amounts> {
+pub(in crate::tenant) fn amounts(map: Option<&Value>) -> Option<Amounts> {
     let entry = |(name, value): (&String, &Value)| Some((name.clone(), millis(value.as_str()?)?));
     Some(map?.as_object()?.iter().filter_map(entry).collect())
 }
@@ -73,7 +73,7 @@ pub(in crate::tenant) fn text(millis: i64) -> String {
 }
 
 /// The smallest step in which a resource is divided among namespaces.
-pub(super) fn step(resource: &str) -> i64 {
+pub(in crate::tenant) fn step(resource: &str) -> i64 {
     match resource.strip_prefix("requests.").or_else(|| resource.strip_prefix("limits.")).unwrap_or(resource)
     {
         "cpu" => 1,

@@ -23,7 +23,7 @@ use croft_api::{
 
 use crate::{
     definitions::conditions as reasons,
-    disruption::commands::Commands,
+    reconcile::commands::Commands,
     state::{Snapshot, has_condition, instance_of},
 };
 

@@ -46,19 +46,19 @@ const CAUTION: Duration = Duration::from_secs(2);
 
 /// A quota, and the namespaces that share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SharedQuota {
+pub(in crate::tenant) struct SharedQuota {
     /// In thousandths.
-    pub(super) total: Amounts,
+    pub(in crate::tenant) total: Amounts,
     /// Namespaces that accept objects.
-    pub(super) namespaces: Vec<String>,
+    pub(in crate::tenant) namespaces: Vec<String>,
     /// Namespaces that are being deleted. Their pods still count.
-    pub(super) leaving: Vec<String>,
+    pub(in crate::tenant) leaving: Vec<String>,
     /// The tenant's pods.
-    pub(super) pods: i64,
+    pub(in crate::tenant) pods: i64,
 }
 
 impl SharedQuota {
-    pub(super) fn new(
+    pub(in crate::tenant) fn new(
         total: &BTreeMap<String, Amount>,
         namespaces: &[&str],
         leaving: &[&str],
@@ -75,16 +75,16 @@ impl SharedQuota {
     }
 
     /// Nothing of each resource.
-    pub(super) fn nothing(&self) -> Amounts {
+    pub(in crate::tenant) fn nothing(&self) -> Amounts {
         self.total.keys().map(|name| (name.clone(), 0)).collect()
     }
 }
 
 /// A share as it is observed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Share<'f> {
-    pub(super) version: &'f str,
-    pub(super) facts: &'f QuotaFacts,
+pub(in crate::tenant) struct Share<'f> {
+    pub(in crate::tenant) version: &'f str,
+    pub(in crate::tenant) facts: &'f QuotaFacts,
 }
 
 /// The divisions of all tenants.
@@ -112,12 +112,12 @@ impl Shares {
     }
 
     /// Forgets tenants without a shared quota.
-    pub(super) fn retain(&mut self, shared: &BTreeMap<Arc<str>, SharedQuota>) {
+    pub(in crate::tenant) fn retain(&mut self, shared: &BTreeMap<Arc<str>, SharedQuota>) {
         self.tenants.retain(|tenant, _| shared.contains_key(tenant));
     }
 
     /// The shares that are to be written, by namespace.
-    pub(super) fn divide(
+    pub(in crate::tenant) fn divide(
         &mut self,
         tenant: &Arc<str>,
         quota: &SharedQuota,
@@ -129,7 +129,7 @@ impl Shares {
     }
 
     /// The next time at which a share may change without any news.
-    pub(super) fn next(&self, mono: Duration) -> Option<Duration> {
+    pub(in crate::tenant) fn next(&self, mono: Duration) -> Option<Duration> {
         let next = self.tenants.values().filter_map(|division| division.next).filter(|at| *at > mono);
         next.chain(self.cautious_until.filter(|at| *at > mono)).min()
     }
@@ -498,7 +498,7 @@ impl Division {
 
 /// True if the API server's admission knows this share, for these resources. Of a kind that doesn't exist nothing is used, and
 /// it admits nothing either.
-pub(super) fn is_known(share: &Share<'_>, total: &Amounts) -> bool {
+pub(in crate::tenant) fn is_known(share: &Share<'_>, total: &Amounts) -> bool {
     share.facts.declared.keys().eq(total.keys()) && share.facts.is_enforced()
 }
 

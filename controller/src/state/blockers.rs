@@ -1,4 +1,5 @@
-//! Facts of the snapshot, as the rules of `croft_disruption` take them.
+//! Blockers of a node's disruption and of a pod's eviction: annotations, bare pods and PodDisruptionBudgets of the snapshot, by the
+//! rules of `croft_disruption`.
 
 use croft_api::{NodeClaim, TenantPool};
 use croft_disruption::{
