@@ -25,14 +25,14 @@ fn of_a_pool(pairs: &str) -> String {
     )
 }
 
-fn taints(node: &str) -> String {
+fn taint_pairs(node: &str) -> String {
     format!("{node}.?spec.?taints.orValue([]).map(t, [t.key, t.?value.orValue('')])")
 }
 
 /// CEL: `node` has the label or the taint of such a pool.
 fn is_in_pool(node: &str) -> String {
     let labels = format!("{node}.metadata.?labels.orValue({{}}).map(k, [k, {node}.metadata.labels[k]])");
-    of_a_pool(&format!("({labels} + {})", taints(node)))
+    of_a_pool(&format!("({labels} + {})", taint_pairs(node)))
 }
 
 /// Marks a node that joins a pool, in both modes. A node that is in the pool already keeps what it has: its pods run. One that brings
@@ -49,7 +49,7 @@ pub(super) fn starting() -> Mutating {
             format!(
                 "!('{POOL_NAME_LABEL}' in object.metadata.?labels.orValue({{}}) && {}) && {} && \
                  (oldObject == null || !{}) && !({}) && !{}",
-                of_a_pool(&taints("object")),
+                of_a_pool(&taint_pairs("object")),
                 is_in_pool("object"),
                 is_in_pool("oldObject"),
                 cel::non_tenant_pods_allowed(),
