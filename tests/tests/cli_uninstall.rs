@@ -190,7 +190,7 @@ async fn owner_of_namespaces(stack: &Stack) -> Client {
     owner
 }
 
-/// What the API server says to an owner who takes a name of another, with a level of Pod Security of the owner's choice.
+/// The API server's answer to an owner who takes a name of another, with a level of Pod Security of the owner's choice.
 async fn attempt(owner: &Client) -> String {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "of-another",
         "labels": {"pod-security.kubernetes.io/enforce": "privileged"}}});

@@ -378,7 +378,7 @@ fn class_status_call(
 ) -> Option<Call> {
     let old = class.status.clone().unwrap_or_default();
     let mut new = findings::believed(class, findings, confirmed);
-    // What isn't asked any more, such as a reservation that the class no longer names, has no condition.
+    // A reservation or another thing that the class no longer names has no condition.
     new.conditions.retain(|c| c.type_ == SPEC_VALID || findings.conditions.iter().any(|s| s.kind == c.type_));
     for statement in &findings.conditions {
         croft_api::condition::set(

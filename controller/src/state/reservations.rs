@@ -57,7 +57,7 @@ impl Snapshot {
     }
 }
 
-/// What a claim takes of a reservation: as it was launched, or else as it was planned.
+/// A claim's part of a reservation: as it was launched, or else as it was planned.
 fn reserved(claim: &NodeClaim) -> Option<ReservedClaim> {
     let (spec, status) = (&claim.spec, claim.status.as_ref());
     if spec.capacity_type != CapacityType::Reserved.as_str() {

@@ -340,7 +340,7 @@ pub struct BudgetView {
     pub version: u64,
     /// The pods that it covers; `None` selects nothing.
     pub selector: Option<Selector>,
-    /// What decides about their eviction.
+    /// The facts that decide about their eviction.
     pub facts: BudgetFacts,
 }
 

@@ -47,7 +47,7 @@ pub(super) fn creation_condition(created: &Created) -> Statement {
         };
         let message = format!(
             "{count} namespaces begin with {prefix}, and {maximum} may: {}{more} stay without pools and roles, and their pods \
-             are refused; delete those that nobody needs, or raise spec.namespaceCreation.maximum. Each carries the annotation \
+             are refused; delete those that aren't needed, or raise spec.namespaceCreation.maximum. Each carries the annotation \
              {SURPLUS_ANNOTATION}",
             named.join(", ")
         );

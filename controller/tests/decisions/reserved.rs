@@ -41,7 +41,7 @@ fn launched(number: u64) -> Value {
         "instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "reserved"})
 }
 
-/// What the pool may still launch of the reservation: the count, and whether it is available.
+/// The rest of the reservation that the pool may launch: the count, and whether it is available.
 fn left(bench: &Bench) -> (Option<u32>, bool) {
     let snapshot = bench.engine.snapshot();
     let types = snapshot.launchable_types("pool-a", &snapshot.pools()["pool-a"]);

@@ -1,6 +1,6 @@
 //! `croft import`, laws over random inputs: no field is lost in silence, and pods may use the nodes that they could use before.
 //!
-//! What pods could use before is worked out here from the input's JSON, by what Gatekeeper and kube-scheduler do with it; what they
+//! The nodes that pods could use before are worked out here from the input's JSON, by what Gatekeeper and kube-scheduler do with it; what they
 //! may use now, by Croft's admission of the output.
 
 #![allow(

@@ -144,7 +144,7 @@ impl AwsProvider {
         let now = self.now();
         self.give_back(plan);
         if plan.capacity_type == CapacityType::Reserved {
-            // What is left of the reservations has changed, or wasn't what was cached.
+            // The rest of the reservations has changed, or wasn't what was cached.
             self.reservations.outdate();
         }
         let mut memory = self.memory();

@@ -67,9 +67,9 @@ impl Serves {
 /// The images that terms name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Images {
-    /// Those that were found, newest first.
+    /// The images that were found, newest first.
     pub(crate) found: Vec<Image>,
-    /// What was not found, in words.
+    /// The terms that matched none, in words.
     pub(crate) missing: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ const MIB: i64 = 1 << 20;
 pub(crate) struct Observed {
     /// Reported memory by type and image.
     memory: BTreeMap<(String, String), BTreeSet<i64>>,
-    /// What depends on the class as well: by class, type and image.
+    /// Amounts that depend on the class as well: by class, type and image.
     kept: BTreeMap<(String, String, String), Kept>,
     changes: u64,
 }

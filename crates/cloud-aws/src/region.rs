@@ -23,7 +23,7 @@ pub struct RegionCatalog {
     pub region: String,
     /// Its types in all zones, with the settings of a class that names none.
     pub catalog: Catalog,
-    /// What AWS didn't answer, and what stands in its place.
+    /// Questions that AWS didn't answer, and what stands in the place of answers.
     pub warnings: Vec<String>,
 }
 

@@ -70,14 +70,14 @@ fn is_zero(n: &u32) -> bool {
     *n == 0
 }
 
-/// What a launch template has of the instance type.
+/// The part of a launch template that depends on the instance type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hardware {
     /// The image that the type boots.
     pub(crate) image: Image,
     /// Network adapters for EFA.
     pub(crate) efas: u32,
-    /// What its kubelet is told.
+    /// The settings of its kubelet.
     pub(crate) kubelet: KubeletSetup,
 }
 

@@ -1,4 +1,4 @@
-//! What a kubelet reports of its instance: derived from the image, the user data and the disks that exist, and not from
+//! The resources that a kubelet reports of its instance: derived from the image, the user data and the disks that exist, and not from
 //! what a provisioner assumes of them.
 //!
 //! Sources: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go and files/bootstrap.sh; Bottlerocket's

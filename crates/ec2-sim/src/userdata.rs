@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// Limit of user data after decompression, in bytes.
 const MOST_UNPACKED: u64 = 1 << 20;
 
-/// What starts the kubelet, which decides what is configured that the user data doesn't say.
+/// The program that starts the kubelet, which decides what is configured that the user data doesn't say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Starter {
     /// nodeadm of AL2023.
@@ -25,7 +25,7 @@ pub type Amounts = BTreeMap<String, String>;
 /// The kubelet's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletSettings {
-    /// What starts it.
+    /// The program that starts it.
     pub starter: Starter,
     /// API server to join.
     pub endpoint: String,

@@ -73,7 +73,7 @@ impl ClassTypes {
             .map_or(&self.all, |class| self.of_class(&class.name))
     }
 
-    /// What the plan takes from another region.
+    /// A sentence about what the plan takes from another region.
     pub(crate) fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }

@@ -170,7 +170,7 @@ fn pods_of_workloads_request_the_defaults_of_their_tenant() {
     for (defaults, expected) in [("", "q7.s"), (", defaults: {requests: {cpu: '3'}}", "q7.m")] {
         assert_eq!(kinds(&planned(&(tenant(defaults) + &deployment(1, "{}")))), [expected], "{defaults}");
     }
-    // What the controller wrote for an earlier version doesn't count besides.
+    // An object that the controller wrote for an earlier version doesn't count besides.
     let written = "---\n{apiVersion: v1, kind: LimitRange, metadata: {name: croft-tenant-defaults, namespace: lark}, spec: {limits: \
                    [{type: Container, defaultRequest: {cpu: '3'}}]}}\n";
     assert_eq!(kinds(&planned(&(tenant("") + written + &deployment(1, "{}")))), ["q7.s"]);

@@ -347,7 +347,7 @@ fn named(kind: &str, tree: &Tree, namespace: Option<&str>) -> String {
     }
 }
 
-/// What to say of a workload that asks for a pool by an annotation of its own, which its pods don't get.
+/// A warning about a workload that asks for a pool by an annotation of its own, which its pods don't get.
 fn misplaced_pool(kind: &str, tree: &Tree) -> Option<String> {
     let (_, template) = POD_TEMPLATES.iter().find(|(of, _)| *of == kind)?;
     let annotated = |at: &Tree| at.get("metadata")?.get("annotations")?.get(POOL_ANNOTATION).map(|_| ());

@@ -192,7 +192,7 @@ pub const NAMESPACE_CREATOR_ROLE: &str = "croft-namespace-creator";
 /// The verb on Tenants by which the policies know the users that have that role.
 pub const CREATE_NAMESPACES_VERB: &str = "create-namespaces";
 
-/// The ClusterRole of owners for whom their Tenant names none.
+/// The ClusterRole of owners without one in their Tenant.
 pub const OWNERS_ROLE: &str = "admin";
 
 /// The beginning of the names of all objects that Croft keeps in tenants' namespaces.

@@ -419,7 +419,7 @@ impl Denial {
     }
 }
 
-/// What operators do instead, whose `kubectl debug node/NAME` makes a pod that names the node.
+/// The remedy of operators, whose `kubectl debug node/NAME` makes a pod that names the node.
 fn debugging(field: &str) -> &'static str {
     if field == "spec.nodeName" { "; to debug the node, add --namespace kube-system" } else { "" }
 }

@@ -136,7 +136,7 @@ struct Served {
     tenants: Tenants,
 }
 
-/// What admission is asked: the view, the old pod, the new one, and the node that it names.
+/// A question to admission: the view, the old pod, the new one, and the node that it names.
 type Question = (u32, Option<u32>, u32, Option<u32>);
 
 /// The model.

@@ -42,7 +42,7 @@ pub(crate) struct Class {
     pub(crate) blocked: Option<(ReasonKind, String)>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
     pub(crate) claims: Vec<(Sym, Sym)>,
-    /// What each pod takes of a new node: the shape's requests, and the volumes that no pod before it has, by the dimension of
+    /// The room that each pod takes of a new node: the shape's requests, and the volumes that no pod before it has, by the dimension of
     /// their driver. Sorted.
     pub(crate) requests: Arc<[(u32, i64)]>,
 }
@@ -57,7 +57,7 @@ impl Class {
     }
 }
 
-/// What pods of one class share: priority, shape, the selectors of others that match them, and whether they wait.
+/// The properties that pods of one class share: priority, shape, the selectors of others that match them, and whether they wait.
 type ClassKey = (i32, u32, Arc<[SelId]>, bool);
 
 /// Input of one solve.

@@ -5,7 +5,7 @@ use clap::{Parser, ValueEnum};
 /// Croft on the real control plane
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
-    /// What to measure; all if nothing is named but `steady5000`
+    /// Parts to measure; all if nothing is named but `steady5000`
     #[arg(value_enum)]
     pub(crate) parts: Vec<Part>,
     /// Given by `cargo bench`

@@ -49,8 +49,8 @@ pub(crate) struct Wanted {
     pub(crate) warnings: Vec<String>,
 }
 
-/// What gives the answer that the API server's is compared with.
-pub(crate) type Judge<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Wanted, String> + Sync);
+/// The source of the answer that the API server's is compared with.
+pub(crate) type Reference<'a> = &'a (dyn Fn(Asked<'_>) -> Result<Wanted, String> + Sync);
 
 /// The answer of the policy crate, or the message of its refusal.
 pub(crate) fn expected(tenants: &Tenants, asked: Asked<'_>) -> Result<Wanted, String> {
@@ -221,7 +221,12 @@ fn in_namespace(object: &Value, namespace: &str) -> Value {
 
 /// Compares the answers to one creation. What the API server completes shows in the exempt namespace; it refuses an invalid
 /// object there.
-async fn compare(admin: &Client, judge: Judge<'_>, namespace: &str, object: &Value) -> anyhow::Result<Tally> {
+async fn compare(
+    admin: &Client,
+    reference: Reference<'_>,
+    namespace: &str,
+    object: &Value,
+) -> anyhow::Result<Tally> {
     let mut tally = Tally::default();
     let what = format!("{namespace}: {object}");
     let plain = match create(admin, &in_namespace(object, PLAIN), true).await? {
@@ -233,7 +238,7 @@ async fn compare(admin: &Client, judge: Judge<'_>, namespace: &str, object: &Val
     };
     let mut plain = as_value(&plain, &object["kind"], &object["apiVersion"]);
     plain["metadata"]["namespace"] = json!(namespace);
-    let wanted = judge(Asked::creation(namespace, &plain));
+    let wanted = reference(Asked::creation(namespace, &plain));
     let found = create(admin, &in_namespace(object, namespace), true).await?;
     tally.take(&what, &wanted, &found);
     if tally.compared == 0 {
@@ -245,9 +250,13 @@ async fn compare(admin: &Client, judge: Judge<'_>, namespace: &str, object: &Val
 }
 
 /// Compares the answers to creations.
-pub(crate) async fn compare_all(admin: &Client, judge: Judge<'_>, cases: Vec<(String, Value)>) -> Tally {
+pub(crate) async fn compare_all(
+    admin: &Client,
+    reference: Reference<'_>,
+    cases: Vec<(String, Value)>,
+) -> Tally {
     let answers: Vec<Tally> = stream::iter(cases)
-        .map(|(namespace, object)| async move { compare(admin, judge, &namespace, &object).await })
+        .map(|(namespace, object)| async move { compare(admin, reference, &namespace, &object).await })
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await
@@ -263,7 +272,7 @@ pub(crate) type Draw = fn(&mut Random) -> (String, Value);
 /// Compares random creations until `count` of them were compared: some are invalid.
 pub(crate) async fn compare_random(
     admin: &Client,
-    judge: Judge<'_>,
+    reference: Reference<'_>,
     draw: Draw,
     count: usize,
     seed: u64,
@@ -275,7 +284,7 @@ pub(crate) async fn compare_random(
         let batch = (count - all.compared).max(AT_ONCE);
         made += batch;
         let cases = (0..batch).map(|_| draw(&mut random)).collect();
-        all.add(compare_all(admin, judge, cases).await);
+        all.add(compare_all(admin, reference, cases).await);
     }
     assert!(all.patched > count / 20 && all.unchanged > count / 20 && all.refused > count / 20, "{all:?}");
     all

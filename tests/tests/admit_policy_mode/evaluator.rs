@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     SEED,
-    answers::{Asked, Judge, Wanted, compare_all, compare_random},
+    answers::{Asked, Reference, Wanted, compare_all, compare_random},
     captured, random, updates,
 };
 
@@ -51,13 +51,13 @@ impl Evaluator {
 /// Compares `count` random pods, the fixtures that are pods, and updates of pods.
 pub(crate) async fn answers_as_the_api_server(admin: &Client, count: usize) {
     let evaluator = Evaluator::of(admin).await;
-    let judge: Judge<'_> = &|asked| evaluator.answer(asked);
+    let reference: Reference<'_> = &|asked| evaluator.answer(asked);
     let is_pod = |(_, object): &(String, Value)| object["kind"] == "Pod";
     let fixtures = captured::fixtures().into_iter().filter(is_pod).collect();
-    let fixtures = compare_all(admin, judge, fixtures).await.check("fixtures by the evaluator");
-    let random = compare_random(admin, judge, random::pod_creation, count, SEED + 4).await;
+    let fixtures = compare_all(admin, reference, fixtures).await.check("fixtures by the evaluator");
+    let random = compare_random(admin, reference, random::pod_creation, count, SEED + 4).await;
     let random = random.check("random pods by the evaluator");
-    let updates = updates::pods(admin, judge, "evaluated").await.check("updates by the evaluator");
+    let updates = updates::pods(admin, reference, "evaluated").await.check("updates by the evaluator");
     println!(
         "evaluator of croft-prove: compared {} fixtures, {} random pods, {} updates",
         fixtures.compared, random.compared, updates.compared

@@ -34,7 +34,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::answers::{Judge, compare_all, compare_random, expected};
+use crate::answers::{Reference, compare_all, compare_random, expected};
 
 const SEED: u64 = 0x00c0_ffee;
 /// Random objects that `make test` compares.
@@ -127,16 +127,16 @@ async fn policies_answer_as_the_policy_crate_does() {
         let tenants = world::world(config(mode));
         in_policy_mode(&plane, &admin, &tenants, &owned_namespaces()).await;
         let what = |part: &str| format!("{part} with nonTenantPods {mode:?}");
-        let judge: Judge<'_> = &|asked| expected(&tenants, asked);
-        let fixtures = compare_all(&admin, judge, captured::fixtures()).await.check(&what("fixtures"));
+        let reference: Reference<'_> = &|asked| expected(&tenants, asked);
+        let fixtures = compare_all(&admin, reference, captured::fixtures()).await.check(&what("fixtures"));
         assert!(fixtures.compared >= FIXTURES, "{fixtures:?}");
         let draw = random::creation;
-        let random = compare_random(&admin, judge, draw, objects, seed).await.check(&what("random"));
+        let random = compare_random(&admin, reference, draw, objects, seed).await.check(&what("random"));
         let name = format!("stored-{mode:?}").to_lowercase();
         let templates =
             updates::daemonsets(&admin, &tenants, &name, changes).await.check(&what("DaemonSets"));
         assert!(templates.compared > changes * 2, "most changes are valid: {templates:?}");
-        let pods = updates::pods(&admin, judge, &name).await.check(&what("updates of pods"));
+        let pods = updates::pods(&admin, reference, &name).await.check(&what("updates of pods"));
         assert!(pods.compared > 80, "most changes are valid: {pods:?}");
         println!(
             "nonTenantPods {mode:?}: compared {} fixtures, {} random objects, {} updates of DaemonSets, {} of pods",

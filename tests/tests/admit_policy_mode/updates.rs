@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use crate::{
-    answers::{Asked, Judge, Tally, api_of, as_value, expected},
+    answers::{Asked, Reference, Tally, api_of, as_value, expected},
     random,
 };
 
@@ -26,20 +26,20 @@ async fn stored(admin: &Client, object: &Value) -> Value {
 }
 
 /// Compares the answers to the update of `stored` to `next`, by dry run.
-async fn compare(admin: &Client, judge: Judge<'_>, stored: &Value, next: &Value, tally: &mut Tally) {
+async fn compare(admin: &Client, reference: Reference<'_>, stored: &Value, next: &Value, tally: &mut Tally) {
     let namespace = stored["metadata"]["namespace"].as_str().unwrap();
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let object: DynamicObject = serde_json::from_value(next.clone()).unwrap();
     let name = stored["metadata"]["name"].as_str().unwrap();
     let found = arena::answer(api_of(admin, stored).replace(name, &dry, &object).await).unwrap();
-    let wanted = judge(Asked::update(namespace, stored, next));
+    let wanted = reference(Asked::update(namespace, stored, next));
     tally.take(&format!("{namespace}: {next}"), &wanted, &found);
 }
 
 /// `count` random changes of a DaemonSet in each namespace. The objects are named `name`.
 pub(crate) async fn daemonsets(admin: &Client, tenants: &Tenants, name: &str, count: usize) -> Tally {
     let mut random = Random::new(crate::SEED + 2);
-    let judge: Judge<'_> = &|asked| expected(tenants, asked);
+    let reference: Reference<'_> = &|asked| expected(tenants, asked);
     let mut tally = Tally::default();
     // A non-tenant template that tolerates pools' taints can't be stored where it is refused.
     let rejects = tenants.declarations().non_tenant_pods() == NonTenantPods::Reject;
@@ -59,7 +59,7 @@ pub(crate) async fn daemonsets(admin: &Client, tenants: &Tenants, name: &str, co
                     to["spec"][field] = from["spec"][field].clone();
                 }
             }
-            compare(admin, judge, &stored, &next, &mut tally).await;
+            compare(admin, reference, &stored, &next, &mut tally).await;
         }
     }
     tally
@@ -109,7 +109,7 @@ fn merge(object: &mut Value, change: &Value) {
 }
 
 /// Each change of a pod that waits at a scheduling gate, in each namespace. The pods are named `name`.
-pub(crate) async fn pods(admin: &Client, judge: Judge<'_>, name: &str) -> Tally {
+pub(crate) async fn pods(admin: &Client, reference: Reference<'_>, name: &str) -> Tally {
     let mut tally = Tally::default();
     for namespace in PODS_IN {
         let spec =
@@ -118,7 +118,7 @@ pub(crate) async fn pods(admin: &Client, judge: Judge<'_>, name: &str) -> Tally 
         for change in changes() {
             let mut next = stored.clone();
             merge(&mut next, &change);
-            compare(admin, judge, &stored, &next, &mut tally).await;
+            compare(admin, reference, &stored, &next, &mut tally).await;
         }
     }
     tally

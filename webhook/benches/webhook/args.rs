@@ -5,7 +5,7 @@ use clap::{Parser, ValueEnum};
 /// The cost of admission
 #[derive(Debug, Parser)]
 pub(crate) struct Args {
-    /// What to measure; all if nothing is named
+    /// Parts to measure; all if nothing is named
     #[arg(value_enum)]
     pub(crate) parts: Vec<Part>,
     /// Given by `cargo bench`

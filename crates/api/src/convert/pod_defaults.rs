@@ -1,4 +1,4 @@
-//! What the API server's admission adds to a pod's requests: LimitRanges and the overhead of RuntimeClasses. The plans of
+//! The additions of the API server's admission to a pod's requests: LimitRanges and the overhead of RuntimeClasses. The plans of
 //! the controller and of the command line read templates through this, since a template doesn't have it yet.
 
 use std::collections::BTreeMap;

@@ -109,7 +109,7 @@ async fn term_without_an_image_leaves_the_others() {
         by_id(&good),
         AmiSelectorTerm { ssm_parameter: Some(parameter.to_owned()), ..AmiSelectorTerm::default() },
         AmiSelectorTerm {
-            tags: BTreeMap::from([("team".to_owned(), "nobody".to_owned())]),
+            tags: BTreeMap::from([("team".to_owned(), "none-such".to_owned())]),
             ..AmiSelectorTerm::default()
         },
     ];
@@ -121,7 +121,7 @@ async fn term_without_an_image_leaves_the_others() {
     assert_eq!(findings.amis.iter().map(|a| a.id.as_str()).collect::<Vec<_>>(), [good.as_str()]);
     let (status, reason, message) = condition(&findings, "AMIsComplete");
     assert_eq!((status, reason), (Some(false), "AMIsMissing"));
-    for words in ["id ami-0deregistered000", "ssmParameter /acme/images/gone", "tags team=nobody"] {
+    for words in ["id ami-0deregistered000", "ssmParameter /acme/images/gone", "tags team=none-such"] {
         assert!(message.contains(words), "{words} is not in: {message}");
     }
 

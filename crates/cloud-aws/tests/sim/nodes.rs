@@ -35,7 +35,7 @@ fn amounts(name: &str, amount: &str) -> BTreeMap<String, Amount> {
     BTreeMap::from([(name.to_owned(), Amount(amount.to_owned()))])
 }
 
-/// What each type has by plan and by its kubelet: capacity and allocatable.
+/// The resources of each type by plan and by its kubelet: capacity and allocatable.
 async fn compare(bed: &Bed, provider: &AwsProvider, class: &EC2NodeClass, names: &[&str], case: &str) {
     let types = provider.instance_types(class).await.unwrap();
     for (number, name) in names.iter().enumerate() {

@@ -192,7 +192,7 @@ async fn instances_that_run_get_no_tag_keys_but_those_of_croft() {
     assert_eq!(error.class(), FaultClass::Forbidden, "{error}");
 }
 
-/// What exists already and is another team's: whoever has the controller's role can't make it the cluster's, nor launch
+/// A resource that exists already and is another team's: the controller's role can't make it the cluster's, nor launch
 /// from it. A tag of the request is no evidence about a resource that was there before.
 #[test]
 fn nothing_that_others_have_is_claimed_by_a_tag_of_the_request() {

@@ -122,7 +122,7 @@ async fn missing_variant_is_a_condition_of_its_own_and_the_rest_launches() {
     }
 }
 
-/// Whoever chooses an image by id, parameter or tags knows its drivers.
+/// A user who chooses an image by id, parameter or tags knows its drivers.
 #[tokio::test]
 async fn image_that_was_chosen_by_id_is_for_every_type() {
     let bed = bed().await;

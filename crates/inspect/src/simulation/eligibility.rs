@@ -46,7 +46,7 @@ struct Budget<'a> {
     name: String,
     selector: Selector,
     object: &'a PodDisruptionBudget,
-    /// What decides about evictions, once that is known: it takes a look at every pod.
+    /// The facts that decide about evictions, once they are known: it takes a look at every pod.
     facts: OnceCell<BudgetFacts>,
 }
 
@@ -243,7 +243,7 @@ impl<'a> PodIndex<'a> {
         self.by_node.get(node).into_iter().flatten().copied().filter(|pod| !ends_with_node(pod))
     }
 
-    /// What decides about evictions: the budget's status, or what its controller would write there. In time its pods are
+    /// The facts that decide about evictions: the budget's status, or what its controller would write there. In time its pods are
     /// healthy.
     fn budget_facts(&self, budget: &Budget<'_>) -> BudgetFacts {
         let is_lasting = self.horizon == Horizon::End;

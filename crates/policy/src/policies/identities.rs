@@ -214,7 +214,7 @@ fn namespaces() -> Policy {
 /// The controller writes its own objects of tenants' namespaces, which carry its label and its names, and none in a
 /// namespace that is exempt or known to be outside every tenant.
 ///
-/// A policy can't know whom a Tenant declares as owners: all that it can read is what the controller writes. The webhook
+/// A policy can't know the owners that a Tenant declares: all that it can read is what the controller writes. The webhook
 /// [`OWNERS`](webhook::OWNERS) compares bindings with Tenants; this holds without it, and against a Tenant that names Croft.
 fn tenant_objects() -> Policy {
     let own = |object: &str| {

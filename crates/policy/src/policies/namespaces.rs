@@ -280,7 +280,7 @@ fn prefix_checks(ask: &str) -> [(String, String); 3] {
     ]
 }
 
-/// What an owner may write on a new namespace beside its name.
+/// Labels, annotations and finalizers that an owner may write on a new namespace.
 fn metadata_checks(ask: &str) -> [(String, String); 3] {
     let allowed = "spec.ownerMetadata of the CroftConfig lists what they may give";
     [

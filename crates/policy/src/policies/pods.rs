@@ -219,7 +219,7 @@ pub(super) fn placement() -> Policy {
 /// The final non-tenant pod doesn't tolerate the taints of pools by the keys that pools declare nor, in a namespace
 /// that isn't labelled yet, by any.
 ///
-/// In a namespace with which pools are shared, only the webhook can tell which pools of their keys are closed: the policy judges
+/// In a namespace with which pools are shared, only the webhook can tell which pools of their keys are closed: the policy evaluates
 /// the other keys. In a namespace that isn't labelled yet, a pod that selects a pool belongs to a tenant.
 pub(super) fn declared_keys() -> Policy {
     Policy {

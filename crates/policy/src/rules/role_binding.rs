@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_binds_owners_to_the_roles_of_their_tenant_and_nobody_else() {
+    fn the_controller_binds_owners_to_the_roles_of_their_tenant_and_no_other() {
         let jane = json!([{"kind": "User", "name": "jane"}]);
         let of = |kind: &str, name: &str| json!([{"kind": kind, "name": name}]);
         let account = json!([{"kind": "ServiceAccount", "name": "ci", "namespace": "build"}]);

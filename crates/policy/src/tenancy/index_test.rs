@@ -288,7 +288,7 @@ fn offline_namespaces_of_owners_get_pools_in_their_order_up_to_the_maximum() {
     };
     assert_eq!(surplus(&[("shop-3", false), ("shop-named", false)]), Vec::<String>::new());
     assert_eq!(surplus(&[("shop-3", false), ("shop-1", false), ("shop-2", false)]), ["shop-2", "shop-new"]);
-    // What the controller has let in stays in.
+    // A namespace that the controller has let in stays in.
     assert_eq!(surplus(&[("shop-3", false), ("shop-1", true), ("shop-2", true)]), ["shop-3", "shop-new"]);
 }
 

@@ -122,7 +122,7 @@ impl Subject {
         }
     }
 
-    /// The namespace in which whoever may create ServiceAccounts is this subject.
+    /// The namespace whose creators of ServiceAccounts are this subject.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         match self {

@@ -255,7 +255,7 @@ fn resources(
     Some((ReasonKind::InsufficientResources, detail))
 }
 
-/// What keeps a pod from the only domains that its topology rules leave it; `None` for a pod without such rules.
+/// The reason that keeps a pod from the only domains that its topology rules leave it; `None` for a pod without such rules.
 fn domain(
     context: &Context<'_>,
     class: &Class,
@@ -393,7 +393,7 @@ fn limit(
     Some((reason, detail))
 }
 
-/// What a limit in dollars can't be compared with; `None` if all of it has a price.
+/// A clause about costs that a limit in dollars can't be compared with; `None` if all of it has a price.
 fn unpriced(context: &Context<'_>, limit: LimitIx, number: PoolIx, offers: &[OfferIx]) -> Option<String> {
     context.limits.left.find(limit)?.cost?;
     let (cluster, demand, rec) = (context.cluster, context.demand, context.pools[number]);

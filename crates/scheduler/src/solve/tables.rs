@@ -79,7 +79,7 @@ impl Context<'_> {
         if roomy.is_empty() { it.allowed.clone() } else { roomy }
     }
 
-    /// What a type has in a dimension: a resource, or attachments.
+    /// The amount that a type has in a dimension: a resource, or attachments.
     fn has(&self, catalog: &CatalogIndex, kind: u32, dim: u32) -> i64 {
         match attachments::driver(dim) {
             Some(driver) => self.demand.attach_limits.of_kind(self.cluster, catalog, kind, driver),

@@ -28,7 +28,7 @@ pub(crate) const fn driver(dim: u32) -> Option<Sym> {
     if dim & DRIVERS == 0 { None } else { Some(Sym(dim & !DRIVERS)) }
 }
 
-/// What is known of attach limits: nodes report their own, and tell what new ones of their type will report.
+/// The known attach limits: nodes report their own, and tell what new ones of their type will report.
 #[derive(Debug, Default)]
 pub(crate) struct AttachLimits {
     /// By instance type and driver: the least that a node reports.

@@ -232,7 +232,7 @@ impl CatalogIndex {
         self.names.get(kind as usize).copied()
     }
 
-    /// What tells an offer from all others, whatever the catalogue.
+    /// The identity of an offer among all others, whatever the catalogue.
     pub(crate) fn identity(&self, offer: OfferIx) -> Option<OfferId> {
         let Offer { kind, zone, capacity, .. } = self.offers.get(usize::from(offer))?;
         Some(OfferId { kind: *self.names.get(*kind as usize)?, zone: *zone, capacity: *capacity })

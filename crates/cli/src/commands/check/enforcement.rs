@@ -1,4 +1,4 @@
-//! The switch that stops enforcement: nobody holds it, knowingly or not.
+//! The switch that stops enforcement: whether a binding gives it away, on purpose or not.
 
 use croft_policy::policies::{BREAK_GLASS_SUBJECT, BREAK_GLASS_VERB};
 use k8s_openapi::api::authorization::v1::{
@@ -15,7 +15,7 @@ const SWITCH: &str = "ClusterRoleBinding \"croft-break-glass\"";
 /// ServiceAccount with `*` among the verbs.
 pub(super) async fn check(client: &Client) -> Outcome {
     match Api::<SubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review()).await {
-        Ok(review) => judge(&review.status.unwrap_or_default()),
+        Ok(review) => evaluate(&review.status.unwrap_or_default()),
         Err(error) => Outcome::Unknown(format!(
             "failed to ask who may stop enforcement: {error}; this takes create on subjectaccessreviews"
         )),
@@ -43,7 +43,7 @@ fn review() -> SubjectAccessReview {
     }
 }
 
-fn judge(status: &SubjectAccessReviewStatus) -> Outcome {
+fn evaluate(status: &SubjectAccessReviewStatus) -> Outcome {
     if !status.allowed {
         return Outcome::Ok("enforcement is on".to_owned());
     }
@@ -70,16 +70,16 @@ mod tests {
 
     #[test]
     fn a_broad_binding_that_stops_enforcement_is_told_from_the_switch() {
-        let judged = |allowed: bool, reason: &str| {
+        let evaluated = |allowed: bool, reason: &str| {
             let reason = Some(reason.to_owned());
-            judge(&SubjectAccessReviewStatus { allowed, reason, ..SubjectAccessReviewStatus::default() })
+            evaluate(&SubjectAccessReviewStatus { allowed, reason, ..SubjectAccessReviewStatus::default() })
         };
-        assert_eq!(judged(false, ""), Outcome::Ok("enforcement is on".to_owned()));
+        assert_eq!(evaluated(false, ""), Outcome::Ok("enforcement is on".to_owned()));
         let switch =
             "RBAC: allowed by ClusterRoleBinding \"croft-break-glass\" of ClusterRole \"croft-break-glass\"";
         let broad = "RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"all\" to Group \"system:serviceaccounts\"";
         for (reason, remedy) in [(switch, "croft break-glass off"), (broad, "instead of '*'")] {
-            match judged(true, reason) {
+            match evaluated(true, reason) {
                 Outcome::Fail(failed) => {
                     assert!(failed.what.contains(reason) && failed.remedy.contains(remedy), "{failed:?}");
                 }

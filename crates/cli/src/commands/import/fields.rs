@@ -58,12 +58,12 @@ impl Fields {
         &self.path
     }
 
-    /// What is left.
+    /// The fields that are left.
     pub(super) const fn left(&self) -> &Value {
         &self.left
     }
 
-    /// What is left, carried over as it is.
+    /// The fields that are left, carried over as they are.
     pub(super) fn into_left(self) -> Value {
         self.left
     }

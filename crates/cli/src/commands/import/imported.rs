@@ -18,7 +18,7 @@ const VERSIONS: &[&str] = &[
     "mutations.gatekeeper.sh/v1beta1",
     "mutations.gatekeeper.sh/v1alpha1",
 ];
-/// Fields of metadata that the API server and Karpenter write, and write anew: nobody declares them.
+/// Fields of metadata that the API server and Karpenter write, and write anew: no manifest declares them.
 const WRITTEN: &[&str] =
     &["uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"];
 /// Annotations of that kind.

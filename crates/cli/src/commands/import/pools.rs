@@ -17,7 +17,7 @@ pub(super) struct HardTaint {
     pub(super) effect: String,
 }
 
-/// What the input says about the nodes of a pool, for those who choose among pools.
+/// The input's facts about the nodes of a pool, for those who choose among pools.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeFacts {
     /// Labels, the provisioner's own included.

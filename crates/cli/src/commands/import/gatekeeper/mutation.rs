@@ -16,7 +16,7 @@ pub(in crate::commands::import) fn is_mutation(object: &RawObject) -> bool {
         && matches!(object.kind.as_str(), "Assign" | "ModifySet" | "AssignMetadata" | "AssignImage")
 }
 
-/// What a mutation writes.
+/// The part of a pod that a mutation writes.
 pub(super) enum Change {
     /// The whole node selector, or further keys of it.
     Selector { is_whole: bool, pins: Vec<(String, String)> },
@@ -29,7 +29,7 @@ pub(super) enum Change {
 pub(super) enum Scope {
     /// These.
     Names(BTreeSet<String>),
-    /// Those that a selector of labels (as JSON, `null` for none) matches, as far as can be said.
+    /// Namespaces that a selector of labels (as JSON, `null` for none) matches, as far as can be said.
     Labels(String),
 }
 

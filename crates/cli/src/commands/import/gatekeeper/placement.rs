@@ -16,7 +16,7 @@ const DESCRIBE: &[&str] =
 /// Labels by which a provisioner marks the nodes of its pools.
 const OF_POOLS: &[&str] = &["karpenter.sh/nodepool", "karpenter.sh/provisioner-name"];
 
-/// What mutations write together.
+/// The sum of several mutations.
 #[derive(Default)]
 pub(super) struct Written {
     /// Keys and values of the node selector, those that were written last first.
@@ -25,7 +25,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// What `mutations` write, in the order in which Gatekeeper applies them. Notes say which override others.
+    /// The sum of `mutations`, in the order in which Gatekeeper applies them. Notes say which override others.
     pub(super) fn by<'m>(mutations: impl Iterator<Item = &'m Mutation>, notes: &mut Vec<String>) -> Self {
         let mut written = Self::default();
         for Mutation { title, change, .. } in mutations {
@@ -61,7 +61,7 @@ impl Written {
         written
     }
 
-    /// What is written, for a note.
+    /// The text of a note about it.
     pub(super) fn text(&self) -> String {
         let pins: Map<String, Value> =
             self.pins.iter().map(|(key, value)| (key.clone(), json!(value))).collect();

@@ -128,7 +128,7 @@ fn draft(
     let source = titles(&places, mutations);
     let mut notes = Vec::new();
     let written = Written::by(places.iter().filter_map(|at| mutations.get(*at)), &mut notes);
-    // What is said about a mutation of several Tenants is said once.
+    // A note about a mutation of several Tenants is written once.
     let of_mutations =
         places.iter().filter_map(|at| Some(std::mem::take(&mut mutations.get_mut(*at)?.notes)));
     notes.splice(0..0, of_mutations.collect::<Vec<_>>().into_iter().flatten());

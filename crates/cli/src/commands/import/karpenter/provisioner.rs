@@ -52,7 +52,7 @@ pub(super) fn of_provisioner(object: &RawObject, classes: &ClassNames, report: &
             kubelet.left()
         ));
     }
-    // What is left keeps its name: fields that the CRD doesn't have get a note.
+    // The rest keeps its name: fields that the CRD doesn't have get a note.
     spec.extend(old.into_map());
     let assumed = defaults(&requirements, &labels);
     let own_label = "karpenter.sh/provisioner-name";
