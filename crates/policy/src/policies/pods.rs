@@ -219,8 +219,8 @@ pub(super) fn placement() -> Policy {
 /// The final non-tenant pod doesn't tolerate the taints of pools by the keys that pools declare nor, in a namespace
 /// that isn't labelled yet, by any.
 ///
-/// In a namespace with which pools are shared, only the webhook can tell which pools of their keys are closed: the policy evaluates
-/// the other keys. In a namespace that isn't labelled yet, a pod that selects a pool belongs to a tenant.
+/// In a namespace with which some pools are shared, a pod is kept off the others by their names; where these are too many to compare,
+/// only the webhook evaluates it. In a namespace that isn't labelled yet, a pod that selects a pool belongs to a tenant.
 pub(super) fn declared_keys() -> Policy {
     Policy {
         name: "croft-pod-placement-keys",
@@ -236,22 +236,24 @@ pub(super) fn declared_keys() -> Policy {
             ("free", format!("{} || {}", cel::non_tenant_pods_allowed(), cel::in_free_namespace())),
             kept_out(Keys::Declared),
             (
-                "unsharedKeys",
+                "own",
                 format!(
-                    "[object.spec.?tolerations.orValue([]).filter(t, {IS_HARD}).map(t, t.?key.orValue(''))].map(tolerated, \
-                     variables.keys.filter(k, !(k in ['', '{POOL_NAME_LABEL}']) && ('' in tolerated || k in tolerated) && \
-                     !variables.shared.split(';').exists(l, l.startsWith(k + '='))))[0]"
+                    "variables.shared.split(';') + {}.split(';').filter(p, p.split(':')[0] in variables.shared.split(';'))\
+                     .map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))",
+                    cel::text(parameter::ALL_POOLS)
                 ),
             ),
-        ],
+            ("foreign", foreign_tolerations("object")),
+        ]
+        .into_iter()
+        .chain(kept_off_others())
+        .collect(),
         validations: vec![(
             format!(
                 "variables.pools != '' || !variables.reaches || variables.shared == '*' || variables.free || \
-                 (variables.shared != '' && {}) || variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
+                 (variables.shared != '' && (size(variables.foreign) == 0 || variables.tooManyOthers || \
+                 variables.keptOffOthers)) || variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
                  object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys)) || {}",
-                in_every_term(
-                    "variables.unsharedKeys.all(k, es.exists(e, e.key == k && e.operator == 'DoesNotExist'))"
-                ),
                 break_glass()
             ),
             must_be_kept_out(),
@@ -320,23 +322,20 @@ pub(super) fn updates(keys: Keys) -> Policy {
     }
 }
 
-/// CEL: `holds` for the expressions `es` of every term of the required node affinity that can match anything; without such an
-/// affinity, for none.
+/// CEL: there is a required node affinity, and `holds` for the expressions `es` of each of its terms that can match anything.
 fn in_every_term(holds: &str) -> String {
     let required = "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution";
     format!(
-        "({required}.hasValue() ? {required}.?nodeSelectorTerms.orValue([]).all(t, \
+        "{required}.hasValue() && {required}.?nodeSelectorTerms.orValue([]).all(t, \
          (size(t.?matchExpressions.orValue([])) == 0 && size(t.?matchFields.orValue([])) == 0) || \
-         [t.?matchExpressions.orValue([])].all(es, {holds})) : [[]].all(es, {holds}))"
+         [t.?matchExpressions.orValue([])].all(es, {holds}))"
     )
 }
 
 /// The variables of whether a pod of a namespace with which some pools are shared is kept off all others, as admission would do it
-/// now: gates were there before pools that are declared since.
-///
-/// Each pool is compared with each term. Where that are too many, the last gate of a pod that tolerates the taint of another pool
-/// stays.
-fn kept_off_others() -> [Variable; 3] {
+/// now: a gate may have been there before a pool, and a replica of the webhook may not have seen the pool yet. Each pool is compared
+/// with each term.
+fn kept_off_others() -> [Variable; 4] {
     let pools = cel::text(parameter::ALL_POOLS);
     let absent = |key: &str| format!("es.exists(e, e.key == {key} && e.operator == 'DoesNotExist')");
     let among = |key: &str, value: &str| {
@@ -359,14 +358,12 @@ fn kept_off_others() -> [Variable; 3] {
                 "{pools}.split(';').filter(p, p.contains(':') && !(p.split(':')[0] in variables.own)).map(p, p.split(':'))"
             ),
         ),
-        (
-            "keptOffOthers",
-            format!("!{pools}.contains('{MORE};') && size(variables.others) <= {MAX_COMPARED} && {terms}"),
-        ),
+        ("tooManyOthers", format!("{pools}.contains('{MORE};') || size(variables.others) > {MAX_COMPARED}")),
+        ("keptOffOthers", format!("!variables.tooManyOthers && {terms}")),
     ]
 }
 
-/// Tolerations of foreign pools that an update compares one by one; more may only stay as they are.
+/// Tolerations of foreign pools, and pools, that are compared one by one; more tolerations may only stay as they are.
 const MAX_COMPARED: usize = 100;
 
 /// CEL: the tolerations of `object` by which it reaches pools that aren't its own, each as a line.
