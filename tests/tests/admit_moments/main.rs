@@ -58,8 +58,8 @@ async fn attack(mode: Mutation) {
     waiting::since_before_a_key(&mut stack, &admin, &jane).await;
     updates::widen_no_pod_that_waits_for_a_registering_node(&mut stack, &admin, &jane).await;
     gates::lift_where_a_pod_is_kept_off_other_pools(&stack, &admin, &jane).await;
-    agents::start_while_the_webhook_hangs(&stack, &admin).await;
     launched_elsewhere::nodes_are_closed_from_their_registration(&mut stack, &admin, &jane).await;
+    agents::start_while_the_webhook_hangs(&stack, &admin).await;
     stack.check().unwrap();
 }
 

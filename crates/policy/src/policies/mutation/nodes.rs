@@ -14,14 +14,17 @@ use crate::{
     },
 };
 
-/// CEL: one of `pairs`, each a key and a value, is the label of a pool whose nodes Croft doesn't launch. If there are more pools than
-/// the parameter holds, the key of any counts. The pools are read for keys of pools alone: nodes have many other labels.
-fn of_a_pool(pairs: &str) -> String {
+/// CEL: the entry `p` of the parameter is a pool whose nodes Croft doesn't launch.
+const LAUNCHED_ELSEWHERE: &str = "!p.endsWith(':Croft')";
+
+/// CEL: one of `pairs`, each a key and a value, is the label of a pool `p` that meets `condition`. If there are more pools than the
+/// parameter holds, the key of any counts. The pools are read for keys of pools alone: nodes have many other labels.
+fn of_a_pool(pairs: &str, condition: &str) -> String {
     let pools = cel::text(parameter::ALL_POOLS);
     let (_, keys) = Keys::Declared.variable();
     format!(
         "[{keys}].all(keys, {pairs}.exists(l, l[0] != '' && l[0] in keys && ({pools}.contains('{MORE};') || \
-         {pools}.split(';').exists(p, p.startsWith(l[0] + '=' + l[1] + ':') && !p.endsWith(':Croft')))))"
+         {pools}.split(';').exists(p, p.startsWith(l[0] + '=' + l[1] + ':') && {condition}))))"
     )
 }
 
@@ -32,7 +35,7 @@ fn taint_pairs(node: &str) -> String {
 /// CEL: `node` has the label or the taint of such a pool.
 fn is_in_pool(node: &str) -> String {
     let labels = format!("{node}.metadata.?labels.orValue({{}}).map(k, [k, {node}.metadata.labels[k]])");
-    of_a_pool(&format!("({labels} + {})", taint_pairs(node)))
+    of_a_pool(&format!("({labels} + {})", taint_pairs(node)), LAUNCHED_ELSEWHERE)
 }
 
 /// Marks a node that joins a pool, in both modes. A node that is in the pool already keeps what it has: its pods run. One that brings
@@ -49,7 +52,7 @@ pub(super) fn starting() -> Mutating {
             format!(
                 "!('{POOL_NAME_LABEL}' in object.metadata.?labels.orValue({{}}) && {}) && {} && \
                  (oldObject == null || !{}) && !({}) && !{}",
-                of_a_pool(&taint_pairs("object")),
+                of_a_pool(&taint_pairs("object"), "true"),
                 is_in_pool("object"),
                 is_in_pool("oldObject"),
                 cel::non_tenant_pods_allowed(),
