@@ -284,6 +284,17 @@ impl Search {
         })
     }
 
+    /// The node after its registration, and whether the pool was in force then.
+    fn registered_node(&self, state: &State) -> Option<u32> {
+        let world = self.worlds.get(state.world);
+        let node = self.register(state.world, state.node?)?;
+        if property::is_in_force(&world, self.takes_nodes(&world)) {
+            return Some(node);
+        }
+        let early = Node { is_early: true, ..(*self.nodes.get(node)).clone() };
+        Some(self.nodes.id(early))
+    }
+
     fn repair(&self, state: &State, node: u32) -> Option<u32> {
         let world = self.worlds.get(state.world);
         let is_open = self.is_open(state);
@@ -492,7 +503,7 @@ impl Model for Search {
             }
             Event::JoinPlain => Some(State { node: Some(self.nodes.id(Node::plain())), ..*state }),
             Event::RepairNode => Some(State { node: self.repair(state, state.node?), ..*state }),
-            Event::RegisterNode => Some(State { node: self.register(state.world, state.node?), ..*state }),
+            Event::RegisterNode => Some(State { node: self.registered_node(state), ..*state }),
             Event::CreatePod(pod) => self.create(state, pod),
             Event::UpdatePod(pod) => {
                 let stored = self.admit(state, state.pod, pod)?;

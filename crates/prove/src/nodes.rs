@@ -35,6 +35,8 @@ pub struct Node {
     /// True if another process launched it before the policies knew the pool: nothing marked it, and it is closed once the
     /// controller has labelled it.
     pub is_from_before: bool,
+    /// True if the controller registered it before the pool was in force.
+    pub is_early: bool,
 }
 
 impl Hash for Node {
@@ -52,7 +54,13 @@ impl Node {
         claim: Option<Value>,
     ) -> Self {
         let taints: Vec<Value> = taints.iter().map(|taint| json!(taint)).collect();
-        Self { object: object(&json!(labels), &taints), claim, of_pool: true, is_from_before: false }
+        Self {
+            object: object(&json!(labels), &taints),
+            claim,
+            of_pool: true,
+            is_from_before: false,
+            is_early: false,
+        }
     }
 
     /// A node that another process launches for the pool: it has the pool's label and taint from the start.
@@ -66,14 +74,14 @@ impl Node {
         let taints: Vec<Value> =
             effects.iter().map(|effect| json!({"key": OWN_KEY, "value": POOL, "effect": effect})).collect();
         let object = object(&json!({OWN_KEY: POOL}), &taints);
-        Self { object, claim: None, of_pool: true, is_from_before: false }
+        Self { object, claim: None, of_pool: true, is_from_before: false, is_early: false }
     }
 
     /// A node of no pool.
     #[must_use]
     pub fn plain() -> Self {
         let object = object(&json!({"kubernetes.io/os": "linux"}), &[]);
-        Self { object, claim: None, of_pool: false, is_from_before: false }
+        Self { object, claim: None, of_pool: false, is_from_before: false, is_early: false }
     }
 
     /// The node after a JSON Patch. The API server lets it test an absent field for null.

@@ -38,7 +38,7 @@ pub struct PodHistory {
 
 /// True if the pool is in force: a tenant is enforced, the pool is accepted, and the webhook has seen it and has written its
 /// configurations since. Until then nothing is promised about the pool, however long that takes.
-fn is_in_force(world: &World, is_accepted: bool) -> bool {
+pub(crate) fn is_in_force(world: &World, is_accepted: bool) -> bool {
     let mode = world.parameters.get(NON_TENANT_PODS).map(String::as_str);
     is_accepted
         && !matches!(mode, None | Some("" | INACTIVE))
@@ -52,7 +52,10 @@ fn is_in_force(world: &World, is_accepted: bool) -> bool {
 #[must_use]
 pub fn binding(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
     if node.of_pool && world.declared.pool.is_some() {
-        let is_closed = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
+        let is_labelled = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
+        // Admission excludes other pools from pods of such a namespace by name, and so only those that it knows.
+        let is_named = matches!(pod.namespace, NamespaceKind::Shared | NamespaceKind::SharedOther);
+        let is_closed = is_labelled && !(node.is_early && is_named);
         return if pod.entitled || !is_closed || !is_in_force(world, is_accepted) {
             Binding::Allowed
         } else {
