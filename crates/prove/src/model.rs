@@ -284,10 +284,10 @@ impl Search {
         })
     }
 
-    /// The node after its registration, and whether the pool was in force then.
-    fn registered_node(&self, state: &State) -> Option<u32> {
+    /// The node as it joins, and whether the pool is in force then.
+    fn launched_node(&self, state: &State) -> Option<u32> {
         let world = self.worlds.get(state.world);
-        let node = self.register(state.world, state.node?)?;
+        let node = self.launch(state.world)?;
         if property::is_in_force(&world, self.takes_nodes(&world)) {
             return Some(node);
         }
@@ -497,13 +497,13 @@ impl Model for Search {
             Event::Accept(accepted) => {
                 Some(self.with_world(state, World { accepted: Some(accepted), ..(*world()).clone() }))
             }
-            Event::Launch => Some(State { node: self.launch(state.world), ..*state }),
+            Event::Launch => Some(State { node: self.launched_node(state), ..*state }),
             Event::Join => {
                 Some(State { node: Some(self.nodes.id(join(&world(), &self.policies))), ..*state })
             }
             Event::JoinPlain => Some(State { node: Some(self.nodes.id(Node::plain())), ..*state }),
             Event::RepairNode => Some(State { node: self.repair(state, state.node?), ..*state }),
-            Event::RegisterNode => Some(State { node: self.registered_node(state), ..*state }),
+            Event::RegisterNode => Some(State { node: self.register(state.world, state.node?), ..*state }),
             Event::CreatePod(pod) => self.create(state, pod),
             Event::UpdatePod(pod) => {
                 let stored = self.admit(state, state.pod, pod)?;

@@ -35,7 +35,7 @@ pub struct Node {
     /// True if another process launched it before the policies knew the pool: nothing marked it, and it is closed once the
     /// controller has labelled it.
     pub is_from_before: bool,
-    /// True if the controller registered it before the pool was in force.
+    /// True if Croft launched it before the pool was in force.
     pub is_early: bool,
 }
 
