@@ -59,6 +59,8 @@ pub struct State {
     entitled: bool,
     /// The pod was created in a namespace of a tenant that was enforced.
     enforced: bool,
+    /// The pod was created while the pool took nodes already and was not in force.
+    is_unknowing: bool,
     /// How the pod was bound, if it was.
     pub bound: Option<Binding>,
 }
@@ -114,8 +116,8 @@ pub fn settled(declared: Declared, scope: &Scope) -> World {
 
 impl State {
     const fn first(world: u32) -> Self {
-        let (entitled, enforced, bound) = (false, false, None);
-        Self { world, node: None, pod: None, edits: 0, updates: 0, entitled, enforced, bound }
+        let (entitled, enforced, is_unknowing, bound) = (false, false, false, None);
+        Self { world, node: None, pod: None, edits: 0, updates: 0, entitled, enforced, is_unknowing, bound }
     }
 }
 
@@ -284,17 +286,6 @@ impl Search {
         })
     }
 
-    /// The node as it joins, and whether the pool is in force then.
-    fn launched_node(&self, state: &State) -> Option<u32> {
-        let world = self.worlds.get(state.world);
-        let node = self.launch(state.world)?;
-        if property::is_in_force(&world, self.takes_nodes(&world)) {
-            return Some(node);
-        }
-        let early = Node { is_early: true, ..(*self.nodes.get(node)).clone() };
-        Some(self.nodes.id(early))
-    }
-
     fn repair(&self, state: &State, node: u32) -> Option<u32> {
         let world = self.worlds.get(state.world);
         let is_open = self.is_open(state);
@@ -374,6 +365,9 @@ impl Search {
             enforced: world.declared.is_tenants(namespace)
                 && world.seen.declared.is_tenants(namespace)
                 && world.written.annotations.contains_key(POOLS_ANNOTATION),
+            is_unknowing: world.declared.pool.is_some()
+                && self.takes_nodes(&world)
+                && !property::is_in_force(&world, true),
             ..*state
         };
         // Its creation binds a pod that names its node.
@@ -388,6 +382,7 @@ impl Search {
             namespace: self.scope.namespace,
             entitled: state.entitled,
             enforced: state.enforced,
+            is_unknowing: state.is_unknowing,
         };
         let is_accepted = self.takes_nodes(&world);
         property::binding(&world, is_accepted, &node, &pod)
@@ -497,7 +492,7 @@ impl Model for Search {
             Event::Accept(accepted) => {
                 Some(self.with_world(state, World { accepted: Some(accepted), ..(*world()).clone() }))
             }
-            Event::Launch => Some(State { node: self.launched_node(state), ..*state }),
+            Event::Launch => Some(State { node: self.launch(state.world), ..*state }),
             Event::Join => {
                 Some(State { node: Some(self.nodes.id(join(&world(), &self.policies))), ..*state })
             }

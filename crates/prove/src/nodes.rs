@@ -35,8 +35,6 @@ pub struct Node {
     /// True if another process launched it before the policies knew the pool: nothing marked it, and it is closed once the
     /// controller has labelled it.
     pub is_from_before: bool,
-    /// True if Croft launched it before the pool was in force.
-    pub is_early: bool,
 }
 
 impl Hash for Node {
@@ -74,14 +72,14 @@ impl Node {
         let taints: Vec<Value> =
             effects.iter().map(|effect| json!({"key": OWN_KEY, "value": POOL, "effect": effect})).collect();
         let object = object(&json!({OWN_KEY: POOL}), &taints);
-        Self { object, claim: None, of_pool: true, is_from_before: false, is_early: false }
+        Self { object, claim: None, of_pool: true, is_from_before: false }
     }
 
     /// A node of no pool.
     #[must_use]
     pub fn plain() -> Self {
         let object = object(&json!({"kubernetes.io/os": "linux"}), &[]);
-        Self { object, claim: None, of_pool: false, is_from_before: false, is_early: false }
+        Self { object, claim: None, of_pool: false, is_from_before: false }
     }
 
     /// The node after a JSON Patch. The API server lets it test an absent field for null.

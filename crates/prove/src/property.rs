@@ -34,6 +34,8 @@ pub struct PodHistory {
     pub entitled: bool,
     /// It was created in the namespace of a tenant that was enforced.
     pub enforced: bool,
+    /// It was created while the pool took nodes already and was not in force.
+    pub is_unknowing: bool,
 }
 
 /// True if the pool is in force: a tenant is enforced, the pool is accepted, and the webhook has seen it and has written its
@@ -53,9 +55,9 @@ pub(crate) fn is_in_force(world: &World, is_accepted: bool) -> bool {
 pub fn binding(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
     if node.of_pool && world.declared.pool.is_some() {
         let is_labelled = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
-        // Admission excludes other pools from pods of such a namespace by name, and so only those that it knows.
+        // Admission keeps pods of such a namespace off other pools by name, and so only off those that it knows.
         let is_named = matches!(pod.namespace, NamespaceKind::Shared | NamespaceKind::SharedOther);
-        let is_closed = is_labelled && !(node.is_early && is_named);
+        let is_closed = is_labelled && !(is_named && pod.is_unknowing);
         return if pod.entitled || !is_closed || !is_in_force(world, is_accepted) {
             Binding::Allowed
         } else {
