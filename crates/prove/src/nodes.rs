@@ -52,13 +52,7 @@ impl Node {
         claim: Option<Value>,
     ) -> Self {
         let taints: Vec<Value> = taints.iter().map(|taint| json!(taint)).collect();
-        Self {
-            object: object(&json!(labels), &taints),
-            claim,
-            of_pool: true,
-            is_from_before: false,
-            is_early: false,
-        }
+        Self { object: object(&json!(labels), &taints), claim, of_pool: true, is_from_before: false }
     }
 
     /// A node that another process launches for the pool: it has the pool's label and taint from the start.
