@@ -11,7 +11,7 @@ use stateright::{Model, Property};
 use crate::{
     admission::{Admission, Webhooks},
     controller::{self, Decisions},
-    declared::{Declared, Edit, NamespaceKind, POOL, PoolKind},
+    declared::{Declared, Edit, NamespaceKind, PoolKind},
     events::{Event, after_registration, after_sight, after_write},
     interner::{Interner, Memo},
     nodes::Node,
@@ -21,10 +21,7 @@ use crate::{
     scheduler,
     world::{Seen, World, WrittenMetadata, scope},
 };
-use croft_policy::{
-    Tenants,
-    definitions::{POOLS_ANNOTATION, parameter::ALL_POOLS},
-};
+use croft_policy::{Tenants, definitions::POOLS_ANNOTATION};
 
 /// The bounds of a search.
 #[derive(Clone, Debug)]
@@ -89,8 +86,7 @@ fn join(world: &World, policies: &Policies) -> Node {
     let node = Node::of_other_launcher(world.declared.pool);
     let surroundings = Surroundings::new(serde_json::Value::Null, &world.own_namespace_object());
     let stored = policies.mutate(&Request { object: &node.object, old: None, surroundings: &surroundings });
-    let pools = world.parameters.get(ALL_POOLS).map(String::as_str).unwrap_or_default();
-    let is_from_before = !pools.contains(&format!("={POOL}:"));
+    let is_from_before = !world.names_pool();
     Node { object: stored.expect("policies about nodes have no errors"), is_from_before, ..node }
 }
 

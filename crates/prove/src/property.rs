@@ -38,11 +38,12 @@ pub struct PodHistory {
     pub is_unknowing: bool,
 }
 
-/// True if the pool is in force: a tenant is enforced, the pool is accepted, and the webhook has seen it and has written its
-/// configurations since. Until then nothing is promised about the pool, however long that takes.
+/// True if the pool is in force: a tenant is enforced, the pool is accepted, the policies' parameters name it, and the webhook has
+/// seen it and has written its configurations since. Until then nothing is promised about the pool, however long that takes.
 pub(crate) fn is_in_force(world: &World, is_accepted: bool) -> bool {
     let mode = world.parameters.get(NON_TENANT_PODS).map(String::as_str);
     is_accepted
+        && world.names_pool()
         && !matches!(mode, None | Some("" | INACTIVE))
         && world.seen.declared.pool.is_some()
         && world.registered.as_ref().is_some_and(|registered| registered.declared.pool.is_some())

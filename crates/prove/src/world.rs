@@ -9,7 +9,10 @@ use std::collections::BTreeMap;
 use croft_api::convert::policy as convert;
 use croft_policy::{
     Index, Mutation, Namespace, Tenants,
-    definitions::{NAME_LABEL, parameter::MUTATION},
+    definitions::{
+        NAME_LABEL,
+        parameter::{ALL_POOLS, MUTATION},
+    },
 };
 use croft_webhook::registration::scope::Scope;
 use serde_json::{Value, json};
@@ -57,6 +60,13 @@ pub struct World {
 }
 
 impl World {
+    /// True if the policies' parameters name the pool under attack.
+    #[must_use]
+    pub fn names_pool(&self) -> bool {
+        let pools = self.parameters.get(ALL_POOLS).map(String::as_str).unwrap_or_default();
+        pools.contains(&format!("={POOL}:"))
+    }
+
     /// A cluster in which Croft has just been installed.
     #[must_use]
     pub fn installed(namespace: NamespaceKind, declared: Declared) -> Self {
