@@ -56,8 +56,6 @@ pub struct State {
     entitled: bool,
     /// The pod was created in a namespace of a tenant that was enforced.
     enforced: bool,
-    /// The pod was created while the pool took nodes already and was not in force.
-    is_unknowing: bool,
     /// How the pod was bound, if it was.
     pub bound: Option<Binding>,
 }
@@ -112,8 +110,8 @@ pub fn settled(declared: Declared, scope: &Scope) -> World {
 
 impl State {
     const fn first(world: u32) -> Self {
-        let (entitled, enforced, is_unknowing, bound) = (false, false, false, None);
-        Self { world, node: None, pod: None, edits: 0, updates: 0, entitled, enforced, is_unknowing, bound }
+        let (entitled, enforced, bound) = (false, false, None);
+        Self { world, node: None, pod: None, edits: 0, updates: 0, entitled, enforced, bound }
     }
 }
 
@@ -361,9 +359,6 @@ impl Search {
             enforced: world.declared.is_tenants(namespace)
                 && world.seen.declared.is_tenants(namespace)
                 && world.written.annotations.contains_key(POOLS_ANNOTATION),
-            is_unknowing: world.declared.pool.is_some()
-                && self.takes_nodes(&world)
-                && !property::is_in_force(&world, true),
             ..*state
         };
         // Its creation binds a pod that names its node.
@@ -378,7 +373,6 @@ impl Search {
             namespace: self.scope.namespace,
             entitled: state.entitled,
             enforced: state.enforced,
-            is_unknowing: state.is_unknowing,
         };
         let is_accepted = self.takes_nodes(&world);
         property::binding(&world, is_accepted, &node, &pod)

@@ -34,13 +34,11 @@ pub struct PodHistory {
     pub entitled: bool,
     /// It was created in the namespace of a tenant that was enforced.
     pub enforced: bool,
-    /// It was created while the pool took nodes already and was not in force.
-    pub is_unknowing: bool,
 }
 
 /// True if the pool is in force: a tenant is enforced, the pool is accepted, the policies' parameters name it, and the webhook has
 /// seen it and has written its configurations since. Until then nothing is promised about the pool, however long that takes.
-pub(crate) fn is_in_force(world: &World, is_accepted: bool) -> bool {
+fn is_in_force(world: &World, is_accepted: bool) -> bool {
     let mode = world.parameters.get(NON_TENANT_PODS).map(String::as_str);
     is_accepted
         && world.names_pool()
@@ -55,10 +53,7 @@ pub(crate) fn is_in_force(world: &World, is_accepted: bool) -> bool {
 #[must_use]
 pub fn binding(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
     if node.of_pool && world.declared.pool.is_some() {
-        let is_labelled = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
-        // Admission keeps pods of such a namespace off other pools by name, and so only off those that it knows.
-        let is_named = matches!(pod.namespace, NamespaceKind::Shared | NamespaceKind::SharedOther);
-        let is_closed = is_labelled && !(is_named && pod.is_unknowing);
+        let is_closed = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
         return if pod.entitled || !is_closed || !is_in_force(world, is_accepted) {
             Binding::Allowed
         } else {
