@@ -91,6 +91,13 @@ pub(super) fn read(object: &RawObject, report: &mut Report<'_>) -> Result<Mutati
     })
 }
 
+/// Notes `others`: groups, kinds and versions in `one` that aren't those of pods.
+fn note_others(one: &Fields, others: &[&String], report: &mut Report<'_>) {
+    if !others.is_empty() {
+        report.note(format_args!("{} isn't carried over, Croft changes pods: {}", one.path(), json!(others)));
+    }
+}
+
 /// Takes `applyTo`, of which `v1` pods are what Croft decides about.
 fn applies_to_pods(spec: &mut Fields, report: &mut Report<'_>) -> bool {
     let mut found = false;
@@ -104,13 +111,7 @@ fn applies_to_pods(spec: &mut Fields, report: &mut Report<'_>) -> bool {
         let others = others.chain(kinds.iter().filter(|kind| *kind != "Pod"));
         let others: Vec<&String> =
             others.chain(versions.iter().filter(|version| !matches!(version.as_str(), "v1" | "*"))).collect();
-        if !others.is_empty() {
-            report.note(format_args!(
-                "{} isn't carried over, Croft changes pods: {}",
-                one.path(),
-                json!(others)
-            ));
-        }
+        note_others(&one, &others, report);
         one.end(report);
     }
     found
@@ -160,13 +161,7 @@ fn scope(spec: &mut Fields, report: &mut Report<'_>) -> Result<Scope, String> {
         let others = groups.iter().filter(|group| !matches!(group.as_str(), "" | "*"));
         let others: Vec<&String> =
             others.chain(kinds.iter().filter(|kind| !matches!(kind.as_str(), "Pod" | "*"))).collect();
-        if !others.is_empty() {
-            report.note(format_args!(
-                "{} isn't carried over, Croft changes pods: {}",
-                one.path(),
-                json!(others)
-            ));
-        }
+        note_others(&one, &others, report);
         one.end(report);
     }
     if of_pods == Some(false) {
