@@ -142,7 +142,7 @@ define! {
     ACCEPTED = "Accepted", on "Accepted";
     /// An older pool has its label.
     LABEL_TAKEN = "LabelTaken", on "Accepted of a TenantPool";
-    /// The admission policies don't know its key yet.
+    /// The admission policies don't know its label yet.
     KEY_NOT_IN_FORCE = "KeyNotInForce", on "Accepted of a TenantPool";
     /// A pod that waits since before the pool could be bound to its nodes.
     OPEN_TO_WAITING_PODS = "OpenToWaitingPods", on "Accepted of a TenantPool";

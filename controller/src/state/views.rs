@@ -322,15 +322,11 @@ pub fn instance_of(claim: &NodeClaim) -> Option<&str> {
     claim.status.as_ref()?.provider_id.as_deref().map(instance_id)
 }
 
-/// True if a pool may take nodes. Every admission policy knows the built-in key. Another key must be in force first, and no
-/// waiting pod may be one that could enter, which the condition `Accepted` says.
+/// True if a pool may take nodes: the admission policies know it, and no waiting pod could enter, which the condition `Accepted`
+/// says. A pool takes none before that is written.
 #[must_use]
 pub fn is_accepted(pool: &TenantPool) -> bool {
-    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    match conditions.iter().find(|c| c.type_ == condition::ACCEPTED) {
-        Some(accepted) => accepted.status == "True",
-        None => pool.spec.key == croft_policy::definitions::POOL_NAME_LABEL,
-    }
+    pool.status.as_ref().is_some_and(|status| condition::is_true(&status.conditions, condition::ACCEPTED))
 }
 
 /// The fields of a PodDisruptionBudget that deciders read.

@@ -4,9 +4,9 @@
 //!  Rules ──parameters()──▶ annotations of Croft's Namespace ──watch──▶ State ──Probe (dry run)──▶ refused: in force
 //! ```
 //!
-//! A pool with a new key is accepted, and a Tenant Ready, only after the API server has refused a probe with the
-//! revision that holds them. Another API server may lag behind the one that answered; until it has caught up, the
-//! built-in key holds there, which needs no parameter.
+//! A pool is accepted, and a Tenant Ready, only after the API server has refused a probe with the revision that holds
+//! them. Another API server may lag behind the one that answered; until it has caught up, the built-in key holds there,
+//! which needs no parameter.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,12 +15,12 @@ use std::{
 
 use croft_policy::{
     Tenants,
-    declarations::DeclaredTenant,
+    declarations::{DeclaredPool, DeclaredTenant},
     definitions::{
         POOL_NAME_LABEL,
-        parameter::{NON_TENANT_PODS, POOL_KEYS, REVISION, TENANTS},
+        parameter::{ALL_POOLS, NON_TENANT_PODS, POOL_KEYS, REVISION, TENANTS},
     },
-    policies::parameters::{INACTIVE, claims},
+    policies::parameters::{INACTIVE, claims, names_pool},
 };
 
 /// Annotations of Croft's own Namespace by name.
@@ -52,10 +52,13 @@ impl Parameters {
         Some(keys.split(',').collect())
     }
 
-    /// Returns whether the policies know `key`; `None` before the first probe is answered.
+    /// Returns whether the policies know `pool`; `None` before the first probe is answered. The name counts, too, since pods that
+    /// tolerate another pool of the same key are kept off each pool by name.
     #[must_use]
-    pub fn key_in_force(&self, key: &str) -> Option<bool> {
-        if key == POOL_NAME_LABEL { Some(true) } else { self.keys().map(|keys| keys.contains(key)) }
+    pub fn pool_in_force(&self, pool: &DeclaredPool) -> Option<bool> {
+        let knows_key = &*pool.key == POOL_NAME_LABEL || self.keys()?.contains(&*pool.key);
+        let written = self.in_force.as_ref()?.get(ALL_POOLS).map(String::as_str).unwrap_or_default();
+        Some(knows_key && names_pool(written, pool))
     }
 
     /// Returns whether the policies know the claims and pools of `tenant`; `None` before the first probe is
@@ -68,7 +71,7 @@ impl Parameters {
         let claims = claims(tenant);
         let claimed = text(TENANTS).split(';').any(|entry| entry == claims || entry.starts_with("*:"));
         let pools = tenant.pools.iter().filter_map(|(_, id)| view.declarations().pool((*id)?));
-        let mut known = pools.map(|pool| self.key_in_force(&pool.key).unwrap_or(false));
+        let mut known = pools.map(|pool| self.pool_in_force(pool).unwrap_or(false));
         Some(active && claimed && known.all(|known| known))
     }
 

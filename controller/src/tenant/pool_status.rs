@@ -32,7 +32,7 @@ pub(super) fn pool_statements(
         .collect()
 }
 
-/// Returns `None` if the condition keeps its status: the policies' keys are unknown until a probe is answered.
+/// Returns `None` if the condition keeps its status: what the policies know is unknown until a probe is answered.
 fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Option<Statement> {
     let statement =
         |status, reason, message| Some(Statement { kind: ACCEPTED, status: Some(status), reason, message });
@@ -44,12 +44,8 @@ fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Optio
         );
         return statement(false, reasons::LABEL_TAKEN, message);
     }
-    let key = view
-        .declarations()
-        .pool_id(name)
-        .and_then(|id| view.declarations().pool(id))
-        .map(|pool| &*pool.key)?;
-    if state.parameters.key_in_force(key)? {
+    let pool = view.declarations().pool_id(name).and_then(|id| view.declarations().pool(id))?;
+    if state.parameters.pool_in_force(pool)? {
         if !open.is_empty() {
             let named = open.iter().take(MAX_NAMED_PODS).map(String::as_str).collect::<Vec<_>>().join(", ");
             let more = open.len().saturating_sub(MAX_NAMED_PODS);
@@ -64,8 +60,9 @@ fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Optio
         return statement(true, reasons::ACCEPTED, "no other pool has its label".to_owned());
     }
     let message = format!(
-        "the admission policies don't know its key {key} yet, so no node is launched; check that Croft's \
-         controller runs and that manifests/install/policies.yaml is applied"
+        "the admission policies don't know its label {}={} yet, so no node is launched; check that Croft's \
+         controller runs and that manifests/install/policies.yaml is applied",
+        pool.key, pool.value
     );
     statement(false, reasons::KEY_NOT_IN_FORCE, message)
 }

@@ -43,7 +43,7 @@ pub enum Step {
 pub struct Decisions {
     /// The writes that are due. Each may be the next, or none.
     pub steps: Vec<Step>,
-    /// True if the policies know the pool's key, so that it is accepted unless a waiting pod could enter.
+    /// True if the policies know the pool, so that it is accepted unless a waiting pod could enter.
     pub knows_pool: bool,
 }
 
@@ -58,7 +58,10 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
         state.observe_replica("webhook", report.clone(), mono);
         writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);
     }
-    let knows_pool = world.declared.pool.is_some() && state.parameters.key_in_force(kind.key()) == Some(true);
+    let view = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
+    let declarations = view.declarations();
+    let pool = declarations.pool_id(POOL).and_then(|id| declarations.pool(id));
+    let knows_pool = pool.is_some_and(|pool| state.parameters.pool_in_force(pool) == Some(true));
     let steps = writes.into_iter().filter_map(|write| match write {
         Write::Parameters { patch, .. } => Some(Step::Parameters(patch)),
         Write::NamespaceMetadata { namespace, patch } if namespace == world.namespace.name() => {

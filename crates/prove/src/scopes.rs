@@ -21,17 +21,6 @@ fn each(of: impl Fn(PoolKind, NamespaceKind) -> Scope) -> Vec<Scope> {
     PoolKind::ALL.into_iter().flat_map(|pool| ATTACKERS.map(|namespace| of(pool, namespace))).collect()
 }
 
-/// Every scope but the one in which a way in is known: a pool of the built-in key takes nodes before its condition Accepted is written
-/// (designs/proved-isolation.md).
-fn each_but_the_known(of: impl Fn(PoolKind, NamespaceKind) -> Scope) -> Vec<Scope> {
-    let mut scopes = each(of);
-    let is_known = |scope: &Scope| {
-        scope.pool == PoolKind::CroftBuiltInKey && scope.namespace == NamespaceKind::SharedOther
-    };
-    scopes.retain(|scope| !is_known(scope));
-    scopes
-}
-
 /// Both modes, and every version of the pool that a namespace of this kind sees.
 fn in_force(namespace: NamespaceKind) -> Vec<Declared> {
     let mut all = Vec::new();
@@ -64,7 +53,7 @@ pub fn settled(alphabet: &Alphabet, max_updates: u8) -> Vec<Scope> {
 /// Tenant, pool, effects and mode are edited, and a key comes.
 #[must_use]
 pub fn edited(alphabet: &Alphabet, max_edits: u8, max_updates: u8) -> Vec<Scope> {
-    each_but_the_known(|pool, namespace| Scope {
+    each(|pool, namespace| Scope {
         name: format!("edited {max_edits} times, {pool:?}, {namespace:?}"),
         pool,
         namespace,
@@ -85,7 +74,7 @@ pub fn edited(alphabet: &Alphabet, max_edits: u8, max_updates: u8) -> Vec<Scope>
 /// The first tenant of a cluster comes.
 #[must_use]
 pub fn first_tenant(alphabet: &Alphabet) -> Vec<Scope> {
-    each_but_the_known(|pool, namespace| Scope {
+    each(|pool, namespace| Scope {
         name: format!("first tenant, {pool:?}, {namespace:?}"),
         pool,
         namespace,

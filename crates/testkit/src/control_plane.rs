@@ -438,6 +438,25 @@ impl ControlPlane {
         .await?
     }
 
+    /// kubectl with this kubeconfig, and pipes to its standard streams. Its process ends when it is dropped.
+    pub fn kubectl_process<A: AsRef<OsStr>>(
+        &self,
+        kubeconfig: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<tokio::process::Command, Error> {
+        let mut command = tokio::process::Command::new(self.layout.kubectl()?);
+        command
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            // Otherwise control planes with the same port would share a discovery cache.
+            .arg(format!("--cache-dir={}", self.layout.folder.join("kubectl").display()))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+
     /// Runs kubectl as the administrator with `input` as standard input.
     pub async fn kubectl_with<A: AsRef<OsStr>>(
         &self,
@@ -447,15 +466,8 @@ impl ControlPlane {
         let arguments: Vec<_> = arguments.into_iter().map(|argument| argument.as_ref().to_owned()).collect();
         let shown = || arguments.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let failed = || format!("run kubectl {}", shown());
-        let mut child = tokio::process::Command::new(self.layout.kubectl()?)
-            .arg(format!("--kubeconfig={}", self.admin_kubeconfig().display()))
-            // Otherwise control planes with the same port would share a discovery cache.
-            .arg(format!("--cache-dir={}", self.layout.folder.join("kubectl").display()))
-            .args(&arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
+        let mut child = self
+            .kubectl_process(&self.admin_kubeconfig(), &arguments)?
             .spawn()
             .map_err(Error::io(failed()))?;
         if let Some(mut stdin) = child.stdin.take() {

@@ -16,6 +16,7 @@ use futures::future::join_all;
 use k8s_openapi::api::{core::v1::Namespace, rbac::v1::ClusterRoleBinding};
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use serde_json::{Value, json};
+use tokio::{io::AsyncWriteExt as _, process::Child};
 
 const TENANT: &str = "weavers";
 const PREFIX: &str = "loom-";
@@ -245,7 +246,39 @@ pub(crate) async fn concurrent(plane: &ControlPlane, admin: &Client) {
     .unwrap();
 }
 
-/// Without the field the owners create no namespace.
+/// Requests of the user to create a namespace, which the API server has authorized by their headers, and which wait for their bodies.
+async fn withhold<const N: usize>(
+    plane: &ControlPlane,
+    user: &str,
+    names: [&'static str; N],
+) -> [(&'static str, Child); N] {
+    let kubeconfig = plane.kubeconfig_for(user, &[]).unwrap();
+    let create = ["create", "--raw", "/api/v1/namespaces", "-f", "-"];
+    let requests =
+        names.map(|name| (name, plane.kubectl_process(&kubeconfig, create).unwrap().spawn().unwrap()));
+    // The priority level of users who are neither administrators nor ServiceAccounts.
+    let executing = "apiserver_flowcontrol_current_executing_requests{flow_schema=\"global-default\"";
+    until("the requests to wait for their bodies", SOON, async || {
+        let metrics = plane.kubectl(["get", "--raw", "/metrics"]).await?;
+        let line = metrics.lines().find(|line| line.starts_with(executing)).unwrap_or_default();
+        let count = line.rsplit(' ').next().and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+        anyhow::Ok(Seen::from_option((count >= N).then_some(()), line.to_owned()))
+    })
+    .await
+    .unwrap();
+    requests
+}
+
+/// Sends the body. Returns what kubectl prints.
+async fn sent(mut request: Child, body: &Value) -> String {
+    let mut stdin = request.stdin.take().unwrap();
+    stdin.write_all(body.to_string().as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = request.wait_with_output().await.unwrap();
+    [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).join("")
+}
+
+/// Without the field the owners create no namespace, also not by requests that were authorized before.
 pub(crate) async fn end(plane: &ControlPlane, admin: &Client) {
     let bindings = Api::<ClusterRoleBinding>::all(admin.clone());
     let name = "croft-tenant-namespaces-weavers";
@@ -259,10 +292,15 @@ pub(crate) async fn end(plane: &ControlPlane, admin: &Client) {
     })
     .await
     .unwrap();
+    let withheld = withhold(plane, "carla", ["taken", "loom-late"]).await;
     let patch = r#"{"spec": {"namespaceCreation": null, "namespaces": ["loom-0"]}}"#;
     plane.kubectl(["patch", "tenant", TENANT, "--type=merge", "-p", patch]).await.unwrap();
     let carla = plane.client_for("carla", &[]).await.unwrap();
     until_said(&carla, "loom-more", "cannot create resource \"namespaces\"").await;
+    for (name, request) in withheld {
+        let answer = sent(request, &namespace(name, json!({}))).await;
+        assert!(answer.contains("has no prefix under which carla may create namespaces"), "{name}: {answer}");
+    }
     until("the binding removed", SOON, async || {
         let left = bindings.get_opt(name).await?;
         Ok::<_, kube::Error>(Seen::from_option(left.is_none().then_some(()), format!("{left:?}")))

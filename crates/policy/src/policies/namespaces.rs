@@ -215,6 +215,9 @@ fn opened_to_owners() -> String {
 
 /// Owners with the role [`NAMESPACE_CREATOR_ROLE`](crate::definitions::NAMESPACE_CREATOR_ROLE) create namespaces under their
 /// tenants' prefixes, and none of any other name, whatever the parameters say and even while they lag.
+///
+/// A request is authorized when its headers have come, and judged when its body has, which its sender may hold back. An owner's
+/// right may end meanwhile; whose right to create namespaces has ended is bound as an owner is.
 pub(super) fn creation() -> Policy {
     let check =
         |verb: &str| format!("authorizer.group('croft.dev').resource('tenants').check('{verb}').allowed()");
@@ -227,7 +230,13 @@ pub(super) fn creation() -> Policy {
         name: NAMESPACE_CREATION_POLICY,
         constraints: constraints("", &["namespaces"], &["CREATE"], false),
         conditions: vec![
-            ("by-an-owner", check(CREATE_NAMESPACES_VERB)),
+            (
+                "by-an-owner-or-without-the-right-by-now",
+                format!(
+                    "{} || !authorizer.group('').resource('namespaces').check('create').allowed()",
+                    check(CREATE_NAMESPACES_VERB)
+                ),
+            ),
             ("not-by-an-operator", format!("!{}", check("assign"))),
         ],
         variables: vec![

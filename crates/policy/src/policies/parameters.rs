@@ -66,6 +66,13 @@ pub fn has_more_pools(written: &str) -> bool {
     written.split(';').any(|entry| entry == MORE)
 }
 
+/// True if [`ALL_POOLS`], as `written`, names the pool, or has a pool too many to name any.
+#[must_use]
+pub fn names_pool(written: &str, pool: &DeclaredPool) -> bool {
+    let label = label_entry(pool);
+    written.split(';').any(|entry| entry == MORE || entry.starts_with(&label))
+}
+
 /// The value of [`NON_TENANT_PODS`] while no Tenant is enforced: nothing outside Croft's own Namespace is changed.
 pub const INACTIVE: &str = "Inactive";
 
@@ -225,10 +232,15 @@ fn all_pools(declarations: &Declarations) -> String {
     let entries = declarations.pools().iter().map(|pool| {
         let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
         let provisioner = pool.provisioner.as_str();
-        format!("{}={}:{}:{}:{provisioner};", pool.key, pool.value, effects.join(","), pool.pool_name_label())
+        format!("{}{}:{}:{provisioner};", label_entry(pool), effects.join(","), pool.pool_name_label())
     });
     let text: String = entries.collect();
     if text.len() > POOLS_LIMIT_BYTES { format!("{MORE};") } else { text }
+}
+
+/// The beginning of a pool's entry in [`ALL_POOLS`], which no other pool's entry has.
+fn label_entry(pool: &DeclaredPool) -> String {
+    format!("{}={}:", pool.key, pool.value)
 }
 
 /// The claims of all tenants, the oldest first, so that the youngest are left out if they don't fit.
