@@ -241,7 +241,7 @@ fn missing_or_changed_policy_makes_tenants_not_ready() {
 }
 
 #[test]
-fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
+fn pool_is_accepted_once_the_policies_know_it() {
     let mut state = reconciled_state();
     let accepted = |state: &State, pool: &str| {
         let conditions = state.pools[pool].status.clone().unwrap_or_default().conditions;
@@ -263,8 +263,9 @@ fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
     // The parameter is written, but no probe has seen it in force.
     let actions = write(&mut state);
     assert!(actions.iter().any(|a| matches!(a, Write::Parameters { .. })), "{actions:?}");
-    assert_eq!(accepted(&state, "new"), ("False".to_owned(), "KeyNotInForce".to_owned()));
-    assert_eq!([accepted(&state, "plain").0, accepted(&state, "known").0], ["True", "True"]);
+    for pool in ["new", "plain", "known"] {
+        assert_eq!(accepted(&state, pool), ("False".to_owned(), "KeyNotInForce".to_owned()), "{pool}");
+    }
     assert_eq!(condition_of(&state, "c", "Ready").0, "False");
     assert_eq!(condition_of(&state, "a", "Ready").0, "True", "tenants whose keys are in force stay ready");
     let probe = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
@@ -278,7 +279,7 @@ fn pool_with_new_key_is_accepted_once_the_key_is_in_force() {
 
     state.parameters.confirm(&probe.unwrap());
     write(&mut state);
-    assert_eq!(accepted(&state, "new").0, "True");
+    assert_eq!(["new", "plain", "known"].map(|pool| accepted(&state, pool).0), ["True"; 3]);
     assert_eq!(condition_of(&state, "c", "Ready").0, "True");
 }
 

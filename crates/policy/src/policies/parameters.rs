@@ -25,7 +25,7 @@ use crate::{
         node::RESTRICTED_PREFIX,
     },
     tenancy::{
-        declarations::{Declarations, DeclaredTenant},
+        declarations::{Declarations, DeclaredPool, DeclaredTenant},
         model::{BUILT_IN_EXEMPT, Mutation, NonTenantPods, Owner, Provisioner, SINGLETON, Subject},
         selector::Test,
         taint::Effect,

@@ -31,6 +31,10 @@ use serde_json::{Value, json};
 const LONG_EFFORTS: [u32; 2] = [16, 160];
 /// The effort whose plan of 50 pods is the best known: ten times as much finds nothing cheaper.
 const BEST_KNOWN_EFFORT: u32 = 1_000;
+/// Small clusters.
+const SMALL: u64 = 200;
+/// Their best known plans: seed, dollars an hour.
+const SMALL_BEST: &str = include_str!("small_best.txt");
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -71,6 +75,7 @@ fn main() -> ExitCode {
     let b = part("b");
     let c = part("c");
     let d = part("d");
+    let small = part("small");
     let f = |v: &Value, key: &str| v[key].as_f64().unwrap();
     // Least squares of log(seconds per pod) over log(pods): 0 is flat.
     let points: Vec<(f64, f64)> =
@@ -82,7 +87,8 @@ fn main() -> ExitCode {
     println!(
         "bench-scheduler: a5000_pods_s={:.0} a20000_pods_s={:.0} a_cost_vs_ffd={:.4} b_pods_s={:.0} b_zone1={:.4} \
          c_gap_default={:.4} c_default_s={:.2} c_gap_effort16={:.4} c_effort16_s={:.1} c_gap_effort160={:.4} \
-         c_effort160_s={:.1} c50_over_best={:.4} c50_ms={:.0} d_ms={:.1} a_rss_mb={:.0} d_rss_mb={:.0} exponent={:.3} \
+         c_effort160_s={:.1} c50_over_best={:.4} c50_ms={:.0} small_median={:.4} \
+         small_worst={:.4} small_ms={:.0} d_ms={:.1} a_rss_mb={:.0} d_rss_mb={:.0} exponent={:.3} \
          worse_than_ffd={}",
         f(&a[2], "pods_s"),
         f(&a[4], "pods_s"),
@@ -97,6 +103,9 @@ fn main() -> ExitCode {
         f(&c, "seconds_160"),
         f(&c, "over_best_50"),
         f(&c, "ms_50"),
+        f(&small, "median"),
+        f(&small, "worst"),
+        f(&small, "ms"),
         f(&d, "ms"),
         f(&a[4], "rss_mb"),
         f(&d, "rss_mb"),
@@ -197,6 +206,8 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
             json!({"pods_s": pods.len() as f64 / seconds, "zone1": there as f64 / pods.len() as f64})
         }
         "c" => mixes(catalog, dump),
+        "small" => small(catalog),
+        "small-best" => small_best(catalog),
         "d" => existing(dump),
         other => panic!("no workload {other}"),
     }
@@ -242,6 +253,41 @@ fn mixes(catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
         "gap_160": gaps[2], "seconds_160": longest[2], "over_best_50": over_best, "ms_50": seconds_50 * 1e3,
         "worse": worse,
     })
+}
+
+/// Costs of the small clusters at the default effort above the best known plans, and the longest time.
+fn small(catalog: Option<&str>) -> Value {
+    let kinds = read(catalog);
+    let pools = [workloads::pool("small", Arc::clone(&kinds), workloads::compute())];
+    let known = SMALL_BEST.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let mut words = line.split(' ');
+        let mut number = || words.next().unwrap().parse::<f64>().unwrap();
+        (number() as u64, number())
+    });
+    let (mut over, mut longest) = (Vec::new(), 0.0f64);
+    for (seed, best) in known {
+        let pods = workloads::pods_small(seed);
+        let (plan, seconds) = timed(&pools, &pods, 1);
+        let above = plan.cost.dollars() / best - 1.0;
+        if above > 0.02 || above < -0.000_1 {
+            row(&format!("small {seed}: {above:+.4}"), pods.len(), seconds, &plan);
+        }
+        over.push(above);
+        longest = longest.max(seconds);
+    }
+    over.sort_by(f64::total_cmp);
+    json!({"median": over[over.len() / 2], "worst": over[over.len() - 1], "ms": longest * 1e3})
+}
+
+/// Prints the lines of [`SMALL_BEST`] anew, with the share by which each plan is above its bound.
+fn small_best(catalog: Option<&str>) -> Value {
+    let kinds = read(catalog);
+    let pools = [workloads::pool("small", Arc::clone(&kinds), workloads::compute())];
+    for seed in 0..SMALL {
+        let (plan, _) = timed(&pools, &workloads::pods_small(seed), BEST_KNOWN_EFFORT);
+        println!("{seed} {:.6} {:.4}", plan.cost.dollars(), plan.gap());
+    }
+    json!({})
 }
 
 fn existing(dump: Option<&PathBuf>) -> Value {

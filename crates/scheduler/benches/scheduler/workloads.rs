@@ -192,6 +192,29 @@ pub fn pods_random(seed: u64) -> Vec<Pod> {
         .collect()
 }
 
+/// A small cluster's pods: 20 to 100, in Deployments of up to 12 replicas. Every other cluster has the round requests that people
+/// write, the others those that a recommender does.
+pub fn pods_small(seed: u64) -> Vec<Pod> {
+    let mut random = Xorshift::new((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let count = 20 + random.index(81);
+    let mut pods = Vec::new();
+    while pods.len() < count {
+        let (cpu, memory) = if seed.is_multiple_of(2) {
+            (
+                random.one_of(&[50, 100, 250, 500, 1000, 2000, 4000]),
+                random.one_of(&[128, 256, 512, 1024, 2048, 4096, 8192, 16_384]),
+            )
+        } else {
+            (20 + random.index(4_000), 64 + random.index(12_000))
+        };
+        for _ in 0..(1 + random.index(12)).min(count - pods.len()) {
+            let name = format!("s-{}", pods.len());
+            pods.push(pod(&name, &format!("{cpu}m"), &format!("{memory}Mi"), &json!({}), json!({})));
+        }
+    }
+    pods
+}
+
 /// The pools of that cluster.
 pub fn pools_d(count: usize, kinds: &Arc<[InstanceType]>) -> Vec<Pool> {
     (0..count).map(|n| pool(&format!("pool-{n}"), Arc::clone(kinds), any_capacity())).collect()
