@@ -158,7 +158,7 @@ define! {
     NO_WEBHOOK = "NoWebhook", on "Ready of a Tenant";
     /// A replica of the webhook has not observed its generation.
     WEBHOOK_BEHIND = "WebhookBehind", on "Ready of a Tenant";
-    /// A replica of the webhook has no valid certificate.
+    /// A replica of the webhook has no valid certificate, or API servers don't ask it.
     WEBHOOK_CERTIFICATE = "WebhookCertificate", on "Ready of a Tenant";
     /// An admission policy is missing or of another version.
     POLICIES_MISSING = "PoliciesMissing", on "Ready of a Tenant";

@@ -18,10 +18,10 @@ use crate::tenant::{
     write::Write,
 };
 
-/// The writes of namespaces that are due. A namespace stays its tenant's until the absence of the Tenant is confirmed:
-/// until then, pods that the webhook no longer pins are refused. Without any Tenant, what Croft wrote is removed. An
-/// `incomplete` namespace lacks an object that its Tenant declares: it doesn't get the annotation with its tenant's pools,
-/// without which admission refuses its pods, or no other pools than it has.
+/// The writes of namespaces that are due. A namespace stays its tenant's until the absence of the Tenant is confirmed: until then it
+/// keeps the pools that no other Tenant names. Without any Tenant and pool, what Croft wrote is removed. An `incomplete` namespace
+/// lacks an object that its Tenant declares: it keeps those of its tenant's pools that it has, and gets no more; without any,
+/// admission refuses its pods.
 pub(super) fn namespace_writes(
     state: &State,
     view: &Tenants,
@@ -36,19 +36,21 @@ pub(super) fn namespace_writes(
         let is_tenant = view.tenancy(name).tenant().is_some();
         let leaves = facts.pools.is_some() && !is_tenant;
         if leaves && state.absences.may_affect(view, name, mono) {
+            actions.extend(without_lost_pools(view, name, facts));
             continue;
         }
-        let (labels, annotations) = expected_metadata(view, name);
+        let (labels, mut annotations) = expected_metadata(view, name);
+        if incomplete.contains(name)
+            && let Some(pools) = annotations.get_mut(POOLS_ANNOTATION)
+        {
+            *pools = pools.as_deref().and_then(|pools| held(facts, pools));
+        }
         let outdated =
             |kept: &BTreeMap<&'static str, Option<String>>| -> BTreeMap<&'static str, Option<String>> {
                 let differs = |key: &str, value: &Option<String>| written(facts, key) != value.as_ref();
                 kept.iter().filter(|(key, value)| differs(key, value)).map(|(k, v)| (*k, v.clone())).collect()
             };
-        let (labels, mut annotations) = (outdated(&labels), outdated(&annotations));
-        if incomplete.contains(name) {
-            annotations
-                .retain(|key, pools| *key != POOLS_ANNOTATION || only_takes_away(facts, pools.as_deref()));
-        }
+        let (labels, annotations) = (outdated(&labels), outdated(&annotations));
         let mut labels: Changes = labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         let mut annotations: Changes =
             annotations.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
@@ -69,10 +71,33 @@ pub(super) fn namespace_writes(
     actions
 }
 
-/// True if the namespace has the annotation with its tenant's pools, and `pools` are some of them.
-fn only_takes_away(facts: &NamespaceFacts, pools: Option<&str>) -> bool {
-    let Some((held, pools)) = facts.pools.as_deref().zip(pools) else { return false };
-    pools.split(';').all(|pool| held.split(';').any(|other| other == pool))
+/// Those of `pools`, the annotation with a tenant's pools, that the namespace has already.
+fn held(facts: &NamespaceFacts, pools: &str) -> Option<String> {
+    let held = facts.pools.as_deref()?;
+    let is_held = |entry: &&str| held.split(';').any(|other| pool_label(other) == pool_label(entry));
+    let kept: Vec<&str> = pools.split(';').filter(is_held).collect();
+    (!kept.is_empty()).then(|| kept.join(";"))
+}
+
+/// The label of a pool's entry in the annotation with a tenant's pools, or the whole entry of what is no pool.
+fn pool_label(entry: &str) -> &str {
+    entry.split(':').next().filter(|label| label.contains('=')).unwrap_or(entry)
+}
+
+/// Takes from a namespace whose Tenant is absent the pools that another Tenant names: pods that would go there are refused.
+fn without_lost_pools(view: &Tenants, name: &str, facts: &NamespaceFacts) -> Option<Write> {
+    let held = facts.pools.as_deref()?;
+    let declarations = view.declarations();
+    let left = |entry: &str| {
+        let (key, value) = pool_label(entry).split_once('=')?;
+        let pool = declarations.pool(declarations.pool_by_label(key, value)?)?;
+        let is_anothers = declarations.tenants().iter().any(|tenant| tenant.may_use(pool.id));
+        is_anothers.then(|| policies::missing_pool(&pool.name))
+    };
+    let kept: Vec<_> = held.split(';').map(|entry| left(entry).unwrap_or_else(|| entry.to_owned())).collect();
+    let pools = kept.join(";");
+    let patch = json!({"metadata": {"annotations": {POOLS_ANNOTATION: pools}}});
+    (pools != held).then(|| Write::NamespaceMetadata { namespace: name.to_owned(), patch })
 }
 
 fn owner_of<'v>(view: &'v Tenants, namespace: &str) -> Option<&'v str> {

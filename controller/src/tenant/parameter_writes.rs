@@ -16,8 +16,12 @@ use crate::tenant::{
     mutation, objects::Comparison, parameters::Parameters, state::State, tenant_status, write::Write,
 };
 
-/// Returns true if non-tenant pods are evaluated: a Tenant exists, and every replica of the webhook has enforced
-/// it. A replica that lags doesn't revert this.
+/// Fields of policies and bindings with the values that the API server adds.
+const DEFAULTS: [(&str, Option<&str>); 3] =
+    [("failurePolicy", Some("Fail")), ("matchPolicy", Some("Equivalent")), ("scope", Some("*"))];
+
+/// Returns true if non-tenant pods are evaluated: since every replica of the webhook has enforced a Tenant, for as long as a Tenant or
+/// a pool exists. A replica that lags doesn't revert this.
 pub(super) fn is_active(state: &State, view: &Tenants, mono: Duration) -> bool {
     view.declarations().is_active()
         && (is_written_active(&state.parameters) || tenant_status::enforced_everywhere(state, mono))
@@ -28,13 +32,13 @@ fn is_written_active(parameters: &Parameters) -> bool {
     written.is_some_and(|value| !value.is_empty() && value != INACTIVE)
 }
 
-/// Returns true if the last Tenant is gone while nodes of pools remain, as when the CRDs are deleted by mistake:
+/// Returns true if the last Tenant and the last pool are gone while nodes of pools remain, as when the CRDs are deleted by mistake:
 /// the parameters stay in force until the nodes are gone.
 fn remains_in_force(state: &State, view: &Tenants) -> bool {
     !view.declarations().is_active() && !is_over(state, view) && is_written_active(&state.parameters)
 }
 
-/// Returns true if there is no Tenant, and no node of a pool.
+/// Returns true if there is no Tenant, no pool, and no node of one.
 pub(super) fn is_over(state: &State, view: &Tenants) -> bool {
     !view.declarations().is_active() && !state.nodes.values().any(Option::is_some)
 }
@@ -105,18 +109,29 @@ fn missing_policies(state: &State) -> Vec<String> {
     missing
 }
 
-/// Returns true if `there` contains `wanted`; the API server adds defaults.
+/// Returns true if `there` is `wanted` with the defaults that the API server adds. More conditions or selectors would let pass what the
+/// policy is to refuse.
 fn matches_installed(there: &Value, wanted: &Value) -> bool {
     match (there, wanted) {
-        (Value::Object(there), Value::Object(wanted)) => wanted.iter().all(|(key, value)| {
+        (Value::Object(there), Value::Object(wanted)) => {
             // An empty field may be absent.
-            let empty =
-                value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
-            there.get(key).map_or(empty, |there| matches_installed(there, value))
-        }),
+            let is_alike = |(key, value): (&String, &Value)| {
+                there.get(key).map_or_else(|| is_empty(value), |there| matches_installed(there, value))
+            };
+            let is_default = |(key, value): (&String, &Value)| {
+                wanted.contains_key(key) || is_empty(value) || DEFAULTS.contains(&(key, value.as_str()))
+            };
+            wanted.iter().all(is_alike) && there.iter().all(is_default)
+        }
         (Value::Array(there), Value::Array(wanted)) => {
             there.len() == wanted.len() && there.iter().zip(wanted).all(|(t, w)| matches_installed(t, w))
         }
         (there, wanted) => there == wanted,
     }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.is_null()
+        || value.as_array().is_some_and(Vec::is_empty)
+        || value.as_object().is_some_and(Map::is_empty)
 }

@@ -78,10 +78,7 @@ fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), 
         None => live()
             .find_map(|(name, replica)| replica.report.certificate_error.as_ref().map(|why| (name, why)))
             .map_or(Ok(()), |(name, why)| {
-                Err((
-                    reasons::WEBHOOK_CERTIFICATE,
-                    format!("replica {name} of croft-webhook: {why}; see certs/README.md"),
-                ))
+                Err((reasons::WEBHOOK_CERTIFICATE, format!("replica {name} of croft-webhook: {why}")))
             }),
         Some((name, _)) => Err((
             reasons::WEBHOOK_BEHIND,

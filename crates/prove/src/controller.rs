@@ -75,10 +75,6 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
 /// True if the pool is open to a pod that waits, by the decision of the controller.
 #[must_use]
 pub fn is_open(world: &World, kind: PoolKind, spec: &Value) -> bool {
-    let declared = world.declared;
-    if !declared.tenant && !declared.other_tenant {
-        return false;
-    }
     let pod: Pod = *typed(pods::pod(world.namespace, spec));
     let tenants = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let open = audit::open_pools(&tenants, world.namespace.name(), &convert::policy::pod(&pod));

@@ -341,6 +341,10 @@ impl Search {
     fn with_world(&self, state: &State, world: World) -> State {
         let entitled =
             state.entitled || (state.pod.is_some() && world.declared.entitles(self.scope.namespace));
+        let is_closed = |world: &World| property::is_closed(world, self.takes_nodes(world));
+        let was_closed = is_closed(&self.worlds.get(state.world));
+        let closed = world.declared.pool.is_some() && (was_closed || is_closed(&world));
+        let world = World { closed, ..world };
         State { world: self.worlds.id(world), entitled, ..*state }
     }
 

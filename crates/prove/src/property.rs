@@ -36,15 +36,19 @@ pub struct PodHistory {
     pub enforced: bool,
 }
 
-/// True if the pool is in force: a tenant is enforced, the pool is accepted, the policies' parameters name it, and the webhook has
-/// seen it and has written its configurations since. Until then nothing is promised about the pool, however long that takes.
-fn is_in_force(world: &World, is_accepted: bool) -> bool {
+/// True if the pool is in force, or was since it was created: a tenant is enforced, the pool is accepted, the policies' parameters name
+/// it, and the webhook has seen it and has written its configurations since. Until then nothing is promised about the pool, however
+/// long that takes.
+pub(crate) fn is_closed(world: &World, is_accepted: bool) -> bool {
     let mode = world.parameters.get(NON_TENANT_PODS).map(String::as_str);
-    is_accepted
-        && world.names_pool()
-        && !matches!(mode, None | Some("" | INACTIVE))
-        && world.seen.declared.pool.is_some()
-        && world.registered.as_ref().is_some_and(|registered| registered.declared.pool.is_some())
+    let is_in_force = || {
+        is_accepted
+            && world.names_pool()
+            && !matches!(mode, None | Some("" | INACTIVE))
+            && world.seen.declared.pool.is_some()
+            && world.registered.as_ref().is_some_and(|registered| registered.declared.pool.is_some())
+    };
+    world.declared.pool.is_some() && (world.closed || is_in_force())
 }
 
 /// Evaluates a binding by the declarations that are in force then. A pod that was entitled to the pool before an edit may still be
@@ -53,8 +57,8 @@ fn is_in_force(world: &World, is_accepted: bool) -> bool {
 #[must_use]
 pub fn binding(world: &World, is_accepted: bool, node: &Node, pod: &PodHistory) -> Binding {
     if node.of_pool && world.declared.pool.is_some() {
-        let is_closed = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
-        return if pod.entitled || !is_closed || !is_in_force(world, is_accepted) {
+        let is_known = !node.is_from_before || node.label(POOL_NAME_LABEL).is_some();
+        return if pod.entitled || !is_known || !is_closed(world, is_accepted) {
             Binding::Allowed
         } else {
             Binding::Inside

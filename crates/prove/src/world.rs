@@ -53,6 +53,8 @@ pub struct World {
     pub parameters: BTreeMap<String, String>,
     /// The condition Accepted of the pool; `None` before the controller has written it.
     pub accepted: Option<bool>,
+    /// The pool has been in force since it was created: whatever is edited, it stays closed.
+    pub closed: bool,
     /// The state that the webhook has seen.
     pub seen: Seen,
     /// The state by which the webhook has written its configurations; `None` before it has.
@@ -77,6 +79,7 @@ impl World {
             written: WrittenMetadata::default(),
             parameters: BTreeMap::new(),
             accepted: None,
+            closed: false,
             seen,
             registered: None,
         }

@@ -147,7 +147,8 @@ impl Registration {
         Ok(true)
     }
 
-    /// Why API servers don't trust the certificate in `slot` for `name` at `now`, by the configurations; `None` if they do.
+    /// Why API servers don't ask the webhook, or don't trust the certificate in `slot` for `name` at `now`, by the configurations;
+    /// `None` if they do both.
     ///
     /// # Errors
     /// If a configuration can't be read.
@@ -162,14 +163,21 @@ impl Registration {
                 config.ca_bundle.as_ref().map(|bundle| String::from_utf8_lossy(&bundle.0).into_owned());
             let error = slot.trusted_by(&bundle.unwrap_or_default(), name, now).err()?;
             Some(format!(
-                "API servers don't trust the certificate in use, by the caBundle of the {kind} {of}: {error}"
+                "API servers don't trust the certificate in use, by the caBundle of the {kind} {of}: {error}; see certs/README.md"
+            ))
+        };
+        let absence = |kind: &str, of: &str| {
+            Some(format!(
+                "API servers don't ask it, since there is no {kind} {of}: apply manifests/install again"
             ))
         };
         for of in &self.mutating_names {
             const KIND: &str = "MutatingWebhookConfiguration";
             let api_error = |source| RegistrationError::of("read", KIND, of, source);
-            let hooks = self.mutating.get_opt(of).await.map_err(api_error)?.and_then(|found| found.webhooks);
-            let mut configs = hooks.iter().flatten().map(|hook| &hook.client_config);
+            let Some(found) = self.mutating.get_opt(of).await.map_err(api_error)? else {
+                return Ok(absence(KIND, of));
+            };
+            let mut configs = found.webhooks.iter().flatten().map(|hook| &hook.client_config);
             if let Some(why) = configs.find_map(|config| distrust_of(KIND, of, config)) {
                 return Ok(Some(why));
             }
@@ -177,9 +185,10 @@ impl Registration {
         for of in &self.validating_names {
             const KIND: &str = "ValidatingWebhookConfiguration";
             let api_error = |source| RegistrationError::of("read", KIND, of, source);
-            let hooks =
-                self.validating.get_opt(of).await.map_err(api_error)?.and_then(|found| found.webhooks);
-            let mut configs = hooks.iter().flatten().map(|hook| &hook.client_config);
+            let Some(found) = self.validating.get_opt(of).await.map_err(api_error)? else {
+                return Ok(absence(KIND, of));
+            };
+            let mut configs = found.webhooks.iter().flatten().map(|hook| &hook.client_config);
             if let Some(why) = configs.find_map(|config| distrust_of(KIND, of, config)) {
                 return Ok(Some(why));
             }

@@ -160,8 +160,11 @@ impl Replica {
 
 fn status(reports: &mut Reports) -> ReplicaStatus {
     let Reports { observed, errors, registered } = reports;
-    let errors = errors.iter_mut().filter_map(|error| error.borrow_and_update().clone());
-    let error = errors.collect::<Vec<_>>().join("; ");
+    let [certificate, trust] = errors;
+    let certificate =
+        certificate.borrow_and_update().clone().map(|why| format!("{why}; see certs/README.md"));
+    let errors = [certificate, trust.borrow_and_update().clone()];
+    let error = errors.into_iter().flatten().collect::<Vec<_>>().join("; ");
     ReplicaStatus {
         observed: observed.borrow_and_update().clone(),
         certificate_error: Some(error).filter(|text| !text.is_empty()),

@@ -350,9 +350,14 @@ fn a_pool_is_taken_from_a_namespace_whatever_the_quota_controller_does() {
     state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: both})));
     pass(&mut state, NOW);
     assert!(lets_in_fresh(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
-    // Pools of another tenant, whose namespace it was, aren't exchanged for these before that.
+    // Pools of another tenant, whose namespace it was, are taken away at once and not exchanged for these before that.
     state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: pool("lost")})));
-    assert!(!lets_in_fresh(&pass(&mut state, NOW)));
+    let written = pass(&mut state, NOW).into_iter().find_map(|write| match write {
+        Write::NamespaceMetadata { namespace, patch } if namespace == "fresh" => Some(patch),
+        _ => None,
+    });
+    let pools = format!("/metadata/annotations/{}", POOLS_ANNOTATION.replace('/', "~1"));
+    assert_eq!(written.unwrap().pointer(&pools), Some(&Value::Null));
 }
 
 #[test]

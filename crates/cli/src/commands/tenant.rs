@@ -243,7 +243,10 @@ fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
                 let deleted = api.delete(pool, &DeleteParams::default()).await;
                 deleted.with_context(|| format!("failed to delete the TenantPool {pool}"))?;
             }
-            writeln!(out, "TenantPool {pool} {verb}: its nodes are drained and removed first")?;
+            writeln!(
+                out,
+                "TenantPool {pool} {verb}: the nodes that Croft launched are drained and removed first; others stay, with their pods"
+            )?;
         }
         if !apply {
             writeln!(out, "nothing was changed: --apply makes these changes")?;

@@ -2,7 +2,10 @@
 
 use crate::{
     definitions::parameter,
-    policies::parameters::{INACTIVE, MORE},
+    policies::{
+        parameters::{INACTIVE, MORE},
+        policy::Variable,
+    },
 };
 
 /// CEL: the text of a parameter; empty before the controller has written it.
@@ -48,6 +51,13 @@ pub(super) fn is_claimed(name: &str, labels: &str) -> String {
          r[1] == 'NotIn' ? !(r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
          r[1] == 'Exists' ? r[0] in {labels} : !(r[0] in {labels}))))"
     )
+}
+
+/// The variable `claimed`: a tenant claims the namespace of the request.
+pub(super) fn claimed() -> Variable {
+    let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
+    let claims = is_claimed("request.namespace", labels);
+    ("claimed", format!("{}.exists(t, t[0] == '{MORE}' || {claims})", all_tenants()))
 }
 
 /// CEL: the objects that open pools to a namespace of the object's name, as `resource/name`.

@@ -29,7 +29,7 @@ pub fn namespace_metadata(
 ) -> (MetadataEntries, MetadataEntries) {
     let exempt = declarations.is_exempt(namespace);
     let owner = owner.filter(|_| !exempt);
-    // Without a tenant no pod is isolated, and no namespace is changed.
+    // Without a tenant and a pool nothing is isolated, and no namespace is changed.
     let is_non_tenant = owner.is_none() && !exempt && declarations.is_active();
     let label = is_non_tenant.then(|| TENANCY_NONE.to_owned());
     let pools = owner.map(|tenant| pools_annotation(declarations, tenant));
@@ -38,6 +38,12 @@ pub fn namespace_metadata(
         BTreeMap::from([(TENANCY_LABEL, label)]),
         BTreeMap::from([(POOLS_ANNOTATION, pools), (SHARED_ANNOTATION, shared)]),
     )
+}
+
+/// The entry of a pool that doesn't exist in the annotation with a tenant's pools.
+#[must_use]
+pub fn missing_pool(name: &str) -> String {
+    format!("{NO_POOL}:{name}")
 }
 
 /// A tenant's pools, the default first, as `key=value:effect,effect:label:name`, separated by semicolons. None of these
@@ -50,7 +56,7 @@ fn pools_annotation(declarations: &Declarations, tenant: &DeclaredTenant) -> Str
     let mut entries: Vec<String> = overrides.into_iter().collect();
     for (name, id) in &tenant.pools {
         let entry = match id.and_then(|id| declarations.pool(id)) {
-            None => format!("{NO_POOL}:{name}"),
+            None => missing_pool(name),
             Some(pool) => {
                 let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
                 let label = pool.pool_name_label();

@@ -220,7 +220,8 @@ pub(super) fn placement() -> Policy {
 /// that isn't labelled yet, by any.
 ///
 /// In a namespace with which some pools are shared, a pod is kept off the others by their names; where these are too many to compare,
-/// only the webhook evaluates it. In a namespace that isn't labelled yet, a pod that selects a pool belongs to a tenant.
+/// only the webhook evaluates it. In a namespace that isn't labelled yet and that a Tenant claims, a pod that selects a pool belongs to
+/// that Tenant.
 pub(super) fn declared_keys() -> Policy {
     Policy {
         name: "croft-pod-placement-keys",
@@ -244,6 +245,7 @@ pub(super) fn declared_keys() -> Policy {
                 ),
             ),
             ("foreign", foreign_tolerations("object")),
+            cel::claimed(),
         ]
         .into_iter()
         .chain(kept_off_others())
@@ -253,7 +255,7 @@ pub(super) fn declared_keys() -> Policy {
                 "variables.pools != '' || !variables.reaches || variables.shared == '*' || variables.free || \
                  (variables.shared != '' && (size(variables.foreign) == 0 || variables.tooManyOthers || \
                  variables.keptOffOthers)) || variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
-                 object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys)) || {}",
+                 object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys) && variables.claimed) || {}",
                 break_glass()
             ),
             must_be_kept_out(),

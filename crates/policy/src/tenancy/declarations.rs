@@ -249,7 +249,7 @@ impl Declarations {
         tenants.sort_by(|a, b| rank((a.created, &a.name), (b.created, &b.name)));
         tenants.into_iter().for_each(|tenant| declarations.add_tenant(tenant));
         if !declarations.is_active() {
-            // Without a tenant there is no pod to isolate.
+            // Without a tenant and a pool there is nothing to isolate.
             declarations.non_tenant_pods = NonTenantPods::Allow;
         }
         declarations
@@ -356,10 +356,11 @@ impl Declarations {
         &self.tenants
     }
 
-    /// True if there is a tenant. Without one, Croft changes no pod and no namespace.
+    /// True if there is a tenant or a pool. Without either, Croft changes no pod and no namespace. A pool keeps others out without a
+    /// tenant, too: pods of the last tenant run on its nodes until it is drained.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        !self.tenants.is_empty()
+        !self.tenants.is_empty() || !self.pools.is_empty()
     }
 
     /// The pool at `id`.

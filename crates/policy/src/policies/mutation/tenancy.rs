@@ -5,7 +5,6 @@ use crate::{
     policies::{
         cel,
         own_pools::defaulted,
-        parameters::MORE,
         pods::{NON_TENANT, annotation, owned},
         policy::{Keys, Variable},
     },
@@ -19,7 +18,6 @@ pub(super) fn is_on() -> String {
 /// The variables about the namespace, of which `tenancy` is the sum: `tenant`, `none`, `exempt`, or `unknown` if a
 /// tenant claims the namespace and its pools aren't written on it yet.
 pub(super) fn variables() -> Vec<Variable> {
-    let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
     vec![
         owned(NON_TENANT),
         Keys::Declared.variable(),
@@ -34,14 +32,7 @@ pub(super) fn variables() -> Vec<Variable> {
                 cel::words(parameter::EXEMPT)
             ),
         ),
-        (
-            "claimed",
-            format!(
-                "{}.exists(t, t[0] == '{MORE}' || {})",
-                cel::all_tenants(),
-                cel::is_claimed("request.namespace", labels)
-            ),
-        ),
+        cel::claimed(),
         (
             "tenancy",
             "variables.exempt ? 'exempt' : variables.ownPools != '' ? 'tenant' : \
