@@ -112,7 +112,7 @@ fn expect(what: &str, answer: &Answer, refused_with: Option<&str>) {
 #[tokio::test]
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
 async fn final_pods_are_correct_or_denied() {
-    let (_plane, admin) = start().await;
+    let (plane, admin) = start().await;
     let affinity = |terms: Value| {
         json!({"tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
@@ -281,7 +281,13 @@ async fn final_pods_are_correct_or_denied() {
             json!({"tolerations": [{"operator": "Exists"}], "serviceAccountName": "s"}),
             None,
         ),
-        ("pinned before its namespace is marked", "unmarked", placed(), None),
+        ("pinned before its namespace, which a tenant claims, is marked", "tenant-new", placed(), None),
+        (
+            "pinned before its namespace, which no tenant claims, is marked",
+            "unmarked",
+            placed(),
+            Some(no_tenant),
+        ),
         (
             "unpinned before its namespace is marked",
             "unmarked",
@@ -289,8 +295,8 @@ async fn final_pods_are_correct_or_denied() {
             Some(no_tenant),
         ),
     ];
-    _plane
-        .apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: s, namespace: kube-system}}")
+    plane
+        .apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: s, namespace: kube-system}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: tenant-new}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: tenant-new}}")
         .await
         .unwrap();
     for (what, namespace, spec, refused) in cases {

@@ -5,10 +5,10 @@ use croft_policy::{
     Mutation,
     definitions::{
         POOL_NAME_LABEL,
-        parameter::{MUTATION, POOL_KEYS},
+        parameter::{MUTATION, NON_TENANT_PODS, POOL_KEYS},
     },
     node::NodeRepair,
-    policies,
+    policies::{self, parameters::INACTIVE},
     replica_status::{ObservedGenerations, ReplicaStatus},
 };
 use k8s_openapi::{
@@ -323,11 +323,51 @@ fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
     assert_eq!(writes(&mut state, 101), Vec::<String>::new(), "a Tenant may be absent for a moment");
     assert_eq!(writes(&mut state, 162), ["namespace tenant-a"]);
     state.observe(&Change::TenantGone("b".to_owned()));
-    assert_eq!(writes(&mut state, 300), Vec::<String>::new(), "nodes of its pool remain");
+    assert_eq!(writes(&mut state, 300), ["namespace tenant-a"], "the other may be absent for a moment");
+    assert_eq!(
+        writes(&mut state, 400),
+        ["namespace tenant-a", "namespace tenant-b"],
+        "the pools stay closed"
+    );
+    for (node, pool) in [("a-1", "pool-a"), ("b-1", "pool-b")] {
+        state.observe(&Change::NodeGone(node.to_owned()));
+        state.observe(&Change::PoolGone(pool.to_owned()));
+    }
+    assert_eq!(writes(&mut state, 500), ["namespace non-tenant", "namespace tenant-a", "namespace tenant-b"]);
+}
+
+#[test]
+fn pools_stay_closed_after_the_last_tenant() {
+    let mut state = reconciled_state();
+    for gone in ["a", "b"] {
+        state.observe(&Change::TenantGone(gone.to_owned()));
+    }
     for node in ["a-1", "b-1"] {
         state.observe(&Change::NodeGone(node.to_owned()));
     }
-    assert_eq!(writes(&mut state, 400), ["namespace non-tenant", "namespace tenant-a", "namespace tenant-b"]);
+    let mode = |state: &State| state.parameters.written.clone().unwrap()[NON_TENANT_PODS].clone();
+    let relabels = |writes: &[Write]| writes.iter().any(|write| key_text(write) == "namespace non-tenant");
+    assert!(!relabels(&write(&mut state)));
+    assert_eq!(mode(&state), "KeepOut");
+    for pool in ["pool-a", "pool-b"] {
+        state.observe(&Change::PoolGone(pool.to_owned()));
+    }
+    assert!(relabels(&write(&mut state)));
+    assert_eq!(mode(&state), INACTIVE);
+}
+
+#[test]
+fn a_pool_that_goes_to_another_tenant_is_taken_from_the_namespaces_of_one_that_is_absent() {
+    let mut state = reconciled_state();
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert!(write(&mut state).iter().all(|write| !matches!(write, Write::NamespaceMetadata { .. })));
+    state.observe(&tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b", "pool-a"]));
+    let patch = write(&mut state).into_iter().find_map(|write| match write {
+        Write::NamespaceMetadata { namespace, patch } if namespace == "tenant-a" => Some(patch),
+        _ => None,
+    });
+    let left = json!({"metadata": {"annotations": {POOLS_ANNOTATION: "-:-:-:pool-a"}}});
+    assert_eq!(patch, Some(left), "pods that would go there are refused");
 }
 
 #[test]

@@ -10,6 +10,7 @@
 
 mod agents;
 mod gates;
+mod last_tenant;
 mod launched_elsewhere;
 mod updates;
 mod waiting;
@@ -60,6 +61,7 @@ async fn attack(mode: Mutation) {
     gates::lift_where_a_pod_is_kept_off_other_pools(&stack, &admin, &jane).await;
     launched_elsewhere::nodes_are_closed_from_their_registration(&mut stack, &admin, &jane).await;
     agents::start_while_the_webhook_hangs(&stack, &admin).await;
+    last_tenant::keeps_its_nodes_closed_when_it_goes(&mut stack, &admin, &jane).await;
     stack.check().unwrap();
 }
 
