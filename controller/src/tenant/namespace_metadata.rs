@@ -71,7 +71,7 @@ pub(super) fn namespace_writes(
     actions
 }
 
-/// Those of `pools`, the annotation with a tenant's pools, that the namespace has already.
+/// The part of `pools`, the annotation with a tenant's pools, that the namespace has already.
 fn held(facts: &NamespaceFacts, pools: &str) -> Option<String> {
     let held = facts.pools.as_deref()?;
     let is_held = |entry: &&str| held.split(';').any(|other| pool_label(other) == pool_label(entry));

@@ -10,11 +10,15 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{OUTSIDE, bare, tried_and_unbound};
+use crate::{FRIENDS, OUTSIDE, bare, tried_and_unbound};
 
 pub async fn keeps_its_nodes_closed_when_it_goes(stack: &mut Stack, admin: &Client, jane: &Client) {
     let nodes = Api::<Node>::all(admin.clone()).list(&ListParams::default().labels(POOL_NAME_LABEL)).await;
     let node = nodes.unwrap().items.first().expect("a node of a pool").clone();
+    // Others of its namespaces run on ordinary nodes by now.
+    for namespace in [OUTSIDE, FRIENDS] {
+        stack.plane.kubectl(["delete", "pods", "--all", "-n", namespace, "--force"]).await.unwrap();
+    }
     stack.plane.kubectl(["delete", "tenants", "--all"]).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     until("the policies without a Tenant", EVENTUALLY, async || {

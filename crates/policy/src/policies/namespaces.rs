@@ -216,7 +216,7 @@ fn opened_to_owners() -> String {
 /// Owners with the role [`NAMESPACE_CREATOR_ROLE`](crate::definitions::NAMESPACE_CREATOR_ROLE) create namespaces under their
 /// tenants' prefixes, and none of any other name, whatever the parameters say and even while they lag.
 ///
-/// A request is authorized when its headers have come, and judged when its body has, which its sender may hold back. An owner's
+/// A request is authorized when its headers have come, and evaluated when its body has, which its sender may hold back. An owner's
 /// right may end meanwhile; whose right to create namespaces has ended is bound as an owner is.
 pub(super) fn creation() -> Policy {
     let check =

@@ -118,7 +118,7 @@ pub(crate) fn improve(
     };
     let mut now = cost(bins);
     let mut fruitful = 0;
-    while budget.allows(repair.steps, fruitful) && bins.len() > 1 && now > budget.bound && !cancel() {
+    while budget.allows(repair.steps, fruitful) && !bins.is_empty() && now > budget.bound && !cancel() {
         let before = repair.steps;
         // Mostly the way with the higher rate; the relaxation costs more steps and runs when the budget
         // allows.
