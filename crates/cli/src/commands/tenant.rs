@@ -1,6 +1,10 @@
 //! `croft tenant`: adds or removes a tenant, as manifests or in the cluster.
 
-use std::{collections::BTreeMap, io::Write as _, process::ExitCode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    process::ExitCode,
+};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,6 +14,7 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -17,7 +22,7 @@ use crate::{
     failure::Failure,
     output::Output,
     source::ClusterArgs,
-    table::{GOOD, NOTE, shortened},
+    table::{BAD, GOOD, NOTE, shortened},
 };
 
 /// Field manager of applied manifests.
@@ -70,9 +75,12 @@ struct AddArgs {
     /// Write no limit: nothing bounds what the tenant's nodes cost but the limits of its pools and of the cluster
     #[arg(long, conflicts_with = "limits")]
     unlimited: bool,
-    /// Apply the manifests to the cluster instead of printing them
+    /// Apply the manifests to the cluster instead of printing them; what is there already is only changed with --replace
     #[arg(long)]
     apply: bool,
+    /// With --apply: change the Tenant, and pools of --class, that are there already
+    #[arg(long, requires = "apply")]
+    replace: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -110,28 +118,41 @@ fn pair(text: &str) -> Result<(String, String), String> {
 pub(crate) fn run(args: &TenantArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {
         What::Add(args) => add(args, out),
-        What::Remove(args) => remove(args, out),
-    }?;
-    Ok(ExitCode::SUCCESS)
+        What::Remove(args) => remove(args, out).map(|()| ExitCode::SUCCESS),
+    }
 }
 
-fn add(args: &AddArgs, out: &mut Output) -> Result<(), Failure> {
+fn add(args: &AddArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let manifests = manifests(args)?;
     if !args.apply {
         write!(out, "{}", to_yaml(&manifests)?)?;
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
-    args.cluster.run(async |client| {
+    let code = args.cluster.run(async |client| {
+        let mut changes = Vec::new();
+        for manifest in &manifests {
+            changes.extend(match text(manifest, "kind") {
+                "Tenant" => changes_of::<Tenant>(&client, manifest).await?,
+                _ => changes_of::<TenantPool>(&client, manifest).await?,
+            });
+        }
+        for change in &changes {
+            writeln!(out, "{change}")?;
+        }
+        if !changes.is_empty() && !args.replace {
+            writeln!(out, "{BAD}nothing was applied{BAD:#}: --replace makes these changes")?;
+            return Ok(ExitCode::FAILURE);
+        }
         for manifest in &manifests {
             match text(manifest, "kind") {
-                "Tenant" => apply::<Tenant>(&client, manifest).await?,
-                _ => apply::<TenantPool>(&client, manifest).await?,
+                "Tenant" => drop(apply::<Tenant>(&client, manifest, false).await?),
+                _ => drop(apply::<TenantPool>(&client, manifest, false).await?),
             }
             writeln!(out, "{GOOD}applied{GOOD:#} {} {}", text(manifest, "kind"), name_of(manifest))?;
         }
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     })?;
-    Ok(())
+    Ok(code)
 }
 
 /// The pools, then the tenant: pods of a tenant whose pool doesn't exist are denied.
@@ -147,6 +168,7 @@ fn manifests(args: &AddArgs) -> Result<Vec<Value>, InputError> {
         limits,
         unlimited,
         apply: _,
+        replace: _,
         cluster: _,
     } = args;
     let mut manifests = Vec::new();
@@ -195,18 +217,44 @@ fn name_of(manifest: &Value) -> &str {
     manifest.get("metadata").map_or("", |meta| text(meta, "name"))
 }
 
-async fn apply<K>(client: &Client, manifest: &Value) -> anyhow::Result<()>
+/// The fields of the spec that applying the manifest would change, a line each; none if there is no such object.
+async fn changes_of<K>(client: &Client, manifest: &Value) -> anyhow::Result<Vec<String>>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let (kind, name) = (K::kind(&()), name_of(manifest));
+    let found = Api::<K>::all(client.clone()).get_opt(name).await;
+    let Some(found) = found.with_context(|| format!("failed to read {kind} {name}"))? else {
+        return Ok(Vec::new());
+    };
+    let spec = |object: &K| -> anyhow::Result<Map<String, Value>> {
+        Ok(serde_json::to_value(object)?["spec"].as_object().cloned().unwrap_or_default())
+    };
+    let (before, after) = (spec(&found)?, spec(&apply::<K>(client, manifest, true).await?)?);
+    let fields: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let shown = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    let differing = fields.into_iter().filter(|field| before.get(*field) != after.get(*field));
+    let line = |field: &String| {
+        format!(
+            "{kind} {name}: spec.{field}: {} becomes {}",
+            shown(before.get(field)),
+            shown(after.get(field))
+        )
+    };
+    Ok(differing.map(line).collect())
+}
+
+/// Applies the manifest, or sees what would be stored.
+async fn apply<K>(client: &Client, manifest: &Value, dry_run: bool) -> anyhow::Result<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     let name = name_of(manifest);
     let api: Api<K> = Api::all(client.clone());
     // Fields of other managers aren't overwritten: a conflict is an error that names the field.
-    let params = PatchParams::apply(MANAGER);
-    api.patch(name, &params, &Patch::Apply(manifest))
-        .await
-        .with_context(|| format!("failed to apply {} {name}", K::kind(&())))?;
-    Ok(())
+    let params = PatchParams { dry_run, ..PatchParams::apply(MANAGER) };
+    let applied = api.patch(name, &params, &Patch::Apply(manifest)).await;
+    applied.with_context(|| format!("failed to apply {} {name}", K::kind(&())))
 }
 
 fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {

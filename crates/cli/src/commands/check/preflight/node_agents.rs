@@ -2,7 +2,7 @@
 
 use croft_api::TenantPool;
 use croft_inspect::{
-    admission::{Admission, Outcome},
+    admission::{Admission, Outcome, Verdict},
     workload::prototype,
 };
 use croft_manifest::{Input, LoadOptions, Origin, parse};
@@ -59,7 +59,7 @@ pub(super) fn kept_off(input: &Input, admission: &Admission, namespace: &str) ->
     let mut shared: Vec<String> = Vec::new();
     for set in &input.daemon_sets {
         let its = set.namespace().unwrap_or_default();
-        if its != namespace && !matches!(admission.daemon_set(&set.object).outcome, Outcome::Unchanged) {
+        if its != namespace && is_kept_off(&admission.daemon_set(&set.object)) {
             names.push(format!("{its}/{}", set.name_any()));
             shared.push(its);
         }
@@ -116,7 +116,7 @@ pub(super) fn workloads(input: &Input, admission: &Admission, namespace: &str) -
     let names: Vec<String> = croft_inspect::workload::workloads(input)
         .iter()
         .filter(|workload| workload.daemon_set.is_none() && workload.namespace != namespace)
-        .filter(|workload| !matches!(admission.pod(&prototype(workload)).outcome, Outcome::Unchanged))
+        .filter(|workload| is_kept_off(&admission.pod(&prototype(workload))))
         .map(|workload| workload.title())
         .collect();
     if names.is_empty() {
@@ -131,6 +131,12 @@ pub(super) fn workloads(input: &Input, admission: &Admission, namespace: &str) -
         "nothing to do if they have room on other nodes, or if a Tenant gets their namespace; else sharedWith of the \
          CroftConfig",
     )
+}
+
+/// True if admission would keep the pods off pools' nodes. Pods of a tenant are pinned to its pools instead: sharing the pools with
+/// its namespace would open all others to it.
+fn is_kept_off<T>(verdict: &Verdict<T>) -> bool {
+    verdict.tenant.is_none() && !matches!(verdict.outcome, Outcome::Unchanged)
 }
 
 /// True if nothing but taints keeps the pods off a node.
@@ -188,6 +194,17 @@ mod tests {
         assert!(remedy.ends_with("spec:\n    sharedWith: [logging, monitoring]"), "{remedy}");
         let Err(Failed { what, .. }) = untolerating(&input) else { panic!("nothing found") };
         assert!(what.ends_with(": shop/cache"), "{what}");
+    }
+
+    #[test]
+    fn pools_are_never_shared_with_a_tenants_own_namespace() {
+        let tenant = "apiVersion: croft.dev/v1alpha1\nkind: Tenant\nmetadata: {name: shop}\nspec: {namespaces: [shop], pools: [shop]}\n---\n\
+            apiVersion: croft.dev/v1alpha1\nkind: TenantPool\nmetadata: {name: shop}\nspec: {provisioner: None}\n---\n";
+        for more in ["", ", tolerations: [{operator: Exists}]"] {
+            let input = input(&[tenant.to_owned(), daemon_set("shop", "cache", more)].concat());
+            assert!(kept_off_of(&input).is_ok(), "{more}");
+            assert!(workloads(&input, &admission(&input).unwrap(), "croft-system").is_ok(), "{more}");
+        }
     }
 
     #[test]
