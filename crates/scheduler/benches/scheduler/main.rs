@@ -269,7 +269,7 @@ fn small(catalog: Option<&str>) -> Value {
         let pods = workloads::pods_small(seed);
         let (plan, seconds) = timed(&pools, &pods, 1);
         let above = plan.cost.dollars() / best - 1.0;
-        if above > 0.02 || above < -0.000_1 {
+        if !(-0.000_1..=0.02).contains(&above) {
             row(&format!("small {seed}: {above:+.4}"), pods.len(), seconds, &plan);
         }
         over.push(above);
