@@ -67,6 +67,9 @@ const STEPS_OF_A_PART: u64 = 60_000;
 /// one is found after several times as many, if there is one.
 const PATIENCE: u64 = 6;
 
+/// A packing within this part of its bound is as good as the best: the bound itself is rounded down by about half of it.
+const NOTHING_LEFT: i64 = 5_000;
+
 /// How long to search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -118,7 +121,8 @@ pub(crate) fn improve(
     };
     let mut now = cost(bins);
     let mut fruitful = 0;
-    while budget.allows(repair.steps, fruitful) && !bins.is_empty() && now > budget.bound && !cancel() {
+    let least = budget.bound.saturating_add(budget.bound / NOTHING_LEFT);
+    while budget.allows(repair.steps, fruitful) && !bins.is_empty() && now > least && !cancel() {
         let before = repair.steps;
         // Mostly the way with the higher rate; the relaxation costs more steps and runs when the budget
         // allows.
