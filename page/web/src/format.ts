@@ -15,6 +15,13 @@ export function perHour(cost: Cost): string {
   return `${cost.estimated ? "~" : ""}${dollars(cost.micros)}${more}`;
 }
 
+/** What nodes cost together. A price that isn't known is counted, and never as nothing. */
+export const costOf = (nodes: readonly { price: number | null; estimated?: boolean }[]): Cost => ({
+  micros: nodes.reduce((sum, node) => sum + (node.price ?? 0), 0),
+  unknown: nodes.filter((node) => node.price === null).length,
+  estimated: nodes.some((node) => node.estimated === true),
+});
+
 export function price(micros: number | null, estimated: boolean): string {
   return micros === null ? "unknown" : `${estimated ? "~" : ""}${dollars(micros)}/h`;
 }

@@ -6,7 +6,7 @@ import {
   type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
   type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
 } from "./api";
-import { age, bill, counted, dollars, moment, percent, perHour, price } from "./format";
+import { age, bill, costOf, counted, dollars, moment, percent, perHour, price } from "./format";
 import { type Live, useLive } from "./live";
 import { Blocks, type Column, Conditions, Pods, Reasons, State, States, Table, Timeline, Usage } from "./parts";
 import { link, pathOf } from "./route";
@@ -95,12 +95,11 @@ const PAST_COLUMNS: Column<PastNode>[] = [
 /** The last snapshot before a time, or the nodes that the log names at that time. */
 function PastView<T>({ past, then }: { past: Past<T>; then: (view: T, at: number) => ComponentChildren }): JSX.Element {
   const { at, snapshot, view, nodes, changes } = past;
-  const micros = nodes.reduce((sum, node) => sum + (node.price ?? 0), 0);
   return (
     <>
       {snapshot === null ? (
         <>
-          <p class="sum">{counted(nodes.length, "node")}, {dollars(micros)}/h at {moment(at)}</p>
+          <p class="sum">{counted(nodes.length, "node")}, {perHour(costOf(nodes))}/h at {moment(at)}</p>
           <p class="note">The record has no snapshot of that time or before: the nodes are those that the log names.</p>
           <Table caption="Nodes at that time" rows={nodes} columns={PAST_COLUMNS} id={(row) => row.claim} text={(row) => `${row.node} ${row.claim} ${row.pool} ${row.phase}`} empty="The log names no node at that time." />
         </>
@@ -302,10 +301,7 @@ function patchPool(change: Change, data: PoolNow): PoolNow | undefined {
   nodes.push(...changed.values());
   const states: PoolView["states"] = {};
   for (const node of nodes) states[node.state] = (states[node.state] ?? 0) + 1;
-  const cost = nodes.reduce((sum, node) => ({
-    micros: sum.micros + (node.price ?? 0), unknown: sum.unknown + (node.price === null ? 1 : 0), estimated: sum.estimated || node.estimated,
-  }), { micros: 0, unknown: 0, estimated: false });
-  return { ...data, version: change.version, nodes, states, cost, pods: nodes.reduce((sum, node) => sum + node.pods, 0) };
+  return { ...data, version: change.version, nodes, states, cost: costOf(nodes), pods: nodes.reduce((sum, node) => sum + node.pods, 0) };
 }
 
 const NODE_COLUMNS: Column<NodeView>[] = [
