@@ -32,7 +32,7 @@ pub struct Verdict<T = Pod> {
     /// How it is stored, or why it isn't.
     pub outcome: Outcome<T>,
     /// The tenant that owns its namespace.
-    pub(crate) tenant: Option<String>,
+    pub tenant: Option<String>,
     /// The pool that it is placed in.
     pub pool: Option<String>,
     pub(crate) warnings: Vec<String>,
