@@ -228,7 +228,8 @@ where
         return Ok(Vec::new());
     };
     let spec = |object: &K| -> anyhow::Result<Map<String, Value>> {
-        Ok(serde_json::to_value(object)?["spec"].as_object().cloned().unwrap_or_default())
+        let object = serde_json::to_value(object)?;
+        Ok(object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default())
     };
     let (before, after) = (spec(&found)?, spec(&apply::<K>(client, manifest, true).await?)?);
     let fields: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
