@@ -2,10 +2,7 @@
 
 use crate::{
     definitions::parameter,
-    policies::{
-        parameters::{INACTIVE, MORE},
-        policy::Variable,
-    },
+    policies::parameters::{INACTIVE, MORE},
 };
 
 /// CEL: the text of a parameter; empty before the controller has written it.
@@ -54,7 +51,7 @@ pub(super) fn is_claimed(name: &str, labels: &str) -> String {
 }
 
 /// The variable `claimed`: a tenant claims the namespace of the request.
-pub(super) fn claimed() -> Variable {
+pub(super) fn claimed() -> (&'static str, String) {
     let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
     let claims = is_claimed("request.namespace", labels);
     ("claimed", format!("{}.exists(t, t[0] == '{MORE}' || {claims})", all_tenants()))
