@@ -74,14 +74,11 @@ pub(super) fn namespace_writes(
 /// The part of `pools`, the annotation with a tenant's pools, that the namespace has already.
 fn held(facts: &NamespaceFacts, pools: &str) -> Option<String> {
     let held = facts.pools.as_deref()?;
-    let is_held = |entry: &&str| held.split(';').any(|other| pool_label(other) == pool_label(entry));
+    let is_held = |entry: &&str| {
+        held.split(';').any(|other| policies::pool_label(other) == policies::pool_label(entry))
+    };
     let kept: Vec<&str> = pools.split(';').filter(is_held).collect();
     (!kept.is_empty()).then(|| kept.join(";"))
-}
-
-/// The label of a pool's entry in the annotation with a tenant's pools, or the whole entry of what is no pool.
-fn pool_label(entry: &str) -> &str {
-    entry.split(':').next().filter(|label| label.contains('=')).unwrap_or(entry)
 }
 
 /// Takes from a namespace whose Tenant is absent the pools that another Tenant names: pods that would go there are refused.
@@ -89,7 +86,7 @@ fn without_lost_pools(view: &Tenants, name: &str, facts: &NamespaceFacts) -> Opt
     let held = facts.pools.as_deref()?;
     let declarations = view.declarations();
     let left = |entry: &str| {
-        let (key, value) = pool_label(entry).split_once('=')?;
+        let (key, value) = policies::pool_label(entry).split_once('=')?;
         let pool = declarations.pool(declarations.pool_by_label(key, value)?)?;
         let is_anothers = declarations.tenants().iter().any(|tenant| tenant.may_use(pool.id));
         is_anothers.then(|| policies::missing_pool(&pool.name))

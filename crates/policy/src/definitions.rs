@@ -86,7 +86,7 @@ documented_enum! {
         UndeclaredRole,
         /// Refused: a label or annotation that owners may not give to the namespaces that they create.
         OwnerMetadata,
-        /// Refused: Croft's own Namespace is deleted while there are Tenants.
+        /// Refused: Croft's own Namespace is deleted while there are Tenants or pools.
         OwnNamespace,
     }
 }

@@ -413,7 +413,7 @@ impl Denial {
             Rule::OwnNamespace,
             format!(
                 "namespace {namespace:?} is Croft's own, and without it the admission policies would hold for no pod while there \
-                 are Tenants; run croft uninstall to remove Croft, or croft break-glass on to stop enforcement before"
+                 are Tenants or pools; run croft uninstall to remove Croft, or croft break-glass on to stop enforcement before"
             ),
         )
     }

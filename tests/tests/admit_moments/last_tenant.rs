@@ -30,6 +30,9 @@ pub async fn keeps_its_nodes_closed_when_it_goes(stack: &mut Stack, admin: &Clie
     })
     .await
     .unwrap();
+    let own = ["delete", "namespace", stack.croft.namespace(), "--dry-run=server"];
+    let said = stack.plane.kubectl(own).await.expect_err("the pools are declared").to_string();
+    assert!(said.contains("croft uninstall"), "{said}");
     let pods: Api<Pod> = Api::namespaced(jane.clone(), OUTSIDE);
     let pool = &node.labels()[POOL_NAME_LABEL];
     let selects = json!({"nodeSelector": {POOL_NAME_LABEL: pool}, "tolerations": [{"operator": "Exists"}]});

@@ -41,10 +41,8 @@ fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
 
 /// True if the namespace `fresh` gets the annotation with its pools.
 fn lets_in_fresh(writes: &[Write]) -> bool {
-    writes.iter().any(|write| {
-        matches!(write, Write::NamespaceMetadata { namespace, patch }
-            if namespace == "fresh" && patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
-    })
+    patch_of(writes, "fresh")
+        .is_some_and(|patch| patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
 }
 
 /// Two namespaces of an isolated tenant, whose policies are in place.
@@ -352,12 +350,9 @@ fn a_pool_is_taken_from_a_namespace_whatever_the_quota_controller_does() {
     assert!(lets_in_fresh(&pass(&mut state, NOW)), "the quota is there, and not enforced yet");
     // Pools of another tenant, whose namespace it was, are taken away at once and not exchanged for these before that.
     state.observe(&namespace("fresh", json!({}), json!({POOLS_ANNOTATION: pool("lost")})));
-    let written = pass(&mut state, NOW).into_iter().find_map(|write| match write {
-        Write::NamespaceMetadata { namespace, patch } if namespace == "fresh" => Some(patch),
-        _ => None,
-    });
-    let pools = format!("/metadata/annotations/{}", POOLS_ANNOTATION.replace('/', "~1"));
-    assert_eq!(written.unwrap().pointer(&pools), Some(&Value::Null));
+    let writes = pass(&mut state, NOW);
+    let written = patch_of(&writes, "fresh").unwrap()["metadata"]["annotations"].as_object().unwrap();
+    assert_eq!(written.get(POOLS_ANNOTATION), Some(&Value::Null));
 }
 
 #[test]

@@ -35,6 +35,11 @@ pub(super) fn non_tenant_pods_allowed() -> String {
     format!("{} in ['', 'Allow', '{INACTIVE}']", text(parameter::NON_TENANT_PODS))
 }
 
+/// CEL: nothing is enforced, since there was no Tenant yet, or neither Tenant nor pool is left.
+pub(super) fn is_inactive() -> String {
+    format!("{} in ['', '{INACTIVE}']", text(parameter::NON_TENANT_PODS))
+}
+
 /// CEL: the tenants of [`parameter::TENANTS`] as lists of words: name, namespaces, selector, and perhaps a prefix.
 pub(super) fn all_tenants() -> String {
     format!("{}.split(';').filter(t, t != '').map(t, t.split(':'))", text(parameter::TENANTS))

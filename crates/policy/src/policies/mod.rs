@@ -31,7 +31,7 @@ mod pods;
 mod policy;
 
 pub use documents::{documents, names};
-pub use namespace_metadata::{MetadataEntries, missing_pool, namespace_metadata};
+pub use namespace_metadata::{MetadataEntries, missing_pool, namespace_metadata, pool_label};
 pub use namespaces::NAMESPACE_CREATION_POLICY;
 pub use parameters::parameters;
 pub use pods::is_kept_out;

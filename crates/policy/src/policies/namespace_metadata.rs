@@ -46,6 +46,12 @@ pub fn missing_pool(name: &str) -> String {
     format!("{NO_POOL}:{name}")
 }
 
+/// The label of a pool's entry in that annotation, or the whole entry of what is no pool.
+#[must_use]
+pub fn pool_label(entry: &str) -> &str {
+    entry.split(':').next().filter(|label| label.contains('=')).unwrap_or(entry)
+}
+
 /// A tenant's pools, the default first, as `key=value:effect,effect:label:name`, separated by semicolons. None of these
 /// characters can be in a label's key or value. `label` is the pool-name label; the name is left out if it is the same.
 ///

@@ -67,7 +67,8 @@ pub(super) fn reserved() -> Policy {
     }
 }
 
-/// Croft's own Namespace, which the policies read, stays while there are Tenants: without it they would hold for no pod.
+/// Croft's own Namespace, which the policies read, stays while there are Tenants or they hold for pools alone: without it they would
+/// hold for no pod.
 pub(super) fn own_namespace() -> Policy {
     Policy {
         name: "croft-own-namespace",
@@ -75,9 +76,14 @@ pub(super) fn own_namespace() -> Policy {
         conditions: vec![("own-namespace", "request.name == params.metadata.name".to_owned())],
         variables: Vec::new(),
         validations: vec![(
-            format!("{} == '' || {}", cel::text(parameter::TENANTS), break_glass()),
+            format!(
+                "({} == '' && {}) || {}",
+                cel::text(parameter::TENANTS),
+                cel::is_inactive(),
+                break_glass()
+            ),
             "'namespace ' + request.name + ' is Croft\\'s own, and without it the admission policies would hold for no pod while \
-             there are Tenants; run croft uninstall to remove Croft, or croft break-glass on to stop enforcement before'"
+             there are Tenants or pools; run croft uninstall to remove Croft, or croft break-glass on to stop enforcement before'"
                 .to_owned(),
         )],
         parameters: true,

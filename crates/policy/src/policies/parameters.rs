@@ -66,11 +66,11 @@ pub fn has_more_pools(written: &str) -> bool {
     written.split(';').any(|entry| entry == MORE)
 }
 
-/// True if [`ALL_POOLS`], as `written`, names the pool, or has a pool too many to name any.
+/// True if [`ALL_POOLS`], as `written`, names the pool, or would if it held more.
 #[must_use]
 pub fn names_pool(written: &str, pool: &DeclaredPool) -> bool {
     let label = label_entry(pool);
-    written.split(';').any(|entry| entry == MORE || entry.starts_with(&label))
+    has_more_pools(written) || written.split(';').any(|entry| entry.starts_with(&label))
 }
 
 /// The value of [`NON_TENANT_PODS`] while no Tenant is enforced: nothing outside Croft's own Namespace is changed.

@@ -194,7 +194,7 @@ fn put_back<'a>(
     }
 }
 
-/// Evaluates the deletion of an object. Croft's own Namespace holds what the policies read: it stays while there are Tenants.
+/// Evaluates the deletion of an object. Croft's own Namespace holds what the policies read: it stays while there are Tenants or pools.
 pub(crate) fn evaluate_delete<'t>(tenants: &'t Tenants, request: &Request<'_>) -> Outcome<'t> {
     let declarations = tenants.declarations();
     let is_own = request.kind == Kind::Namespace

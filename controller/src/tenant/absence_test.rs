@@ -1,0 +1,80 @@
+//! Tenants that are deleted: what stays until their absence is confirmed, and while their pools or nodes remain.
+
+use croft_policy::{definitions::parameter::NON_TENANT_PODS, policies::parameters::INACTIVE};
+
+use super::*;
+
+#[test]
+fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
+    let mut state = reconciled_state();
+    for gone in ["a", "b"] {
+        state.observe(&Change::TenantGone(gone.to_owned()));
+        state.observe(&Change::PoolGone(format!("pool-{gone}")));
+    }
+    let writes = |state: &mut State| -> Vec<String> {
+        let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
+        let written = |a: &&Write| matches!(a, Write::Parameters { .. } | Write::NamespaceMetadata { .. });
+        actions.iter().filter(written).map(key_text).collect()
+    };
+    assert_eq!(writes(&mut state), Vec::<String>::new());
+    for node in ["a-1", "b-1"] {
+        state.observe(&Change::NodeGone(node.to_owned()));
+    }
+    assert_eq!(writes(&mut state), ["parameters", "namespace non-tenant"]);
+}
+
+#[test]
+fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
+    let mut state = reconciled_state();
+    let writes = |state: &mut State, seconds: u64| -> Vec<String> {
+        let actions = at(state, seconds);
+        actions.iter().filter(|a| matches!(a, Write::NamespaceMetadata { .. })).map(key_text).collect()
+    };
+    // As when its CRD is deleted: the Tenants go one after the other.
+    assert_eq!(writes(&mut state, 100), Vec::<String>::new());
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert_eq!(writes(&mut state, 101), Vec::<String>::new(), "a Tenant may be absent for a moment");
+    assert_eq!(writes(&mut state, 162), ["namespace tenant-a"]);
+    state.observe(&Change::TenantGone("b".to_owned()));
+    assert_eq!(writes(&mut state, 300), ["namespace tenant-a"], "the other may be absent for a moment");
+    assert_eq!(
+        writes(&mut state, 400),
+        ["namespace tenant-a", "namespace tenant-b"],
+        "the pools stay closed"
+    );
+    for (node, pool) in [("a-1", "pool-a"), ("b-1", "pool-b")] {
+        state.observe(&Change::NodeGone(node.to_owned()));
+        state.observe(&Change::PoolGone(pool.to_owned()));
+    }
+    assert_eq!(writes(&mut state, 500), ["namespace non-tenant", "namespace tenant-a", "namespace tenant-b"]);
+}
+
+#[test]
+fn pools_stay_closed_after_the_last_tenant() {
+    let mut state = reconciled_state();
+    for gone in ["a", "b"] {
+        state.observe(&Change::TenantGone(gone.to_owned()));
+    }
+    for node in ["a-1", "b-1"] {
+        state.observe(&Change::NodeGone(node.to_owned()));
+    }
+    let mode = |state: &State| state.parameters.written.clone().unwrap()[NON_TENANT_PODS].clone();
+    let relabels = |writes: &[Write]| writes.iter().any(|write| key_text(write) == "namespace non-tenant");
+    assert!(!relabels(&write(&mut state)));
+    assert_eq!(mode(&state), "KeepOut");
+    for pool in ["pool-a", "pool-b"] {
+        state.observe(&Change::PoolGone(pool.to_owned()));
+    }
+    assert!(relabels(&write(&mut state)));
+    assert_eq!(mode(&state), INACTIVE);
+}
+
+#[test]
+fn a_pool_that_goes_to_another_tenant_is_taken_from_the_namespaces_of_one_that_is_absent() {
+    let mut state = reconciled_state();
+    state.observe(&Change::TenantGone("a".to_owned()));
+    assert!(write(&mut state).iter().all(|write| !matches!(write, Write::NamespaceMetadata { .. })));
+    state.observe(&tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b", "pool-a"]));
+    let left = json!({"metadata": {"annotations": {POOLS_ANNOTATION: "-:-:-:pool-a"}}});
+    assert_eq!(patch_of(&write(&mut state), "tenant-a"), Some(&left), "pods that would go there are refused");
+}
