@@ -9,14 +9,17 @@
 )]
 
 use croft_policy::{
-    Pool, Provisioner, Tenant,
+    Mutation, Pool, Provisioner, Tenant,
     definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
 };
 use croft_testkit::ControlPlane;
-use croft_tests::arena::{self, Answer, create, enforced, mark, pod, pool, rules, tenant};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use croft_tests::arena::{self, Answer, create, enforced, mark, mark_for, pod, pool, rules, tenant};
+use k8s_openapi::api::{
+    admissionregistration::v1::ValidatingAdmissionPolicy,
+    core::v1::{Namespace, Node, Pod},
+};
 use kube::{
     Api, Client,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -302,6 +305,51 @@ async fn final_pods_are_correct_or_denied() {
     for (what, namespace, spec, refused) in cases {
         let answer = create(&admin, &pod(namespace, "case", spec), true).await.unwrap();
         expect(what, &answer, refused);
+    }
+}
+
+/// Whatever other policies found at other moments of the namespace: no second policy is needed, and nothing that mutated.
+#[tokio::test]
+async fn one_policy_alone_judges_final_pods_in_policy_mode() {
+    let (plane, admin) = start().await;
+    let marked = ["tenant-a", "tenant-b", "no-tenant"];
+    mark_for(&plane, &rules(&tenants(), &pools()), &marked, Mutation::Policy).await.unwrap();
+    let mutating = ["delete", "mutatingadmissionpolicybindings", "croft-pods", "--ignore-not-found"];
+    plane.kubectl(mutating).await.unwrap();
+    // The other policy for created pods refuses nothing but a probe any more.
+    let emptied = json!({"spec": {"validations": [
+        {"expression": "object.metadata.name != 'probe'", "message": "emptied"}]}});
+    Api::<ValidatingAdmissionPolicy>::all(admin.clone())
+        .patch("croft-pod-placement", &PatchParams::default(), &Patch::Merge(emptied))
+        .await
+        .unwrap();
+    enforced(&admin, &pod("no-tenant", "probe", json!({})), "emptied").await.unwrap();
+    enforced(&admin, &pod("tenant-a", "p", json!({})), "selects none of the pools").await.unwrap();
+    plane
+        .apply("{apiVersion: v1, kind: Namespace, metadata: {name: tenant-new}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: tenant-new}}")
+        .await
+        .unwrap();
+    let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+    let of_b =
+        json!({"nodeSelector": {"node-pool": "pool-b"}, "tolerations": [toleration("node-pool", "pool-b")]});
+    let built_in = json!({"tolerations": [{"key": POOL_NAME_LABEL, "operator": "Exists"}]});
+    let unknown = Some("its pools are not written on it yet");
+    let cases = [
+        ("as Croft leaves it", "tenant-a", placed(), None),
+        ("plain", "tenant-a", json!({}), Some("selects none of the pools")),
+        ("tolerant", "tenant-a", tolerant.clone(), Some("selects none of the pools")),
+        ("of another", "tenant-a", of_b.clone(), Some("may not use what spec.nodeSelector asks for")),
+        ("plain", "tenant-new", json!({}), unknown),
+        ("placed", "tenant-new", placed(), unknown),
+        ("of another", "tenant-new", of_b.clone(), unknown),
+        ("plain", "no-tenant", json!({}), None),
+        ("of a tenant", "no-tenant", of_b, Some("belongs to no tenant")),
+        ("tolerant", "no-tenant", tolerant, Some("belongs to no tenant")),
+        ("of the built-in key", "no-tenant", built_in, Some("belongs to no tenant")),
+    ];
+    for (what, namespace, spec, refusal) in cases {
+        let answer = create(&admin, &pod(namespace, "p", spec), true).await.unwrap();
+        expect(&format!("{what} in {namespace}"), &answer, refusal);
     }
 }
 

@@ -129,6 +129,8 @@ fn client(
 
 #[cfg(test)]
 mod tests {
+    use croft_policy::definitions::webhook;
+
     use super::*;
 
     fn service() -> Address {
@@ -153,6 +155,15 @@ mod tests {
             };
             assert_eq!((policy.as_deref(), timeout), (Some(wanted.0), Some(wanted.1)), "{name}");
         }
+    }
+
+    #[test]
+    fn a_namespace_that_loses_its_label_in_between_is_of_one_of_the_two_webhooks() {
+        let hooks = Hooks::built_in().unwrap();
+        let mutating = hooks.mutating(&service(), None, &Scope::default(), &[]);
+        // The API server looks a namespace up anew for each, in their order.
+        let place = |name: &str| mutating.iter().position(|hook| hook.name == name).unwrap();
+        assert!(place(webhook::NON_TENANT) < place(webhook::PODS));
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::policies::{identities, in_force, mutation, namespaces, nodes, pods, p
 pub fn documents(namespace: &str) -> Vec<Value> {
     let policies = [
         pods::placement(),
-        pods::declared_keys(),
         pods::updates(Keys::BuiltIn),
         pods::updates(Keys::Declared),
         nodes::kubelets(Keys::BuiltIn),

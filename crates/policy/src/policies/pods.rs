@@ -123,7 +123,6 @@ const FOREIGN_IS_REFUSED: &str = "!variables.override && size(variables.foreign)
 /// Without parameters, the keys of pools are those of the tenant's own.
 fn requested() -> Vec<Variable> {
     let mut variables = vec![
-        ("ownPools", "variables.pools".to_owned()),
         ("selector", "object.spec.?nodeSelector.orValue({})".to_owned()),
         ("annotated", format!("object.metadata.?annotations[?'{POOL_ANNOTATION}'].orValue('')")),
         defaulted(),
@@ -140,7 +139,7 @@ fn placed() -> (&'static str, String) {
     (
         "placed",
         format!(
-            "variables.pools == '' || (variables.pools.split(';').exists(p, p.split(':')[0] in variables.selected && {}) && \
+            "variables.ownPools == '' || (variables.ownPools.split(';').exists(p, p.split(':')[0] in variables.selected && {}) && \
              !variables.excludesPool)",
             tolerates("p")
         ),
@@ -150,7 +149,7 @@ fn placed() -> (&'static str, String) {
 /// CEL: why the pod of a tenant isn't placed; empty if it is. The API server evaluates the messages of a policy for every
 /// object, also for those that the policy lets through, and each variable once more for them: only a refused pod may cost it.
 fn misplaced() -> String {
-    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.pools + '), though Croft pins every pod of a \
+    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.ownPools + '), though Croft pins every pod of a \
                     tenant: look for another mutating webhook or policy that rewrites spec.nodeSelector'";
     let intolerant = "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
                       tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'";
@@ -169,20 +168,10 @@ fn misplaced() -> String {
     )
 }
 
-/// The final pod of a tenant is pinned to one of its pools and tolerates the pool's taints. The final pod of a labelled
-/// non-tenant namespace doesn't tolerate the taints of pools by a toleration without a key or of the built-in one.
-///
-/// A namespace that isn't labelled yet passes: the webhook, which fails closed, has evaluated its pods.
-pub(super) fn placement() -> Policy {
-    let break_glass = break_glass();
-    let mut variables = vec![
-        Keys::BuiltIn.variable(),
-        owned(MIRROR),
-        owned(NON_TENANT),
-        ("pools", annotation("pools")),
-        ("shared", annotation("shared")),
-        ("selected", selected("object")),
-        ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+/// The variables of whether the pod of a tenant is placed. They read `ownPools` and `selected`.
+fn placing() -> [Variable; 4] {
+    [
+        ("mine", "variables.ownPools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
         (
             "mineName",
             // The value of the built-in key's label, which a pool with that key as its own chooses.
@@ -193,9 +182,29 @@ pub(super) fn placement() -> Policy {
         ),
         excludes_pool(),
         placed(),
-        reaches(),
-        kept_out(Keys::BuiltIn),
+    ]
+}
+
+fn is_placed() -> (String, String) {
+    (format!("variables.placed || variables.mirror || {}", break_glass()), misplaced())
+}
+
+/// The final pod of a tenant is pinned to one of its pools and tolerates the pool's taints. The final pod of a labelled
+/// non-tenant namespace doesn't tolerate the taints of pools by a toleration without a key or of the built-in one.
+///
+/// A namespace that isn't labelled yet passes: the webhook, which fails closed, has evaluated its pods. In Policy mode
+/// `croft-pod-placement-keys` refuses them.
+pub(super) fn placement() -> Policy {
+    let mut variables = vec![
+        Keys::BuiltIn.variable(),
+        owned(MIRROR),
+        owned(NON_TENANT),
+        ("ownPools", annotation("pools")),
+        ("shared", annotation("shared")),
+        ("selected", selected("object")),
     ];
+    variables.extend(placing());
+    variables.extend([reaches(), kept_out(Keys::BuiltIn)]);
     variables.extend(requested());
     Policy {
         name: "croft-pod-placement",
@@ -203,11 +212,12 @@ pub(super) fn placement() -> Policy {
         conditions: Vec::new(),
         variables,
         validations: vec![
-            (format!("variables.placed || variables.mirror || {break_glass}"), misplaced()),
+            is_placed(),
             (
                 format!(
                     "!variables.nonTenant || !variables.reaches || variables.shared != '' || variables.mirror || \
-                     {KEPT_OUT} || {break_glass}"
+                     {KEPT_OUT} || {}",
+                    break_glass()
                 ),
                 must_be_kept_out(),
             ),
@@ -216,52 +226,42 @@ pub(super) fn placement() -> Policy {
     }
 }
 
-/// The final non-tenant pod doesn't tolerate the taints of pools by the keys that pools declare nor, in a namespace
-/// that isn't labelled yet, by any.
+/// The variables of [`final_rules`]. They read those of the tenancy, and `free`.
+pub(super) fn final_variables() -> Vec<Variable> {
+    let mut variables = vec![
+        owned(MIRROR),
+        reaches(),
+        kept_out(Keys::Declared),
+        (
+            "ownLabels",
+            format!(
+                "variables.sharedLabels + {}.split(';').filter(p, p.split(':')[0] in variables.sharedLabels)\
+                 .map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))",
+                cel::text(parameter::ALL_POOLS)
+            ),
+        ),
+        ("foreignTolerations", foreign_tolerations("object")),
+    ];
+    variables.extend(kept_off_others());
+    variables.extend(placing());
+    variables
+}
+
+/// The final pod by all that is declared: that of a tenant is placed, and a non-tenant pod doesn't tolerate the taints of pools
+/// by the keys that pools declare nor, in a namespace that isn't labelled yet, by any.
 ///
 /// In a namespace with which some pools are shared, a pod is kept off the others by their names; where these are too many to compare,
 /// only the webhook evaluates it. In a namespace that isn't labelled yet and that a Tenant claims, a pod that selects a pool belongs to
 /// that Tenant.
-pub(super) fn declared_keys() -> Policy {
-    Policy {
-        name: "croft-pod-placement-keys",
-        constraints: constraints("", &["pods"], &["CREATE"], true),
-        conditions: Vec::new(),
-        variables: vec![
-            Keys::Declared.variable(),
-            reaches(),
-            owned(MIRROR),
-            owned(NON_TENANT),
-            ("pools", annotation("pools")),
-            ("shared", annotation("shared")),
-            ("free", format!("{} || {}", cel::non_tenant_pods_allowed(), cel::in_free_namespace())),
-            kept_out(Keys::Declared),
-            (
-                "own",
-                format!(
-                    "variables.shared.split(';') + {}.split(';').filter(p, p.split(':')[0] in variables.shared.split(';'))\
-                     .map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))",
-                    cel::text(parameter::ALL_POOLS)
-                ),
-            ),
-            ("foreign", foreign_tolerations("object")),
-            cel::claimed(),
-        ]
-        .into_iter()
-        .chain(kept_off_others())
-        .collect(),
-        validations: vec![(
-            format!(
-                "variables.pools != '' || !variables.reaches || variables.shared == '*' || variables.free || \
-                 (variables.shared != '' && (size(variables.foreign) == 0 || variables.tooManyOthers || \
-                 variables.keptOffOthers)) || variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
-                 object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys) && variables.claimed) || {}",
-                break_glass()
-            ),
-            must_be_kept_out(),
-        )],
-        parameters: true,
-    }
+pub(super) fn final_rules() -> [(String, String); 2] {
+    let kept_out = format!(
+        "variables.ownPools != '' || !variables.reaches || variables.free || \
+         (variables.shared != '' && (size(variables.foreignTolerations) == 0 || variables.tooManyOthers || \
+         variables.keptOffOthers)) || variables.mirror || {KEPT_OUT} || (!variables.nonTenant && \
+         object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys) && variables.claimed) || {}",
+        break_glass()
+    );
+    [is_placed(), (kept_out, must_be_kept_out())]
 }
 
 /// An update adds no toleration of a foreign pool, doesn't take the pod out of its pool, and lifts no gate before the
@@ -273,10 +273,10 @@ pub(super) fn updates(keys: Keys) -> Policy {
     let free = match keys {
         // A namespace that isn't labelled yet is left to the policy with the declared keys, where exemptions are known.
         Keys::BuiltIn => {
-            "variables.shared == '*' || (!variables.nonTenant && variables.pools == '')".to_owned()
+            "variables.shared == '*' || (!variables.nonTenant && variables.ownPools == '')".to_owned()
         }
         Keys::Declared => format!(
-            "variables.shared == '*' || (variables.pools == '' && ({} || {}))",
+            "variables.shared == '*' || (variables.ownPools == '' && ({} || {}))",
             cel::non_tenant_pods_allowed(),
             cel::in_free_namespace()
         ),
@@ -284,21 +284,21 @@ pub(super) fn updates(keys: Keys) -> Policy {
     let mut variables = vec![
         keys.variable(),
         owned(NON_TENANT),
-        ("pools", annotation("pools")),
+        ("ownPools", annotation("pools")),
         ("shared", annotation("shared")),
         ("free", free),
         (
-            "own",
+            "ownLabels",
             format!(
-                "variables.pools == '' ? variables.shared.split(';') : variables.pools.split(';').map(p, \
-                 p.split(':')[0]) + variables.pools.split(';').map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))"
+                "variables.ownPools == '' ? variables.shared.split(';') : variables.ownPools.split(';').map(p, \
+                 p.split(':')[0]) + variables.ownPools.split(';').map(p, '{POOL_NAME_LABEL}=' + p.split(':')[?2].orValue(''))"
             ),
         ),
         ("selected", selected("object")),
         ("before", selected("oldObject")),
-        ("foreign", foreign_tolerations("object")),
-        ("foreignBefore", foreign_tolerations("oldObject")),
-        ("mine", "variables.pools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
+        ("foreignTolerations", foreign_tolerations("object")),
+        ("foreignTolerationsBefore", foreign_tolerations("oldObject")),
+        ("mine", "variables.ownPools.split(';').filter(p, p.split(':')[0] in variables.selected)".to_owned()),
         (
             "lifted",
             "size(oldObject.spec.?schedulingGates.orValue([])) > 0 && \
@@ -353,11 +353,11 @@ fn kept_off_others() -> [Variable; 4] {
     let terms =
         in_every_term(&format!("{} && {by_name} && {by_key}", absent(&format!("'{UNREGISTERED_LABEL}'"))));
     [
-        ("foreignKeys", "variables.foreign.map(t, t.split('\\n')[0])".to_owned()),
+        ("foreignKeys", "variables.foreignTolerations.map(t, t.split('\\n')[0])".to_owned()),
         (
             "others",
             format!(
-                "{pools}.split(';').filter(p, p.contains(':') && !(p.split(':')[0] in variables.own)).map(p, p.split(':'))"
+                "{pools}.split(';').filter(p, p.contains(':') && !(p.split(':')[0] in variables.ownLabels)).map(p, p.split(':'))"
             ),
         ),
         ("tooManyOthers", format!("{pools}.contains('{MORE};') || size(variables.others) > {MAX_COMPARED}")),
@@ -378,7 +378,7 @@ fn foreign_tolerations(object: &str) -> String {
     format!(
         "{object}.spec.?tolerations.orValue([]).filter(t, {IS_HARD} && (t.?key.orValue('') == '' || t.?key.orValue('') == '{UNREGISTERED_TAINT}' || \
          (t.key in variables.keys && !(t.?operator.orValue('') in ['', 'Equal'] && \
-         (t.key + '=' + t.?value.orValue('')) in variables.own)))).map(t, {line})"
+         (t.key + '=' + t.?value.orValue('')) in variables.ownLabels)))).map(t, {line})"
     )
 }
 
@@ -386,16 +386,16 @@ fn update_rules(keys: Keys) -> Vec<(String, String)> {
     let break_glass = break_glass();
     let of_sharing = match keys {
         Keys::BuiltIn => "true",
-        Keys::Declared => "(size(variables.foreign) == 0 || variables.keptOffOthers)",
+        Keys::Declared => "(size(variables.foreignTolerations) == 0 || variables.keptOffOthers)",
     };
     vec![
         (
             format!(
-                "variables.free || variables.foreign == variables.foreignBefore || (size(variables.foreign) <= {MAX_COMPARED} && \
-                 variables.foreign.all(t, t in variables.foreignBefore)) || {break_glass}"
+                "variables.free || variables.foreignTolerations == variables.foreignTolerationsBefore || (size(variables.foreignTolerations) <= {MAX_COMPARED} && \
+                 variables.foreignTolerations.all(t, t in variables.foreignTolerationsBefore)) || {break_glass}"
             ),
             format!(
-                "size(variables.foreign) > {MAX_COMPARED} ? 'the pod has more than {MAX_COMPARED} tolerations of the taints of pools \
+                "size(variables.foreignTolerations) > {MAX_COMPARED} ? 'the pod has more than {MAX_COMPARED} tolerations of the taints of pools \
                  that are not its to use, and an update may neither add to these nor reorder them; leave them as they are' : \
                  'the update adds a toleration of the taint of a pool, or of a node that has no pool yet, that is not the pod\\'s to \
                  use; leave it out'"
@@ -403,8 +403,8 @@ fn update_rules(keys: Keys) -> Vec<(String, String)> {
         ),
         (
             format!(
-                "variables.pools == '' || variables.before.all(l, !(l in variables.own)) || \
-                 variables.selected.exists(l, l in variables.own) || {break_glass}"
+                "variables.ownPools == '' || variables.before.all(l, !(l in variables.ownLabels)) || \
+                 variables.selected.exists(l, l in variables.ownLabels) || {break_glass}"
             ),
             "'the update takes out of spec.nodeSelector what keeps the pod in its tenant\\'s pool; leave it in'".to_owned(),
         ),
@@ -412,13 +412,13 @@ fn update_rules(keys: Keys) -> Vec<(String, String)> {
             format!(
                 "variables.free || object.spec.?nodeSelector.orValue({{}}).all(k, !(k in variables.keys) || \
                  (k + '=' + object.spec.nodeSelector[k]) in variables.before || \
-                 (k + '=' + object.spec.nodeSelector[k]) in variables.own) || {break_glass}"
+                 (k + '=' + object.spec.nodeSelector[k]) in variables.ownLabels) || {break_glass}"
             ),
             "'the update selects a pool that is not the pod\\'s to use; leave it out'".to_owned(),
         ),
         (
             format!(
-                "!variables.lifted || variables.free || (variables.pools != '' ? variables.mine.exists(p, {}) : \
+                "!variables.lifted || variables.free || (variables.ownPools != '' ? variables.mine.exists(p, {}) : \
                  !variables.reaches || {KEPT_OUT} || (variables.shared != '' && {of_sharing})) || {break_glass}",
                 tolerates("p")
             ),

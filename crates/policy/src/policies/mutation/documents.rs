@@ -13,7 +13,7 @@ use crate::{
             subject::{self, Subject},
             tenancy,
         },
-        pods::{MIRROR, owned},
+        pods::{final_rules, final_variables},
         policy::{Mutating, Policy, Variable, break_glass, constraints},
     },
     rules::earlier_record,
@@ -37,9 +37,9 @@ pub fn version() -> String {
     crate::policies::parameters::hash([text.as_bytes()].into_iter())
 }
 
-/// The validating policies that refuse what the mutating ones leave unchanged.
+/// The validating policies that also refuse what the mutating ones leave unchanged.
 pub(in crate::policies) fn validating() -> [Policy; 2] {
-    [refused_pods(), refused_daemonsets()]
+    [final_pods(), refused_daemonsets()]
 }
 
 /// The variables of every policy: what the pod asks for, and what is refused. The validating policies are installed on
@@ -138,24 +138,29 @@ fn probe(version: &str) -> Mutating {
     }
 }
 
-/// Refuses a pod that the mutating policy leaves unchanged because it can't be placed, with the reason.
-fn refused_pods() -> Policy {
-    let mut variables = vec![owned(MIRROR)];
-    variables.extend(refusing(subject::of_pod()));
+/// The final pod, and in Policy mode what the mutating policy leaves unchanged because it can't be placed, with the reason.
+///
+/// One policy: the API server looks the namespace up once for each, so that of two, each could find nothing to refuse: one before
+/// the controller has written the namespace's pools, and one after.
+fn final_pods() -> Policy {
+    let mut variables = refusing(subject::of_pod());
+    variables.extend(final_variables());
+    let is_on = tenancy::is_on();
+    let refusal = (
+        format!("!({is_on}) || variables.mirror || variables.refusal == '' || {}", break_glass()),
+        format!("{is_on} ? variables.refusal : ''"),
+    );
     Policy {
-        name: "croft-pod-choice",
+        name: "croft-pod-placement-keys",
         constraints: constraints("", &["pods"], &["CREATE"], true),
-        conditions: vec![("policy-mode", tenancy::is_on())],
+        conditions: Vec::new(),
         variables,
-        validations: vec![(
-            format!("variables.mirror || variables.refusal == '' || {}", break_glass()),
-            "variables.refusal".to_owned(),
-        )],
+        validations: [refusal].into_iter().chain(final_rules()).collect(),
         parameters: true,
     }
 }
 
-/// The same of a DaemonSet's template. One that was refused before stays, so that labels and finalizers of the DaemonSet
+/// What can't be placed, of a DaemonSet's template. One that was refused before stays, so that labels and finalizers of the DaemonSet
 /// can be changed.
 fn refused_daemonsets() -> Policy {
     let pool = |object: &str| format!("{object}.spec.template.?metadata.?annotations[?'{POOL_ANNOTATION}']");

@@ -24,17 +24,17 @@ pub(super) fn reaching() -> Vec<Variable> {
         (
             "free",
             format!(
-                "variables.shared == ['*'] || {} || {}",
+                "variables.shared == '*' || {} || {}",
                 cel::non_tenant_pods_allowed(),
                 cel::in_free_namespace()
             ),
         ),
-        ("closed", "variables.pools.filter(p, !(p[0] in variables.shared))".to_owned()),
+        ("closed", "variables.pools.filter(p, !(p[0] in variables.sharedLabels))".to_owned()),
         (
             "openLabels",
             format!(
-                "variables.pools.filter(p, p[0] in variables.shared).map(p, p[0]) + \
-                 variables.pools.filter(p, p[0] in variables.shared).map(p, '{POOL_NAME_LABEL}=' + p[2])"
+                "variables.pools.filter(p, p[0] in variables.sharedLabels).map(p, p[0]) + \
+                 variables.pools.filter(p, p[0] in variables.sharedLabels).map(p, '{POOL_NAME_LABEL}=' + p[2])"
             ),
         ),
         // Tolerations as words, so that a pool looks for its own among them: the cost grows with their number, and not with
@@ -89,9 +89,9 @@ fn exclusions() -> String {
     let of_key = format!("(k == '{POOL_NAME_LABEL}' || p[0].split('=')[0] == k)");
     let value = format!("(k == '{POOL_NAME_LABEL}' ? p[2] : p[0].split('=')[1])");
     format!(
-        "variables.excludedKeys.filter(k, !variables.pools.exists(p, {of_key} && p[0] in variables.shared) || \
+        "variables.excludedKeys.filter(k, !variables.pools.exists(p, {of_key} && p[0] in variables.sharedLabels) || \
          variables.closed.exists(p, {of_key})).map(k, [k, \
-         variables.pools.exists(p, {of_key} && p[0] in variables.shared) ? \
+         variables.pools.exists(p, {of_key} && p[0] in variables.sharedLabels) ? \
          variables.closed.filter(p, {of_key}).map(p, {value}).sort().join(',') : ''])"
     )
 }

@@ -22,7 +22,8 @@ pub(super) fn variables() -> Vec<Variable> {
         owned(NON_TENANT),
         Keys::Declared.variable(),
         ("ownPools", annotation("pools")),
-        ("shared", format!("({}).split(';')", annotation("shared"))),
+        ("shared", annotation("shared")),
+        ("sharedLabels", "variables.shared.split(';')".to_owned()),
         ("surplus", format!("({}).split(';')", annotation("surplus"))),
         defaulted(),
         (
