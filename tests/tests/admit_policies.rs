@@ -9,7 +9,7 @@
 )]
 
 use croft_policy::{
-    Mutation, Pool, Provisioner, Tenant,
+    Mutation, NamespaceCreation, Owner, Pool, Provisioner, Subject, Tenant,
     definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
     selector::{Requirement, Selector, Test},
     taint::{Effect, Effects},
@@ -727,4 +727,36 @@ subjects: [{kind: User, name: assigner}]
     let result = api.replace_subresource("finalize", "no-tenant", &PostParams::default(), &whole).await;
     assert!(matches!(&result, Err(kube::Error::Api(status)) if status.message.contains(needs)), "{result:?}");
     drop(admin);
+}
+
+/// An owner who creates namespaces by another role, before the controller has bound the owner's own, or where it can't.
+#[tokio::test]
+async fn listed_owners_keep_to_their_prefix_while_their_own_role_is_not_bound() {
+    let (plane, _) = start().await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "makers"},
+        "rules": [{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "makers"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "makers"},
+        "subjects": [{"kind": "User", "name": "carla"}, {"kind": "User", "name": "other"}]});
+    plane.apply(&format!("{role}\n---\n{binding}")).await.unwrap();
+    let mut known = tenants();
+    let weavers = known.iter_mut().find(|tenant| tenant.name == "a").unwrap();
+    weavers.creation = Some(NamespaceCreation { prefix: "loom-".to_owned(), maximum: 3 });
+    weavers.owners =
+        vec![Owner { subject: Subject::User("carla".to_owned()), roles: vec!["admin".to_owned()] }];
+    mark(&plane, &rules(&known, &pools()), &[]).await.unwrap();
+    let [carla, other] = ["carla", "other"].map(|user| plane.client_for(user, &[]));
+    let (carla, other) = (carla.await.unwrap(), other.await.unwrap());
+    let namespace = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
+    enforced(&carla, &namespace("x", json!({})), "choose a name that begins with loom-").await.unwrap();
+    let level = json!({"pod-security.kubernetes.io/enforce": "privileged"});
+    for (what, client, namespace, refused) in [
+        ("a level", &carla, namespace("loom-1", level.clone()), Some("may not give the label")),
+        ("their own", &carla, namespace("loom-1", json!({})), None),
+        ("of another user", &other, namespace("loom-1", json!({})), Some("into or out of tenant a")),
+        ("outside, of another user", &other, namespace("x", level), None),
+    ] {
+        let answer = create(client, &namespace, true).await.unwrap();
+        expect(what, &answer, refused);
+    }
 }

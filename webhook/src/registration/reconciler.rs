@@ -281,8 +281,11 @@ impl CertificateReconciler {
                 rounds = rounds.wrapping_add(1);
                 let error = result.err().map(|error| croft_runtime::process::chain(&error));
                 if let Some(error) = &error
-                    && logged.as_ref() != Some(error)
+                    && logged.as_ref() == Some(error)
                 {
+                    // Not an error that is gone at once: API servers ask by what was written before.
+                    self.trust.report(Some(error.clone()));
+                } else if let Some(error) = &error {
                     tracing::warn!(
                         error,
                         "failed to reconcile the certificate or the webhook configurations"

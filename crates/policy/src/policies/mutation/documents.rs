@@ -138,17 +138,18 @@ fn probe(version: &str) -> Mutating {
     }
 }
 
-/// The final pod, and in Policy mode what the mutating policy leaves unchanged because it can't be placed, with the reason.
+/// The final pod, and what the mutating policy leaves unchanged because it can't be placed, with the reason: in Policy mode, and in
+/// namespaces beyond a tenant's maximum always. These stay without pools, so a pod may have come there before the mode changed.
 ///
 /// One policy: the API server looks the namespace up once for each, so that of two, each could find nothing to refuse: one before
 /// the controller has written the namespace's pools, and one after.
 fn final_pods() -> Policy {
     let mut variables = refusing(subject::of_pod());
     variables.extend(final_variables());
-    let is_on = tenancy::is_on();
+    let is_judged = format!("({} || size(variables.surplus) == 3)", tenancy::is_on());
     let refusal = (
-        format!("!({is_on}) || variables.mirror || variables.refusal == '' || {}", break_glass()),
-        format!("{is_on} ? variables.refusal : ''"),
+        format!("!{is_judged} || variables.mirror || variables.refusal == '' || {}", break_glass()),
+        format!("{is_judged} ? variables.refusal : ''"),
     );
     Policy {
         name: "croft-pod-placement-keys",
