@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stateright::{Model, Property};
 
 use crate::{
-    admission::{Admission, Webhooks},
+    admission::{Admission, Answers, Looks, Moment, Webhooks},
     controller::{self, Decisions},
     declared::{Declared, Edit, NamespaceKind, PoolKind},
     events::{Event, after_registration, after_sight, after_write},
@@ -22,6 +22,8 @@ use crate::{
     world::{Seen, World, WrittenMetadata, scope},
 };
 use croft_policy::{Tenants, definitions::POOLS_ANNOTATION};
+
+pub mod moments;
 
 /// The bounds of a search.
 #[derive(Clone, Debug)]
@@ -132,6 +134,12 @@ struct Served {
     tenants: Tenants,
 }
 
+impl Served {
+    fn moment(&self) -> Moment<'_> {
+        Moment { surroundings: &self.surroundings, webhooks: &self.webhooks, tenants: &self.tenants }
+    }
+}
+
 /// A question to admission: the view, the old pod, the new one, and the node that it names.
 type Question = (u32, Option<u32>, u32, Option<u32>);
 
@@ -211,7 +219,7 @@ impl Search {
         let spec = self.pods.get(new);
         let node = state.node.filter(|_| pods::names_node(&spec));
         self.admitted.get((view, old, new, node), || {
-            let served = self.served.get(view, || Arc::new(self.serve(state.world)));
+            let served = self.served_at(state.world);
             let named;
             let tenants = if let Some(node) = node {
                 named = served.world.tenants(self.scope.pool, Some(&self.nodes.get(node).object));
@@ -219,16 +227,19 @@ impl Search {
             } else {
                 &served.tenants
             };
-            let admission = Admission { policies: &self.policies, webhooks: &served.webhooks, tenants };
             let namespace = self.scope.namespace;
             let old = old.map(|old| pods::pod(namespace, &self.pods.get(old)));
-            let stored = admission.admit(&Request {
-                object: &pods::pod(namespace, &spec),
-                old: old.as_ref(),
-                surroundings: &served.surroundings,
-            })?;
+            let moment = Moment { tenants, ..served.moment() };
+            let answers = Answers::default();
+            let looks = Looks::around(moment, moment, 0, &answers);
+            let admission = Admission { policies: &self.policies, is_reversed: false };
+            let stored = admission.admit(&pods::pod(namespace, &spec), old.as_ref(), &looks)?;
             Some(self.pods.id(stored["spec"].clone()))
         })
+    }
+
+    fn served_at(&self, world: u32) -> Arc<Served> {
+        self.served.get(self.view(world), || Arc::new(self.serve(world)))
     }
 
     fn serve(&self, world: u32) -> Served {

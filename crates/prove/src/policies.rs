@@ -168,11 +168,12 @@ impl Policy {
     }
 
     /// True if the policy lets the request through.
-    fn allows(&self, request: &Request<'_>, roots: &Roots) -> bool {
+    #[must_use]
+    pub fn allows(&self, request: &Request<'_>) -> bool {
         if !self.scope.selects(request) {
             return true;
         }
-        let evaluation = Evaluation::new(roots.clone(), &self.variables);
+        let evaluation = Evaluation::new(request.roots(), &self.variables);
         let met: Vec<_> = self.scope.conditions.iter().map(|c| evaluation.value(c)).collect();
         // One condition that is false is enough, whatever error another has.
         if met.contains(&Ok(Value::Bool(false))) {
@@ -182,7 +183,11 @@ impl Policy {
     }
 
     /// The JSON Patch of a mutating policy; `None` if it has an error, which refuses the request.
-    fn patch(&self, request: &Request<'_>) -> Option<Json> {
+    ///
+    /// # Panics
+    /// If the policy is a validating one.
+    #[must_use]
+    pub fn patch(&self, request: &Request<'_>) -> Option<Json> {
         if !self.scope.selects(request) {
             return Some(json!([]));
         }
@@ -241,11 +246,7 @@ impl Policies {
     /// The first validating policy that refuses the request.
     #[must_use]
     pub fn refusal(&self, request: &Request<'_>) -> Option<&str> {
-        let roots = request.roots();
-        self.validating
-            .iter()
-            .find(|policy| !policy.allows(request, &roots))
-            .map(|policy| policy.name.as_str())
+        self.validating.iter().find(|policy| !policy.allows(request)).map(|policy| policy.name.as_str())
     }
 }
 

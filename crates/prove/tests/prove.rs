@@ -7,7 +7,15 @@
     reason = "a test fails by panicking"
 )]
 
-use croft_prove::{declared::NamespaceKind, model::Scope, pods::Alphabet, report::Report, scopes};
+use std::time::Instant;
+
+use croft_prove::{
+    declared::NamespaceKind,
+    model::{Scope, Search},
+    pods::Alphabet,
+    report::Report,
+    scopes,
+};
 
 /// Searches `scopes`, prints what was found, and fails if that is a way in.
 fn search(scopes: Vec<Scope>) {
@@ -33,6 +41,47 @@ fn tiny_alphabet_finds_no_way_in_while_one_object_is_edited() {
     let mut scopes = scopes::edited(&Alphabet::tiny(), 1, 0);
     scopes.retain(|scope| matches!(scope.namespace, NamespaceKind::None | NamespaceKind::SharedOther));
     search(scopes);
+}
+
+/// Creates pods of `alphabet` during every write that follows an edit.
+fn between(alphabet: &Alphabet, namespaces: &[NamespaceKind]) {
+    let mut scopes = scopes::edited(alphabet, 1, 0);
+    scopes.extend(scopes::first_tenant(alphabet));
+    scopes.retain(|scope| namespaces.contains(&scope.namespace));
+    let (mut requests, mut ways) = (0, 0);
+    for scope in scopes {
+        let name = scope.name.clone();
+        let begun = Instant::now();
+        let between = Search::new(scope).between();
+        println!(
+            "{name}: {} writes, {} requests, {} ways in, {:?}",
+            between.writes,
+            between.requests,
+            between.ways.len(),
+            begun.elapsed()
+        );
+        for way in between.ways.iter().take(3) {
+            println!(
+                "{}\n  sent {}\n  stored {}\n  may run on {}",
+                way.write, way.sent, way.stored, way.node
+            );
+        }
+        requests += between.requests;
+        ways += between.ways.len();
+    }
+    println!("{requests} requests, {ways} ways in");
+    assert!(requests > 0 && ways == 0, "{ways} ways in");
+}
+
+#[test]
+fn no_pod_passes_between_two_looks_of_its_checks() {
+    between(&Alphabet::tiny(), &[NamespaceKind::Owner]);
+}
+
+#[test]
+#[ignore = "minutes: `make prove`"]
+fn no_pod_of_any_namespace_passes_between_two_looks_of_its_checks() {
+    between(&Alphabet::tiny(), &scopes::ATTACKERS);
 }
 
 #[test]
