@@ -165,7 +165,7 @@ async fn no_pod_is_evaluated_by_a_backup(
     }
 }
 
-/// Croft's own Namespace stays while there are Tenants, unless enforcement is stopped.
+/// Croft's own Namespace stays while there are Tenants or pools, unless enforcement is stopped.
 async fn own_namespace_stays(plane: &ControlPlane) {
     let delete = ["delete", "namespace", OWN, "--dry-run=server"];
     let refused = plane.kubectl(delete).await.unwrap_err().to_string();
@@ -236,6 +236,7 @@ async fn namespaces_that_tools_write_keep_what_is_crofts_in_both_modes() {
 
     plane.kubectl(["delete", "tenants", "--all"]).await.unwrap();
     plane.kubectl(["delete", "nodes", "--all"]).await.unwrap();
+    plane.kubectl(["delete", "tenantpools", "--all"]).await.unwrap();
     croft.resume(&plane, Part::Webhook).await.unwrap();
     deletable(&plane).await;
     croft.check().unwrap();

@@ -179,7 +179,8 @@ async fn final_pods_are_correct_or_denied() {
             Some(lacks),
         ),
         ("the other tenant's own", "tenant-b", placed(), Some(foreign)),
-        ("no pool exists", "tenant-lost", placed(), Some(none)),
+        // One policy knows the keys of pools, the other the tenant's own alone; either may refuse first.
+        ("no pool exists", "tenant-lost", placed(), Some("pool-gone")),
         ("an ordinary non-tenant pod", "no-tenant", json!({}), None),
         (
             "a harmless toleration",
@@ -310,7 +311,7 @@ async fn final_pods_are_correct_or_denied() {
 
 /// Whatever other policies found at other moments of the namespace: no second policy is needed, and nothing that mutated.
 #[tokio::test]
-async fn one_policy_alone_judges_final_pods_in_policy_mode() {
+async fn one_policy_alone_evaluates_final_pods_in_policy_mode() {
     let (plane, admin) = start().await;
     let marked = ["tenant-a", "tenant-b", "no-tenant"];
     mark_for(&plane, &rules(&tenants(), &pools()), &marked, Mutation::Policy).await.unwrap();

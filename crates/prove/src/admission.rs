@@ -50,7 +50,7 @@ impl Webhooks {
     }
 }
 
-/// What the API server and the webhook read at one moment.
+/// The inputs of every check at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     /// The pod's namespace, and the parameters of the policies.
@@ -61,7 +61,7 @@ pub struct Moment<'a> {
     pub tenants: &'a Tenants,
 }
 
-/// What checks answered, by their number, the moment and the object: they answer the same again.
+/// The answers of checks, by their number, the moment and the object: they answer the same again.
 #[derive(Debug, Default)]
 pub struct Answers(RefCell<HashMap<(usize, bool, String), Option<Json>>>);
 

@@ -171,8 +171,13 @@ impl Search {
     /// A model of `scope`.
     #[must_use]
     pub fn new(scope: Scope) -> Self {
+        Self::with(scope, Policies::installed())
+    }
+
+    /// A model of `scope` with other policies than those that are installed.
+    #[must_use]
+    pub fn with(scope: Scope, policies: Policies) -> Self {
         let pods = Interner::default();
-        let policies = Policies::installed();
         let phases = phases(&scope, &policies);
         // Admission and updates only narrow selector and affinity: what no phase of a node meets is never bound.
         let may_match = |spec: &serde_json::Value| phases.iter().any(|node| scheduler::may_match(spec, node));

@@ -74,7 +74,7 @@ impl Request<'_> {
 }
 
 /// The requests that a policy or a webhook gets.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Match {
     operations: Vec<String>,
     namespaces: Vec<Json>,
@@ -134,7 +134,7 @@ fn parse(text: &Json) -> Expression {
 }
 
 /// A policy.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     /// Its name.
     pub name: String,
@@ -226,6 +226,17 @@ impl Policies {
             mutating: read(PODS, &mutating),
             nodes: read(NODES, &mutating),
         }
+    }
+
+    /// The same with a policy for each validation, the last one first: each would look the namespace up for itself.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        let alone = |policy: &Policy| {
+            let validations = policy.validations.iter().rev().cloned();
+            let alone = |validation| Policy { validations: vec![validation], ..policy.clone() };
+            validations.map(alone).collect::<Vec<_>>()
+        };
+        Self { validating: self.validating.iter().flat_map(alone).collect(), ..self }
     }
 
     /// The object as the mutating policies leave it; `None` if one has an error.

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The namespaces whose pods may be foreign. An exempt one's never are.
-pub const ATTACKERS: [NamespaceKind; 5] = [
+const ATTACKERS: [NamespaceKind; 5] = [
     NamespaceKind::None,
     NamespaceKind::Shared,
     NamespaceKind::SharedOther,

@@ -7,12 +7,11 @@
     reason = "a test fails by panicking"
 )]
 
-use std::time::Instant;
-
 use croft_prove::{
-    declared::NamespaceKind,
+    declared::{NamespaceKind, PoolKind},
     model::{Scope, Search},
     pods::Alphabet,
+    policies::Policies,
     report::Report,
     scopes,
 };
@@ -43,45 +42,65 @@ fn tiny_alphabet_finds_no_way_in_while_one_object_is_edited() {
     search(scopes);
 }
 
-/// Creates pods of `alphabet` during every write that follows an edit.
-fn between(alphabet: &Alphabet, namespaces: &[NamespaceKind]) {
-    let mut scopes = scopes::edited(alphabet, 1, 0);
-    scopes.extend(scopes::first_tenant(alphabet));
-    scopes.retain(|scope| namespaces.contains(&scope.namespace));
-    let (mut requests, mut ways) = (0, 0);
-    for scope in scopes {
-        let name = scope.name.clone();
-        let begun = Instant::now();
-        let between = Search::new(scope).between();
-        println!(
-            "{name}: {} writes, {} requests, {} ways in, {:?}",
-            between.writes,
-            between.requests,
-            between.ways.len(),
-            begun.elapsed()
-        );
-        for way in between.ways.iter().take(3) {
+/// Creates pods during every write of each scope, two scopes at a time. Returns the number of ways in.
+fn ways_between(mut scopes: Vec<Scope>, policies: fn() -> Policies) -> usize {
+    let half = scopes.split_off(scopes.len() / 2);
+    let search = |scopes: Vec<Scope>| {
+        let mut ways = 0;
+        for scope in scopes {
+            let name = scope.name.clone();
+            let between = Search::with(scope, policies()).between();
             println!(
-                "{}\n  sent {}\n  stored {}\n  may run on {}",
-                way.write, way.sent, way.stored, way.node
+                "{name}: {} writes, {} requests, {} ways in",
+                between.writes,
+                between.requests,
+                between.ways.len()
             );
+            for way in between.ways.iter().take(3) {
+                println!(
+                    "{}\n  sent {}\n  stored {}\n  may run on {}",
+                    way.write, way.sent, way.stored, way.node
+                );
+            }
+            assert!(between.requests > 0, "{name} says nothing");
+            ways += between.ways.len();
         }
-        requests += between.requests;
-        ways += between.ways.len();
+        ways
+    };
+    std::thread::scope(|threads| {
+        let other = threads.spawn(|| search(half));
+        search(scopes) + other.join().unwrap()
+    })
+}
+
+/// A first tenant and its pool come, and Policy mode is on.
+fn first_in_policy_mode() -> Vec<Scope> {
+    let mut scopes = scopes::first_tenant(&Alphabet::tiny());
+    scopes.retain(|scope| scope.pool == PoolKind::CroftOwnKey && scope.namespace == NamespaceKind::Owner);
+    for scope in &mut scopes {
+        scope.initial.retain(|declared| declared.policy_mode);
     }
-    println!("{requests} requests, {ways} ways in");
-    assert!(requests > 0 && ways == 0, "{ways} ways in");
+    scopes
 }
 
 #[test]
 fn no_pod_passes_between_two_looks_of_its_checks() {
-    between(&Alphabet::tiny(), &[NamespaceKind::Owner]);
+    assert_eq!(ways_between(first_in_policy_mode(), Policies::installed), 0);
+}
+
+#[test]
+fn pods_would_pass_between_two_looks_of_a_policy_for_each_rule() {
+    let ways = ways_between(first_in_policy_mode(), || Policies::installed().apart());
+    assert!(ways > 0, "the search can't find what it looks for");
 }
 
 #[test]
 #[ignore = "minutes: `make prove`"]
 fn no_pod_of_any_namespace_passes_between_two_looks_of_its_checks() {
-    between(&Alphabet::tiny(), &scopes::ATTACKERS);
+    let mut scopes = scopes::first_tenant(&Alphabet::tiny());
+    scopes.extend(scopes::edited(&Alphabet::tiny(), 1, 0));
+    scopes.retain(|scope| scope.pool == PoolKind::CroftOwnKey);
+    assert_eq!(ways_between(scopes, Policies::installed), 0);
 }
 
 #[test]

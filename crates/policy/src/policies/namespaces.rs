@@ -223,8 +223,8 @@ fn opened_to_owners() -> String {
 /// tenants' prefixes, and none of any other name, whatever the parameters say and even while they lag.
 ///
 /// A request is authorized when its headers have come, and evaluated when its body has, which its sender may hold back. An owner's
-/// right may end meanwhile; whose right to create namespaces has ended is bound as an owner is. So is an owner whom the parameters
-/// list: `croft-namespace-moves` leaves these to this policy, also while the role isn't bound yet.
+/// right may end meanwhile; whose right to create namespaces has ended is bound as an owner is. So is an owner in the
+/// parameters: `croft-namespace-moves` leaves these to this policy, also while the role isn't bound yet.
 pub(super) fn creation() -> Policy {
     let check =
         |verb: &str| format!("authorizer.group('croft.dev').resource('tenants').check('{verb}').allowed()");

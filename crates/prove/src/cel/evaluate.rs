@@ -22,7 +22,7 @@ use crate::cel::{
 const PARSER_STACK: usize = 64 << 20;
 
 /// A parsed expression.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Expression(IdedExpr);
 
 impl Expression {

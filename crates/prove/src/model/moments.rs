@@ -29,7 +29,7 @@ pub struct WayBetween {
     pub node: String,
 }
 
-/// What was tried between two moments.
+/// The requests that were tried between two moments.
 #[derive(Debug, Default)]
 pub struct Between {
     /// The writes that admission can see.
@@ -90,6 +90,10 @@ impl Search {
         between: &mut Between,
     ) {
         let alone = [self.admit(before, None, pod), self.admit(after, None, pod)];
+        if alone[0].is_some() && alone[0] == alone[1] {
+            // Whatever each check sees, it does the same.
+            return;
+        }
         let opens = |stored: u32, node: &Node| scheduler::may_bind(&ungated(&self.pods.get(stored)), node);
         let [earlier, later] = [before, after].map(|state| self.served_at(state.world));
         let sent = pods::pod(self.scope.namespace, &self.pods.get(pod));

@@ -138,7 +138,7 @@ fn probe(version: &str) -> Mutating {
     }
 }
 
-/// The final pod, and what the mutating policy leaves unchanged because it can't be placed, with the reason: in Policy mode, and in
+/// The final pod; and the refusal, with its reason, of a pod that the mutating policy leaves unchanged: in Policy mode, and in
 /// namespaces beyond a tenant's maximum always. These stay without pools, so a pod may have come there before the mode changed.
 ///
 /// One policy: the API server looks the namespace up once for each, so that of two, each could find nothing to refuse: one before
@@ -146,10 +146,10 @@ fn probe(version: &str) -> Mutating {
 fn final_pods() -> Policy {
     let mut variables = refusing(subject::of_pod());
     variables.extend(final_variables());
-    let is_judged = format!("({} || size(variables.surplus) == 3)", tenancy::is_on());
+    let is_chosen = format!("({} || size(variables.surplus) == 3)", tenancy::is_on());
     let refusal = (
-        format!("!{is_judged} || variables.mirror || variables.refusal == '' || {}", break_glass()),
-        format!("{is_judged} ? variables.refusal : ''"),
+        format!("!{is_chosen} || variables.mirror || variables.refusal == '' || {}", break_glass()),
+        format!("{is_chosen} ? variables.refusal : ''"),
     );
     Policy {
         name: "croft-pod-placement-keys",
@@ -161,7 +161,7 @@ fn final_pods() -> Policy {
     }
 }
 
-/// What can't be placed, of a DaemonSet's template. One that was refused before stays, so that labels and finalizers of the DaemonSet
+/// The refusal of a DaemonSet's template that can't be placed. One that was refused before stays, so that labels and finalizers of the DaemonSet
 /// can be changed.
 fn refused_daemonsets() -> Policy {
     let pool = |object: &str| format!("{object}.spec.template.?metadata.?annotations[?'{POOL_ANNOTATION}']");
