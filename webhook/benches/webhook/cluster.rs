@@ -261,6 +261,7 @@ impl Cluster {
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<Namespace> = Api::all(controller);
         let parameters = policies::parameters(rules, true, mode, |_| Creation::Open);
+        let probe = json!({"metadata": {"annotations": {parameter::PROBE: parameters[parameter::REVISION]}}});
         let parameters = json!({"metadata": {"annotations": parameters}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         for namespace in namespaces_of_a() {
@@ -271,7 +272,6 @@ impl Cluster {
         }
         self.set_mode(mode).await?;
         // The API server compiles them some time later; a probe of the parameters is refused once it has.
-        let probe = json!({"metadata": {"annotations": {parameter::PROBE: "in force?"}}});
         wait::until("the policies to be in force", SOON, || async {
             let dry = PatchParams { dry_run: true, ..PatchParams::default() };
             match api.patch("croft-system", &dry, &Patch::Merge(&probe)).await {
