@@ -40,6 +40,13 @@ pub struct Between {
     pub ways: Vec<WayBetween>,
 }
 
+/// An event that changes what admission reads.
+struct Write {
+    before: State,
+    event: Event,
+    after: State,
+}
+
 impl Search {
     /// Creates every pod during every write, and between every two looks of its checks.
     #[must_use]
@@ -48,17 +55,17 @@ impl Search {
         let mut between = Between::default();
         let created: Vec<u32> =
             self.created.iter().copied().filter(|pod| !pods::names_node(&self.pods.get(*pod))).collect();
-        for (before, event, after) in self.writes() {
+        for write in self.writes() {
             between.writes += 1;
             for pod in &created {
-                self.create_during(&before, event, &after, *pod, &nodes, &mut between);
+                self.create_during(&write, *pod, &nodes, &mut between);
             }
         }
         between
     }
 
     /// The writes that change what admission reads, in every order after every edit, each once.
-    fn writes(&self) -> Vec<(State, Event, State)> {
+    fn writes(&self) -> Vec<Write> {
         let mut reached: HashSet<State> = self.init_states().into_iter().collect();
         let mut next: VecDeque<State> = reached.iter().copied().collect();
         let mut seen = HashSet::new();
@@ -70,7 +77,7 @@ impl Search {
                 let Some(after) = self.next_state(&before, event) else { continue };
                 let views = (self.view(before.world), self.view(after.world));
                 if views.0 != views.1 && seen.insert(views) {
-                    writes.push((before, event, after));
+                    writes.push(Write { before, event, after });
                 }
                 if reached.insert(after) {
                     next.push_back(after);
@@ -80,15 +87,8 @@ impl Search {
         writes
     }
 
-    fn create_during(
-        &self,
-        before: &State,
-        event: Event,
-        after: &State,
-        pod: u32,
-        nodes: &[Node],
-        between: &mut Between,
-    ) {
+    fn create_during(&self, write: &Write, pod: u32, nodes: &[Node], between: &mut Between) {
+        let Write { before, event, after } = write;
         let alone = [self.admit(before, None, pod), self.admit(after, None, pod)];
         if alone[0].is_some() && alone[0] == alone[1] {
             // Whatever each check sees, it does the same.
@@ -117,7 +117,7 @@ impl Search {
                     opens(stored, node) && !alone.iter().flatten().any(|pod| opens(*pod, node))
                 };
                 between.ways.extend(nodes.iter().find(is_new).map(|node| WayBetween {
-                    write: self.describe(before, event, after),
+                    write: self.describe(before, *event, after),
                     sent: (*self.pods.get(pod)).clone(),
                     stored: (*self.pods.get(stored)).clone(),
                     node: node.line(),
