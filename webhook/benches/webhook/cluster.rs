@@ -261,7 +261,8 @@ impl Cluster {
         let controller = self.plane.client_for(&rules.controller_user(), &["system:masters"]).await?;
         let api: Api<Namespace> = Api::all(controller);
         let parameters = policies::parameters(rules, true, mode, |_| Creation::Open);
-        let probe = json!({"metadata": {"annotations": {parameter::PROBE: parameters.get(parameter::REVISION)}}});
+        let probe =
+            json!({"metadata": {"annotations": {parameter::PROBE: parameters.get(parameter::REVISION)}}});
         let parameters = json!({"metadata": {"annotations": parameters}});
         api.patch("croft-system", &PatchParams::default(), &Patch::Merge(parameters)).await?;
         for namespace in namespaces_of_a() {

@@ -189,12 +189,6 @@ fn is_placed() -> (String, String) {
     (format!("variables.placed || variables.mirror || {}", break_glass()), misplaced())
 }
 
-/// The same where the condition `is_chosen` holds; elsewhere it costs nothing.
-fn is_placed_if(is_chosen: &str) -> (String, String) {
-    let (rule, message) = is_placed();
-    (format!("!{is_chosen} || {rule}"), format!("!{is_chosen} ? '' : {message}"))
-}
-
 /// The final pod of a tenant is pinned to one of its pools and tolerates the pool's taints. The final pod of a labelled
 /// non-tenant namespace doesn't tolerate the taints of pools by a toleration without a key or of the built-in one.
 ///
@@ -253,14 +247,13 @@ pub(super) fn final_variables() -> Vec<Variable> {
     variables
 }
 
-/// The final pod by all that is declared: a non-tenant pod doesn't tolerate the taints of pools by the keys that pools declare nor, in
-/// a namespace that isn't labelled yet, by any; and where the condition `is_chosen` holds, the pod of a tenant is placed. Elsewhere the
-/// webhook has placed it.
+/// The final pod by all that is declared: that of a tenant is placed, and a non-tenant pod doesn't tolerate the taints of pools
+/// by the keys that pools declare nor, in a namespace that isn't labelled yet, by any.
 ///
 /// In a namespace with which some pools are shared, a pod is kept off the others by their names; where these are too many to compare,
 /// only the webhook evaluates it. In a namespace that isn't labelled yet and that a Tenant claims, a pod that selects a pool belongs to
 /// that Tenant.
-pub(super) fn final_rules(is_chosen: &str) -> [(String, String); 2] {
+pub(super) fn final_rules() -> [(String, String); 2] {
     let kept_out = format!(
         "variables.ownPools != '' || !variables.reaches || variables.free || \
          (variables.shared != '' && (size(variables.foreignTolerations) == 0 || variables.tooManyOthers || \
@@ -268,7 +261,7 @@ pub(super) fn final_rules(is_chosen: &str) -> [(String, String); 2] {
          object.spec.?nodeSelector.orValue({{}}).exists(k, k in variables.keys) && variables.claimed) || {}",
         break_glass()
     );
-    [is_placed_if(is_chosen), (kept_out, must_be_kept_out())]
+    [is_placed(), (kept_out, must_be_kept_out())]
 }
 
 /// An update adds no toleration of a foreign pool, doesn't take the pod out of its pool, and lifts no gate before the

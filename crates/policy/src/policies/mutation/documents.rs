@@ -156,7 +156,7 @@ fn final_pods() -> Policy {
         constraints: constraints("", &["pods"], &["CREATE"], true),
         conditions: Vec::new(),
         variables,
-        validations: [refusal].into_iter().chain(final_rules(&is_chosen)).collect(),
+        validations: [refusal].into_iter().chain(final_rules()).collect(),
         parameters: true,
     }
 }
