@@ -50,6 +50,16 @@ fn tenants() -> Vec<Tenant> {
     ]
 }
 
+/// Creates a namespace without anything of Croft's, with the account that the controller manager would create.
+async fn unlabelled(plane: &ControlPlane, name: &str) {
+    let account =
+        format!("{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: default, namespace: {name}}}}}");
+    plane
+        .apply(&format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}\n---\n{account}"))
+        .await
+        .unwrap();
+}
+
 async fn start() -> (ControlPlane, Client) {
     let (plane, _) = arena::quiet().await.unwrap();
     // Croft's webhooks fail closed without a server, so they are removed: only the policies are left.
@@ -63,10 +73,7 @@ async fn start() -> (ControlPlane, Client) {
     .await
     .unwrap();
     let admin = plane.admin().await.unwrap();
-    plane
-        .apply("{apiVersion: v1, kind: Namespace, metadata: {name: unmarked}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: unmarked}}")
-        .await
-        .unwrap();
+    unlabelled(&plane, "unmarked").await;
     for namespace in ["tenant-a", "tenant-b", "tenant-lost", "no-tenant", "agents"] {
         // The controller manager would create it.
         plane
@@ -300,9 +307,10 @@ async fn final_pods_are_correct_or_denied() {
         ),
     ];
     plane
-        .apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: s, namespace: kube-system}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: tenant-new}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: tenant-new}}")
+        .apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: s, namespace: kube-system}}")
         .await
         .unwrap();
+    unlabelled(&plane, "tenant-new").await;
     for (what, namespace, spec, refused) in cases {
         let answer = create(&admin, &pod(namespace, "case", spec), true).await.unwrap();
         expect(what, &answer, refused);
@@ -326,10 +334,7 @@ async fn one_policy_alone_evaluates_final_pods_in_policy_mode() {
         .unwrap();
     enforced(&admin, &pod("no-tenant", "probe", json!({})), "emptied").await.unwrap();
     enforced(&admin, &pod("tenant-a", "p", json!({})), "selects none of the pools").await.unwrap();
-    plane
-        .apply("{apiVersion: v1, kind: Namespace, metadata: {name: tenant-new}}\n---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: tenant-new}}")
-        .await
-        .unwrap();
+    unlabelled(&plane, "tenant-new").await;
     let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
     let of_b =
         json!({"nodeSelector": {"node-pool": "pool-b"}, "tolerations": [toleration("node-pool", "pool-b")]});

@@ -5,10 +5,7 @@
 //!             CEL                policy::evaluate                           CEL                  policy::evaluate
 //! ```
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::HashMap,
-};
+use std::cell::Cell;
 
 use croft_policy::{Phase, Tenants, evaluate, review};
 use croft_webhook::registration::{
@@ -17,7 +14,7 @@ use croft_webhook::registration::{
 };
 use serde_json::{Value as Json, json};
 
-use crate::policies::{Match, PODS, Policies, Policy, Request, Surroundings, apply};
+use crate::policies::{Match, PODS, Policies, Request, Surroundings, apply};
 
 /// The webhooks that are registered for one scope, as far as they get pods.
 #[derive(Debug, Default)]
@@ -61,10 +58,6 @@ pub struct Moment<'a> {
     pub tenants: &'a Tenants,
 }
 
-/// The answers of checks, by their number, the moment and the object: they answer the same again.
-#[derive(Debug, Default)]
-pub struct Answers(RefCell<HashMap<(usize, bool, String), Option<Json>>>);
-
 /// The moments of a request. Each check looks for itself, one after the other, and one write may fall between two of them.
 pub struct Looks<'a> {
     before: Moment<'a>,
@@ -72,43 +65,25 @@ pub struct Looks<'a> {
     /// The number of looks before the write.
     write_at: usize,
     made: Cell<usize>,
-    answers: &'a Answers,
 }
 
 impl<'a> Looks<'a> {
+    /// A request during which nothing is written.
+    #[must_use]
+    pub const fn at(moment: Moment<'a>) -> Self {
+        Self::around(moment, moment, 0)
+    }
+
     /// A request with a write after `write_at` looks.
     #[must_use]
-    pub const fn around(
-        before: Moment<'a>,
-        after: Moment<'a>,
-        write_at: usize,
-        answers: &'a Answers,
-    ) -> Self {
-        Self { before, after, write_at, made: Cell::new(0), answers }
+    pub const fn around(before: Moment<'a>, after: Moment<'a>, write_at: usize) -> Self {
+        Self { before, after, write_at, made: Cell::new(0) }
     }
 
-    /// The moment of the next look, and whether it is after the write.
-    fn next(&self) -> (Moment<'a>, bool) {
+    fn next(&self) -> Moment<'a> {
         let made = self.made.get();
         self.made.set(made + 1);
-        if made < self.write_at { (self.before, false) } else { (self.after, true) }
-    }
-
-    /// The answer of the check `number` about `object`, which looks at one moment.
-    fn answer(
-        &self,
-        number: usize,
-        object: &Json,
-        check: impl FnOnce(Moment<'a>) -> Option<Json>,
-    ) -> Option<Json> {
-        let (moment, is_after) = self.next();
-        let question = (number, is_after, object.to_string());
-        if let Some(known) = self.answers.0.borrow().get(&question) {
-            return known.clone();
-        }
-        let answer = check(moment);
-        self.answers.0.borrow_mut().insert(question, answer.clone());
-        answer
+        if made < self.write_at { self.before } else { self.after }
     }
 
     /// True if the write was during the request.
@@ -118,81 +93,36 @@ impl<'a> Looks<'a> {
     }
 }
 
-/// The parts that admit pods.
-#[derive(Clone, Copy, Debug)]
-pub struct Admission<'a> {
-    /// The policies that are installed.
-    pub policies: &'a Policies,
-    /// The API server evaluates the validating policies in an order of its own: this one, or its reverse.
-    pub is_reversed: bool,
-}
-
-impl Admission<'_> {
-    /// The pod as it is stored; `None` if it is refused.
-    #[must_use]
-    pub fn admit(&self, pod: &Json, old: Option<&Json>, looks: &Looks<'_>) -> Option<Json> {
-        let mut object = pod.clone();
-        // Reinvocation: what a webhook has changed, policies and webhooks see once more.
-        for _ in 0..2 {
-            for (number, policy) in self.policies.mutating.iter().enumerate() {
-                let patch = looks.answer(number, &object, |moment| {
-                    policy.patch(&Request { object: &object, old, surroundings: moment.surroundings })
-                })?;
+/// The pod as it is stored; `None` if it is refused.
+#[must_use]
+pub fn admit(policies: &Policies, pod: &Json, old: Option<&Json>, looks: &Looks<'_>) -> Option<Json> {
+    let surroundings = || looks.next().surroundings;
+    let mut object = pod.clone();
+    // Reinvocation: what a webhook has changed, policies and webhooks see once more.
+    for _ in 0..2 {
+        object = policies.mutate_by(&object, old, surroundings)?;
+        let before = object.clone();
+        for hook in &looks.next().webhooks.mutating {
+            let request = Request { object: &object, old, surroundings: surroundings() };
+            if hook.holds(&request) {
+                let patch = answer(&request, looks.next().tenants, Phase::Mutate)?;
                 apply(&mut object, &patch);
             }
-            let before = object.clone();
-            let hooks = &looks.next().0.webhooks.mutating;
-            for (number, hook) in (100..).zip(hooks) {
-                if let Some(patch) = asked(hook, number, &object, old, looks, Phase::Mutate)? {
-                    apply(&mut object, &patch);
-                }
-            }
-            if object == before {
-                break;
-            }
         }
-        let allows = |(number, policy): &(usize, &Policy)| {
-            let allowed = looks.answer(*number, &object, |moment| {
-                let request = Request { object: &object, old, surroundings: moment.surroundings };
-                policy.allows(&request).then_some(Json::Null)
-            });
-            allowed.is_some()
-        };
-        let mut policies: Vec<_> = (200..).zip(&self.policies.validating).collect();
-        if self.is_reversed {
-            policies.reverse();
+        if object == before {
+            break;
         }
-        if !policies.iter().all(allows) {
-            return None;
-        }
-        let hooks = &looks.next().0.webhooks.validating;
-        for (number, hook) in (300..).zip(hooks) {
-            asked(hook, number, &object, old, looks, Phase::Validate)?;
-        }
-        Some(object)
     }
-}
-
-/// The patch of a webhook that is asked; an inner `None` if it isn't, and an outer one if it refuses.
-fn asked(
-    hook: &Match,
-    number: usize,
-    object: &Json,
-    old: Option<&Json>,
-    looks: &Looks<'_>,
-    phase: Phase,
-) -> Option<Option<Json>> {
-    let request =
-        |moment: Moment<'_>| hook.holds(&Request { object, old, surroundings: moment.surroundings });
-    let is_sent = looks.answer(number, object, |moment| request(moment).then_some(Json::Null)).is_some();
-    if !is_sent {
-        return Some(None);
+    if policies.refusal_by(&object, old, surroundings).is_some() {
+        return None;
     }
-    looks
-        .answer(number + 50, object, |moment| {
-            answer(&Request { object, old, surroundings: moment.surroundings }, moment.tenants, phase)
-        })
-        .map(Some)
+    for hook in &looks.next().webhooks.validating {
+        let request = Request { object: &object, old, surroundings: surroundings() };
+        if hook.holds(&request) {
+            answer(&request, looks.next().tenants, Phase::Validate)?;
+        }
+    }
+    Some(object)
 }
 
 /// The webhook's answer: a JSON Patch, or `None` if it refuses.

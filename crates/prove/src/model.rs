@@ -9,7 +9,7 @@ use std::sync::Arc;
 use stateright::{Model, Property};
 
 use crate::{
-    admission::{Admission, Answers, Looks, Moment, Webhooks},
+    admission::{Looks, Moment, Webhooks, admit},
     controller::{self, Decisions},
     declared::{Declared, Edit, NamespaceKind, PoolKind},
     events::{Event, after_registration, after_sight, after_write},
@@ -235,10 +235,8 @@ impl Search {
             let namespace = self.scope.namespace;
             let old = old.map(|old| pods::pod(namespace, &self.pods.get(old)));
             let moment = Moment { tenants, ..served.moment() };
-            let answers = Answers::default();
-            let looks = Looks::around(moment, moment, 0, &answers);
-            let admission = Admission { policies: &self.policies, is_reversed: false };
-            let stored = admission.admit(&pods::pod(namespace, &spec), old.as_ref(), &looks)?;
+            let looks = Looks::at(moment);
+            let stored = admit(&self.policies, &pods::pod(namespace, &spec), old.as_ref(), &looks)?;
             Some(self.pods.id(stored["spec"].clone()))
         })
     }

@@ -168,8 +168,7 @@ impl Policy {
     }
 
     /// True if the policy lets the request through.
-    #[must_use]
-    pub fn allows(&self, request: &Request<'_>) -> bool {
+    fn allows(&self, request: &Request<'_>) -> bool {
         if !self.scope.selects(request) {
             return true;
         }
@@ -183,11 +182,7 @@ impl Policy {
     }
 
     /// The JSON Patch of a mutating policy; `None` if it has an error, which refuses the request.
-    ///
-    /// # Panics
-    /// If the policy is a validating one.
-    #[must_use]
-    pub fn patch(&self, request: &Request<'_>) -> Option<Json> {
+    fn patch(&self, request: &Request<'_>) -> Option<Json> {
         if !self.scope.selects(request) {
             return Some(json!([]));
         }
@@ -203,7 +198,7 @@ impl Policy {
 }
 
 /// All policies about pods, and the mutating ones about nodes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Policies {
     /// The validating ones.
     pub validating: Vec<Policy>,
@@ -239,16 +234,37 @@ impl Policies {
         Self { validating: self.validating.iter().flat_map(alone).collect(), ..self }
     }
 
+    /// The same in the opposite order: an API server has an order of its own.
+    #[must_use]
+    pub fn reversed(mut self) -> Self {
+        self.validating.reverse();
+        self
+    }
+
     /// The object as the mutating policies leave it; `None` if one has an error.
     ///
     /// # Panics
     /// If a patch doesn't apply.
     #[must_use]
     pub fn mutate(&self, request: &Request<'_>) -> Option<Json> {
-        let mut object = request.object.clone();
-        let policies = if request.object["kind"] == "Node" { &self.nodes } else { &self.mutating };
+        self.mutate_by(request.object, request.old, || request.surroundings)
+    }
+
+    /// [`mutate`](Self::mutate), where each policy looks for itself.
+    ///
+    /// # Panics
+    /// If a patch doesn't apply.
+    #[must_use]
+    pub fn mutate_by<'s>(
+        &self,
+        object: &Json,
+        old: Option<&Json>,
+        look: impl Fn() -> &'s Surroundings,
+    ) -> Option<Json> {
+        let policies = if object["kind"] == "Node" { &self.nodes } else { &self.mutating };
+        let mut object = object.clone();
         for policy in policies {
-            let patch = policy.patch(&Request { object: &object, ..*request })?;
+            let patch = policy.patch(&Request { object: &object, old, surroundings: look() })?;
             apply(&mut object, &patch);
         }
         Some(object)
@@ -257,7 +273,19 @@ impl Policies {
     /// The first validating policy that refuses the request.
     #[must_use]
     pub fn refusal(&self, request: &Request<'_>) -> Option<&str> {
-        self.validating.iter().find(|policy| !policy.allows(request)).map(|policy| policy.name.as_str())
+        self.refusal_by(request.object, request.old, || request.surroundings)
+    }
+
+    /// [`refusal`](Self::refusal), where each policy looks for itself.
+    #[must_use]
+    pub fn refusal_by<'s>(
+        &self,
+        object: &Json,
+        old: Option<&Json>,
+        look: impl Fn() -> &'s Surroundings,
+    ) -> Option<&str> {
+        let refuses = |policy: &&Policy| !policy.allows(&Request { object, old, surroundings: look() });
+        self.validating.iter().find(refuses).map(|policy| policy.name.as_str())
     }
 }
 

@@ -49,23 +49,13 @@ impl Report {
         }
     }
 
-    /// Searches all of `scopes`, as many at the same time as there are cores. Calls `show` with each result.
+    /// Searches all of `scopes`. Calls `show` with each result.
     pub fn search_all(scopes: Vec<Scope>, show: impl Fn(&Self) + Sync) -> Vec<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let (waiting, done) = (Mutex::new(scopes), Mutex::new(Vec::new()));
-        std::thread::scope(|workers| {
-            for _ in 0..cores {
-                workers.spawn(|| {
-                    loop {
-                        let Some(scope) = waiting.lock().expect("no search panicked").pop() else { break };
-                        let report = Self::search(scope);
-                        show(&report);
-                        done.lock().expect("no search panicked").push(report);
-                    }
-                });
-            }
-        });
-        done.into_inner().expect("no search panicked")
+        each(scopes, |scope| {
+            let report = Self::search(scope);
+            show(&report);
+            report
+        })
     }
 
     /// The result in a line.
@@ -79,6 +69,24 @@ impl Report {
             counterexamples.len()
         )
     }
+}
+
+/// Calls `search` with each of `scopes`, with as many at the same time as there are cores.
+pub fn each<R: Send>(scopes: Vec<Scope>, search: impl Fn(Scope) -> R + Sync) -> Vec<R> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (waiting, done) = (Mutex::new(scopes), Mutex::new(Vec::new()));
+    std::thread::scope(|workers| {
+        for _ in 0..cores {
+            workers.spawn(|| {
+                loop {
+                    let Some(scope) = waiting.lock().expect("no search panicked").pop() else { break };
+                    let result = search(scope);
+                    done.lock().expect("no search panicked").push(result);
+                }
+            });
+        }
+    });
+    done.into_inner().expect("no search panicked")
 }
 
 fn lines(model: &Search, path: Path<State, Event>) -> String {

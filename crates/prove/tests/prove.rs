@@ -12,7 +12,7 @@ use croft_prove::{
     model::{Scope, Search},
     pods::Alphabet,
     policies::Policies,
-    report::Report,
+    report::{self, Report},
     scopes,
 };
 
@@ -42,35 +42,23 @@ fn tiny_alphabet_finds_no_way_in_while_one_object_is_edited() {
     search(scopes);
 }
 
-/// Creates pods during every write of each scope, two scopes at a time. Returns the number of ways in.
-fn ways_between(mut scopes: Vec<Scope>, policies: fn() -> Policies) -> usize {
-    let half = scopes.split_off(scopes.len() / 2);
-    let search = |scopes: Vec<Scope>| {
-        let mut ways = 0;
-        for scope in scopes {
-            let name = scope.name.clone();
-            let between = Search::with(scope, policies()).between();
+/// Creates pods during every write of each scope. Returns the number of ways in.
+fn ways_between(scopes: Vec<Scope>, policies: fn() -> Policies) -> usize {
+    let ways = report::each(scopes, |scope| {
+        let name = scope.name.clone();
+        let between = Search::with(scope, policies()).between();
+        let ways = between.ways.len();
+        println!("{name}: {} writes, {} requests, {ways} ways in", between.writes, between.requests);
+        for way in between.ways.iter().take(3) {
             println!(
-                "{name}: {} writes, {} requests, {} ways in",
-                between.writes,
-                between.requests,
-                between.ways.len()
+                "{}\n  sent {}\n  stored {}\n  may run on {}",
+                way.write, way.sent, way.stored, way.node
             );
-            for way in between.ways.iter().take(3) {
-                println!(
-                    "{}\n  sent {}\n  stored {}\n  may run on {}",
-                    way.write, way.sent, way.stored, way.node
-                );
-            }
-            assert!(between.requests > 0, "{name} says nothing");
-            ways += between.ways.len();
         }
+        assert!(between.requests > 0, "{name} says nothing");
         ways
-    };
-    std::thread::scope(|threads| {
-        let other = threads.spawn(|| search(half));
-        search(scopes) + other.join().unwrap()
-    })
+    });
+    ways.into_iter().sum()
 }
 
 /// A first tenant and its pool come, in these modes; true is Policy mode.

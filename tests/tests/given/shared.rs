@@ -104,12 +104,11 @@ impl Creators {
 
 /// The pods that a share allows: what is declared or what admission goes by, whichever is more.
 fn allowed(share: &ResourceQuota) -> usize {
-    let pods = |amounts: Option<&BTreeMap<String, Quantity>>| -> usize {
-        amounts.and_then(|amounts| amounts.get("pods")).map_or(0, |Quantity(text)| text.parse().unwrap())
-    };
-    let declared = share.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+    // A share that doesn't name pods would allow any number. One whose status isn't written yet allows none.
+    let pods = |amounts: &BTreeMap<String, Quantity>| -> usize { amounts["pods"].0.parse().unwrap() };
+    let declared = share.spec.as_ref().unwrap().hard.as_ref().unwrap();
     let known = share.status.as_ref().and_then(|status| status.hard.as_ref());
-    pods(declared).max(pods(known))
+    pods(declared).max(known.map_or(0, pods))
 }
 
 /// Adds up shares and pods until the end. Returns how often.

@@ -280,16 +280,14 @@ impl CertificateReconciler {
                 let result = self.reconcile(settling.as_ref().or(scope.as_ref()), rounds, may_act).await;
                 rounds = rounds.wrapping_add(1);
                 let error = result.err().map(|error| croft_runtime::process::chain(&error));
-                if let Some(error) = &error
-                    && logged.as_ref() == Some(error)
-                {
-                    // Not an error that is gone at once: API servers ask by what was written before.
-                    self.trust.report(Some(error.clone()));
-                } else if let Some(error) = &error {
-                    tracing::warn!(
+                match &error {
+                    // It lasts: API servers ask by what was written before.
+                    Some(_) if error == logged => self.trust.report(error.clone()),
+                    Some(error) => tracing::warn!(
                         error,
                         "failed to reconcile the certificate or the webhook configurations"
-                    );
+                    ),
+                    None => {}
                 }
                 logged = error;
             }

@@ -10,10 +10,12 @@ use stateright::Model as _;
 
 use super::{Search, State, phases};
 use crate::{
-    admission::{Admission, Answers, Looks},
+    admission::{Looks, admit},
     events::Event,
     nodes::Node,
-    pods, scheduler,
+    pods,
+    policies::Policies,
+    scheduler,
 };
 
 /// A pod that is stored as at neither moment, and may be bound where it couldn't be at either.
@@ -52,13 +54,14 @@ impl Search {
     #[must_use]
     pub fn between(&self) -> Between {
         let nodes = phases(&self.scope, &self.policies);
+        let orders = [self.policies.clone(), self.policies.clone().reversed()];
         let mut between = Between::default();
         let created: Vec<u32> =
             self.created.iter().copied().filter(|pod| !pods::names_node(&self.pods.get(*pod))).collect();
         for write in self.writes() {
             between.writes += 1;
             for pod in &created {
-                self.create_during(&write, *pod, &nodes, &mut between);
+                self.create_during(&write, *pod, &orders, &nodes, &mut between);
             }
         }
         between
@@ -87,7 +90,14 @@ impl Search {
         writes
     }
 
-    fn create_during(&self, write: &Write, pod: u32, nodes: &[Node], between: &mut Between) {
+    fn create_during(
+        &self,
+        write: &Write,
+        pod: u32,
+        orders: &[Policies],
+        nodes: &[Node],
+        between: &mut Between,
+    ) {
         let Write { before, event, after } = write;
         let alone = [self.admit(before, None, pod), self.admit(after, None, pod)];
         if alone[0].is_some() && alone[0] == alone[1] {
@@ -97,12 +107,10 @@ impl Search {
         let opens = |stored: u32, node: &Node| scheduler::may_bind(&ungated(&self.pods.get(stored)), node);
         let [earlier, later] = [before, after].map(|state| self.served_at(state.world));
         let sent = pods::pod(self.scope.namespace, &self.pods.get(pod));
-        let answers = Answers::default();
-        for is_reversed in [false, true] {
-            let admission = Admission { policies: &self.policies, is_reversed };
+        for policies in orders {
             for write_at in 1.. {
-                let looks = Looks::around(earlier.moment(), later.moment(), write_at, &answers);
-                let stored = admission.admit(&sent, None, &looks);
+                let looks = Looks::around(earlier.moment(), later.moment(), write_at);
+                let stored = admit(policies, &sent, None, &looks);
                 if !looks.is_written() {
                     break;
                 }
