@@ -43,6 +43,7 @@ pub fn tenants() -> Tenants {
             effects: effects.into_iter().collect(),
             shared_with: Vec::new(),
             provisioner: Provisioner::None,
+            template: croft_policy::NodeTemplate::default(),
         });
     }
     for (name, pools, on_conflict) in

@@ -97,6 +97,7 @@ pub fn pool(name: &str, key: &str, value: &str, effects: Effects, provisioner: P
         effects,
         shared_with: Vec::new(),
         provisioner,
+        template: croft_policy::NodeTemplate::default(),
     }
 }
 

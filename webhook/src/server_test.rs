@@ -23,6 +23,7 @@ fn index() -> Index {
         effects: [croft_policy::taint::Effect::NoSchedule].into_iter().collect(),
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
+        template: croft_policy::NodeTemplate::default(),
     });
     index.upsert_namespace(&Namespace { name: "tenant-a".to_owned(), ..Namespace::default() });
     index

@@ -284,6 +284,11 @@ pub struct TenantPoolStatus {
     /// The price of those nodes, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<String>,
+    /// The extended resources, such as `nvidia.com/gpu`, that instances of the pool can have. A tenant's pod that needs another
+    /// one goes to another of the tenant's pools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub extended_resources: Option<Vec<String>>,
     /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_counter: Option<i64>,

@@ -199,7 +199,17 @@ impl<K: Kind> Stored<K> {
     /// Its spec as it is stored.
     #[must_use]
     pub fn spec(&self) -> Value {
-        let take = |mut value: Value| value.get_mut("spec").map(Value::take).unwrap_or_default();
+        self.field("spec")
+    }
+
+    /// Its status as it is stored.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        self.field("status")
+    }
+
+    fn field(&self, name: &str) -> Value {
+        let take = |mut value: Value| value.get_mut(name).map(Value::take).unwrap_or_default();
         match &self.decoded {
             Ok(object) => serde_json::to_value(object).map(take).unwrap_or_default(),
             Err((value, _)) => take(value.clone()),

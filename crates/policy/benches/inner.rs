@@ -34,6 +34,7 @@ fn tenants(count: usize) -> Tenants {
             effects: Effects::NONE,
             shared_with: Vec::new(),
             provisioner: Provisioner::None,
+            template: croft_policy::NodeTemplate::default(),
         });
         let first = if number == 0 { "tenant-a".to_owned() } else { format!("ns-{number}-0") };
         let namespaces: Vec<_> =

@@ -159,7 +159,8 @@ documented_keys! {
     Annotation REGISTERED_MUTATION_ANNOTATION = "croft.dev/registered-mutation", on "Leases of the webhook's replicas",
         by "the replica that keeps the webhook configurations";
     /// The pools that the namespace's tenant may use, as `key=value:effects:label:name`, separated by semicolons; `-` for
-    /// none, and `-:-:-:name` for a pool that doesn't exist. `Override:-:-` comes first if the Tenant has that `onConflict`.
+    /// none, and `-:-:-:name` for a pool that doesn't exist. Of several pools, each has a further part: what its nodes can be.
+    /// `Override:-:-` comes first if the Tenant has that `onConflict`.
     Annotation POOLS_ANNOTATION = "policy.croft.dev/pools", on "namespaces of tenants", by "the controller";
     /// The pools that are shared with the namespace, as `key=value`, separated by semicolons; `*` for all.
     Annotation SHARED_ANNOTATION = "policy.croft.dev/shared", on "non-tenant namespaces", by "the controller";

@@ -41,6 +41,7 @@ pub enum Phase {
 ///     effects: Effects::NONE,
 ///     shared_with: vec![],
 ///     provisioner: Provisioner::Croft,
+///     template: croft_policy::NodeTemplate::default(),
 /// };
 /// let tenant = Tenant {
 ///     name: "acme".to_owned(),

@@ -42,6 +42,7 @@ pub use denial::Denial;
 pub use evaluate::{Phase, evaluate};
 pub use outcome::{Outcome, PoolSource};
 pub use request::{
+    amounts::ExtendedResources,
     review,
     text::{Map, Text},
     view,
@@ -59,5 +60,6 @@ pub use tenancy::{
         self, Config, Mutation, Namespace, NamespaceCreation, Node, NonTenantPods, OnConflict, Owner, Pool,
         Provisioner, Subject, Tenant,
     },
+    node_template::NodeTemplate,
     replica_status, selector, stored, taint,
 };

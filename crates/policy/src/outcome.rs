@@ -15,6 +15,8 @@ pub enum PoolSource {
     Default,
     /// The pool is the tenant's first.
     First,
+    /// The pool is the tenant's first whose nodes could hold the pod.
+    Fit,
 }
 
 /// The answer to one request or plan.

@@ -431,17 +431,17 @@ fn pod_that_was_kept_out_before_its_namespace_got_a_tenant_is_refused_and_recrea
     for (terms, is_refused) in [
         (json!([term(out.clone())]), true),
         (json!([term(out.clone()), term(expression("NotIn", &["pool-b", "pool-a"]))]), true),
-        (json!([term(expression("NotIn", &["pool-b"]))]), false),
+        (json!([term(expression("NotIn", &["pool-a"]))]), false),
         (json!([term(out.clone()), term(expression("Exists", &[]))]), false),
         (json!([term(out), {}]), false),
     ] {
         let text = pod(terms.clone()).to_string();
         let pod: view::Pod<'_> = serde_json::from_str(&text).unwrap();
-        let planned = plan_pod(&tenants, "tenant-a", &pod);
+        let planned = plan_pod(&tenants, "tenant-b", &pod);
         let rule = planned.denial.map(|denial| denial.rule);
         assert_eq!(rule, is_refused.then_some(Rule::ExcludesPool), "{terms}");
         // Its ReplicaSet makes it from a template without the affinity.
-        assert!(plan_recreated(&tenants, "tenant-a", &pod).allowed(), "{terms}");
+        assert!(plan_recreated(&tenants, "tenant-b", &pod).allowed(), "{terms}");
     }
 }
 
@@ -453,7 +453,8 @@ fn a_waiting_pod_holds_the_pools_that_it_could_enter_and_no_others() {
     let terms = |terms: Value| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
     let on = |names: &[&str]| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
     let off = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
-    let every = ["pool-a", "pool-a-gpu", "pool-b", "pool-c", "pool-d"];
+    let every =
+        ["arm", "gpu", "pool-a", "pool-a-gpu", "pool-b", "pool-c", "pool-d", "spot", "team", "x86"];
     let foreign = |own: &[&'static str]| every.iter().copied().filter(|pool| !own.contains(pool)).collect();
     let cases: Vec<(&str, &str, Value, Vec<&str>)> = vec![
         ("tolerates all", "non-tenant", json!({"tolerations": all}), foreign(&[])),

@@ -46,7 +46,7 @@ const CAPTURED: usize = 55;
 /// The exempt namespace that shows what the API server itself adds.
 const PLAIN: &str = "plain";
 /// Namespaces of the world, with the annotation `croft.dev/pool` of some.
-const NAMESPACES: [(&str, &str); 11] = [
+const NAMESPACES: [(&str, &str); 12] = [
     ("tenant-a", ""),
     ("tenant-a-gpu", "pool-a-gpu"),
     ("tenant-a-bad", "pool-b"),
@@ -55,6 +55,7 @@ const NAMESPACES: [(&str, &str); 11] = [
     ("tenant-c-bad", "pool-b"),
     ("tenant-d", ""),
     ("tenant-lost", ""),
+    ("tenant-e", ""),
     ("non-tenant", ""),
     ("agents", ""),
     ("all-shared", ""),

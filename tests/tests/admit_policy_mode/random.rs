@@ -21,6 +21,37 @@ const RECORDS: [&str; 8] = [
     "",
 ];
 
+/// What the pools of tenant-e differ by, beside keys and values that no pool declares.
+const KINDS: [(&str, &[&str]); 6] = [
+    ("kubernetes.io/arch", &["amd64", "arm64"]),
+    ("beta.kubernetes.io/arch", &["amd64", "arm64"]),
+    ("karpenter.sh/capacity-type", &["spot", "on-demand", "reserved"]),
+    ("karpenter.k8s.aws/instance-cpu", &["2", "4", "64", "many"]),
+    ("team", &["x", "y"]),
+    ("zone", &["x", ""]),
+];
+const RESOURCES: [&str; 5] = ["nvidia.com/gpu", "amd.com/gpu", "example.com/fpga", "cpu", "hugepages-2Mi"];
+
+/// A key that pods select nodes by, with values that it may have.
+fn label(random: &mut Random) -> (&'static str, &'static [&'static str]) {
+    if random.percent(40) { random.one_of(&KINDS) } else { (random.one_of(&KEYS), &VALUES) }
+}
+
+/// A container, which may need an extended resource.
+fn container(random: &mut Random, name: &str) -> Value {
+    let mut container = json!({"name": name, "image": "c"});
+    if random.percent(25) {
+        let amount = random.one_of(&["1", "0", "2"]);
+        let amounts = json!({random.one_of(&RESOURCES): amount});
+        // The API server refuses other pairs.
+        container["resources"] = json!({"limits": amounts, "requests": amounts});
+        if random.percent(30) {
+            container["resources"] = json!({"limits": amounts});
+        }
+    }
+    container
+}
+
 fn one_of_many(random: &mut Random) -> usize {
     random.one_of(&[1, 1, 2, 3])
 }
@@ -29,7 +60,7 @@ fn toleration(random: &mut Random) -> Value {
     let mut toleration = Map::new();
     let mut set = |key: &str, value: Value| drop(toleration.insert(key.to_owned(), value));
     let operator = if random.percent(85) {
-        set("key", json!(random.one_of(&KEYS)));
+        set("key", json!(if random.percent(10) { "team" } else { random.one_of(&KEYS) }));
         random.one_of(&["Exists", "Equal", "", "Equal"])
     } else {
         "Exists"
@@ -51,11 +82,14 @@ fn toleration(random: &mut Random) -> Value {
 }
 
 fn expression(random: &mut Random) -> Value {
-    let operator = random.one_of(&["In", "NotIn", "Exists", "DoesNotExist"]);
-    let mut expression = json!({"key": random.one_of(&KEYS), "operator": operator});
+    let operator = random.one_of(&["In", "NotIn", "Exists", "DoesNotExist", "In", "NotIn", "Gt", "Lt"]);
+    let (key, possible) = label(random);
+    let mut expression = json!({"key": key, "operator": operator});
     if operator.ends_with("In") {
-        let values: Vec<&str> = (0..one_of_many(random)).map(|_| random.one_of(&VALUES)).collect();
+        let values: Vec<&str> = (0..one_of_many(random)).map(|_| random.one_of(possible)).collect();
         expression["values"] = json!(values);
+    } else if !operator.ends_with("st") && !operator.ends_with("ts") {
+        expression["values"] = json!([random.one_of(&["2", "4", "64"])]);
     }
     expression
 }
@@ -73,11 +107,18 @@ fn term(random: &mut Random) -> Value {
 }
 
 fn spec(random: &mut Random) -> Value {
-    let mut spec =
-        json!({"automountServiceAccountToken": false, "containers": [{"name": "c", "image": "c"}]});
+    let mut spec = json!({"automountServiceAccountToken": false, "containers": [container(random, "c")]});
+    if random.percent(15) {
+        spec["initContainers"] = json!([container(random, "first")]);
+    }
     if random.percent(35) {
-        let entries = (0..one_of_many(random)).map(|_| (random.one_of(&KEYS), random.one_of(&VALUES)));
-        spec["nodeSelector"] = json!(entries.collect::<BTreeMap<_, _>>());
+        let mut entry = |_| {
+            let (key, possible) = label(random);
+            (key, random.one_of(possible))
+        };
+        let entries: BTreeMap<_, _> = (0..2).map(&mut entry).collect();
+        let count = one_of_many(random);
+        spec["nodeSelector"] = json!(entries.into_iter().take(count).collect::<BTreeMap<_, _>>());
     }
     if random.percent(60) {
         let list: Vec<Value> = (0..one_of_many(random)).map(|_| toleration(random)).collect();

@@ -247,6 +247,7 @@ impl Cluster {
                 effects: [Effect::NoSchedule].into_iter().collect(),
                 shared_with: Vec::new(),
                 provisioner: Provisioner::None,
+                template: croft_policy::NodeTemplate::default(),
             });
             index.upsert_tenant(Tenant { name, namespaces, pools: vec![pool], ..Tenant::default() });
         }

@@ -61,6 +61,8 @@ pub(crate) struct PoolView {
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     spec: Value,
+    #[serde(default)]
+    status: Value,
 }
 
 /// A CroftConfig.
@@ -109,7 +111,7 @@ impl TenantView {
 
 impl PoolView {
     pub(crate) fn decode(self) -> Decoded<model::Pool> {
-        stored::pool(name(&self.metadata), created(&self.metadata), &self.spec)
+        stored::pool(name(&self.metadata), created(&self.metadata), &self.spec, &self.status)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Conversions for admission: tenants, pools, settings, namespaces, nodes, and views of pods. Called by the CLI and the
 //! controller; the webhook decodes its own views.
 
+use std::collections::BTreeMap;
+
 use croft_policy::{
-    self as policy, Subject,
+    self as policy, NodeTemplate, Subject,
     definitions::POOL_NAME_LABEL,
     selector::{Requirement, Selector, Test},
     taint::{Effect, Taint},
@@ -10,7 +12,10 @@ use croft_policy::{
 };
 use k8s_openapi::{
     api::{apps, core::v1 as core},
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{LabelSelector, ObjectMeta},
+    },
 };
 use kube::ResourceExt;
 use thiserror::Error;
@@ -117,8 +122,32 @@ pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
             pool::Provisioner::Karpenter => policy::Provisioner::Karpenter,
             pool::Provisioner::None => policy::Provisioner::None,
         },
+        template: node_template(pool),
         name,
     }
+}
+
+/// What the nodes of `pool` can be.
+fn node_template(pool: &crate::TenantPool) -> NodeTemplate {
+    let Some(template) = pool.spec.template.as_ref().filter(|_| pool.spec.provisioner == pool::Provisioner::Croft)
+    else {
+        return NodeTemplate::default();
+    };
+    let requirements = template.spec.requirements.iter().map(|requirement| view::Expression {
+        key: (&requirement.key).into(),
+        operator: super::scheduler::requirement(requirement).operator.as_str().into(),
+        values: requirement.values.iter().map(policy::Text::from).collect(),
+    });
+    let labels = template.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let resources = pool.status.as_ref().and_then(|status| status.extended_resources.as_ref());
+    NodeTemplate::new(requirements, labels)
+        .with_taints(template.spec.taints.iter().filter_map(taint))
+        .with_resources(resources.map(|names| names.iter().map(String::as_str)))
+}
+
+fn taint(taint: &core::Taint) -> Option<Taint> {
+    let value = taint.value.clone().unwrap_or_default();
+    Some(Taint { key: taint.key.clone(), value, effect: Effect::parse(&taint.effect)? })
 }
 
 const fn effect(effect: &pool::Effect) -> Effect {
@@ -131,9 +160,10 @@ const fn effect(effect: &pool::Effect) -> Effect {
 /// The labels of the nodes of `pool`: the pool's own, and the pool-name label.
 #[must_use]
 pub fn node_labels(pool: &crate::TenantPool) -> [(String, String); 2] {
-    let pool = self::pool(pool);
-    let mark = if pool.key == POOL_NAME_LABEL { pool.value.clone() } else { pool.name };
-    [(pool.key, pool.value), (POOL_NAME_LABEL.to_owned(), mark)]
+    let (name, key) = (pool.name_any(), pool.spec.key.clone());
+    let value = pool.spec.value.clone().unwrap_or_else(|| name.clone());
+    let mark = if key == POOL_NAME_LABEL { value.clone() } else { name };
+    [(key, value), (POOL_NAME_LABEL.to_owned(), mark)]
 }
 
 /// Converts the settings of a Croft that is installed in `namespace`.
@@ -174,12 +204,7 @@ pub fn node(node: &core::Node) -> policy::Node {
     policy::Node {
         name: node.name_any(),
         labels: node.metadata.labels.clone().unwrap_or_default(),
-        taints: taints
-            .filter_map(|t| {
-                let value = t.value.clone().unwrap_or_default();
-                Some(Taint { key: t.key.clone(), value, effect: Effect::parse(&t.effect)? })
-            })
-            .collect(),
+        taints: taints.filter_map(taint).collect(),
     }
 }
 
@@ -255,6 +280,22 @@ pub fn pod_spec(spec: &core::PodSpec) -> view::PodSpec<'_> {
             .flatten()
             .map(|gate| view::Gate { name: (&gate.name).into() })
             .collect(),
+        containers: spec.containers.iter().map(container).collect(),
+        init_containers: spec.init_containers.iter().flatten().map(container).collect(),
+    }
+}
+
+fn container(container: &core::Container) -> view::Container<'_> {
+    let extended = |amounts: Option<&BTreeMap<String, Quantity>>| {
+        let amounts = amounts.into_iter().flatten();
+        policy::ExtendedResources::among(amounts.map(|(name, Quantity(amount))| (name.as_str(), amount.as_str())))
+    };
+    let resources = container.resources.as_ref();
+    view::Container {
+        resources: view::ContainerResources {
+            requests: extended(resources.and_then(|resources| resources.requests.as_ref())),
+            limits: extended(resources.and_then(|resources| resources.limits.as_ref())),
+        },
     }
 }
 

@@ -53,20 +53,29 @@ pub fn pool_label(entry: &str) -> &str {
 }
 
 /// A tenant's pools, the default first, as `key=value:effect,effect:label:name`, separated by semicolons. None of these
-/// characters can be in a label's key or value. `label` is the pool-name label; the name is left out if it is the same.
+/// characters can be in a label's key or value. `label` is the pool-name label; the name is left out if it is the same. Where there
+/// are pools to choose from, the name is followed by what the pool's nodes can be, as the text of a
+/// [`NodeTemplate`](crate::NodeTemplate).
 ///
 /// A pool that doesn't exist is `-:-:-:name`, which no pod can have. With `onConflict: Override`, the first entry is
 /// [`OVERRIDE`]. A tenant without pools gets a dash.
 fn pools_annotation(declarations: &Declarations, tenant: &DeclaredTenant) -> String {
     let overrides = (tenant.on_conflict == OnConflict::Override).then(|| OVERRIDE.to_owned());
     let mut entries: Vec<String> = overrides.into_iter().collect();
+    let siblings = tenant.templates(declarations);
     for (name, id) in &tenant.pools {
         let entry = match id.and_then(|id| declarations.pool(id)) {
             None => missing_pool(name),
             Some(pool) => {
                 let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
                 let label = pool.pool_name_label();
-                let name = if label == &*pool.name { String::new() } else { format!(":{}", pool.name) };
+                let name = if siblings.len() > 1 {
+                    format!(":{}:{}", pool.name, pool.template.text(&siblings))
+                } else if label == &*pool.name {
+                    String::new()
+                } else {
+                    format!(":{}", pool.name)
+                };
                 format!("{}={}:{}:{label}{name}", pool.key, pool.value, effects.join(","))
             }
         };

@@ -14,7 +14,7 @@ fn is_own(label: &str) -> String {
 }
 
 /// The variables of the tenant's pools, and of those that the pod selects. A pool is the list of its label, effects,
-/// pool-name label and name. They read `ownPools` and `selected`.
+/// pool-name label, name, and what its nodes can be. They read `ownPools` and `selected`.
 pub(super) fn own_pools() -> Vec<Variable> {
     vec![
         ("override", format!("variables.ownPools.startsWith('{OVERRIDE}')")),
@@ -22,7 +22,7 @@ pub(super) fn own_pools() -> Vec<Variable> {
             "own",
             format!(
                 "variables.ownPools.split(';').filter(o, o.contains(':') && o != '{OVERRIDE}').map(o, o.split(':'))\
-                 .map(o, [o[0], o[1], o[2], o[?3].orValue(o[2])])"
+                 .map(o, [o[0], o[1], o[2], o[?3].orValue(o[2]), o[?4].orValue('')])"
             ),
         ),
         ("chosen", format!("variables.own.filter(o, variables.selected.exists(l, {}))", is_own("l"))),

@@ -310,6 +310,7 @@ mod tests {
             effects: Effects::default(),
             shared_with: Vec::new(),
             provisioner,
+            template: crate::NodeTemplate::default(),
         }
     }
 

@@ -149,9 +149,9 @@ fn placed() -> (&'static str, String) {
 /// CEL: why the pod of a tenant isn't placed; empty if it is. The API server evaluates the messages of a policy for every
 /// object, also for those that the policy lets through, and each variable once more for them: only a refused pod may cost it.
 fn misplaced() -> String {
-    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.ownPools + '), though Croft pins every pod of a \
+    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.ownPools.split(';').map(p, p.split(':')[0]).join(', ') + '), though Croft pins every pod of a \
                     tenant: look for another mutating webhook or policy that rewrites spec.nodeSelector'";
-    let intolerant = "'the pod does not tolerate the taints of its pool (' + variables.mine[0] + '), though Croft adds the \
+    let intolerant = "'the pod does not tolerate the taints of its pool (' + variables.mine[0].split(':')[0] + ':' + variables.mine[0].split(':')[1] + '), though Croft adds the \
                       tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'";
     let excluded = format!(
         "'every term of the required node affinity excludes {POOL_NAME_LABEL} of pool \"' + variables.mineName + '\", the pod\\'s \

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::{
     request::{
+        amounts::ExtendedResources,
         object::objects,
         text::{Map, Text},
     },
@@ -119,6 +120,12 @@ pub struct PodSpec<'a> {
     /// Gates that must be removed before the pod is scheduled.
     #[serde(borrow, default, deserialize_with = "nullable")]
     pub scheduling_gates: Vec<Gate<'a>>,
+    /// Containers.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub containers: Vec<Container<'a>>,
+    /// Containers that run before the others, or beside them.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub init_containers: Vec<Container<'a>>,
 }
 
 impl<'a> PodSpec<'a> {
@@ -134,6 +141,33 @@ impl<'a> PodSpec<'a> {
         let required = self.affinity.as_ref()?.node_affinity.as_ref()?.required.as_ref()?;
         Some(&required.node_selector_terms)
     }
+
+    /// The extended resources that the pod needs, some more than once.
+    pub(crate) fn extended_resources(&self) -> impl Iterator<Item = &str> {
+        let containers = self.containers.iter().chain(&self.init_containers);
+        containers.flat_map(|c| c.resources.requests.iter().chain(c.resources.limits.iter()))
+    }
+}
+
+/// A container. Rules read the extended resources that it needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Container<'a> {
+    /// Its requests and limits.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub resources: ContainerResources<'a>,
+}
+
+/// The requests and limits of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(remote = "Self")]
+pub struct ContainerResources<'a> {
+    /// The requests.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub requests: ExtendedResources<'a>,
+    /// The limits: in a template, a limit without a request isn't a request yet.
+    #[serde(borrow, default, deserialize_with = "nullable")]
+    pub limits: ExtendedResources<'a>,
 }
 
 /// A toleration, as written.
@@ -478,6 +512,8 @@ objects!(
     Metadata,
     Annotations,
     PodSpec,
+    Container,
+    ContainerResources,
     Toleration,
     Affinity,
     NodeAffinity,

@@ -1,16 +1,16 @@
-//! The pool of a tenant's pod: by node name, node selector, annotation of the pod or the namespace, or the first.
+//! The pool of a tenant's pod: by node name, node selector, annotation of the pod or the namespace, or the first that could hold it.
 
 use crate::{
-    definitions::POOL_NAME_LABEL,
     denial::Denial,
     outcome::PoolSource,
-    request::view::{Metadata, PodSpec, Term},
+    request::view::{Metadata, PodSpec},
     rules::binding::own_pools,
     tenancy::{
-        declarations::{DeclaredPool, DeclaredTenant, PoolId},
+        declarations::{Declarations, DeclaredPool, DeclaredTenant, PoolId},
         index::Tenants,
         model::OnConflict,
-        taint::Operator,
+        node_template::{NodeTemplate, Obstacle},
+        taint::{Operator, Taint},
     },
 };
 
@@ -93,11 +93,10 @@ pub(crate) fn choose<'t>(
     } else if let Some(pool) = selected {
         (pool, PoolSource::Selector)
     } else {
-        let first = tenant.pools.first().map(|(name, id)| (&**name, *id));
         let requested = annotated
             .map(|pool| (pool, PoolSource::Annotation))
             .or_else(|| defaulted.map(|pool| (pool, PoolSource::Default)))
-            .or_else(|| first.map(|pool| (pool, PoolSource::First)));
+            .or_else(|| first_fit(declarations, tenant, spec, &dropped_keys));
         let Some(((name, id), source)) = requested else { return Err(Denial::no_pools(&tenant.name)) };
         (id.ok_or_else(|| missing_pool(tenants, tenant, name))?, source)
     };
@@ -108,12 +107,8 @@ pub(crate) fn choose<'t>(
             tenant.name, pool.name
         ));
     }
-    if spec.terms().is_some_and(|terms| !terms.is_empty() && !terms.iter().any(|t| can_hold(t, pool))) {
-        warnings.push(format!(
-            "spec.affinity.nodeAffinity: no required term can hold on nodes of pool {}, where tenant {} runs; the pod \
-             will stay pending",
-            pool.name, tenant.name
-        ));
+    if spec.node_name.is_empty() {
+        warnings.extend(misfit(declarations, tenant, (pool, source), spec, &dropped_keys));
     }
     Ok(PoolChoice { pool, source, dropped_keys, warnings })
 }
@@ -189,20 +184,83 @@ fn pool_of_node(
     Err(Denial::node_contradicts(node, own.first().map_or("", |id| name(*id)), name(selected)))
 }
 
-/// True unless an expression of `term` rules out every node of `pool`.
-fn can_hold(term: &Term<'_>, pool: &DeclaredPool) -> bool {
-    !term.is_empty()
-        && term.expressions().iter().all(|e| {
-            let value = match &*e.key {
-                key if key == &*pool.key => &*pool.value,
-                POOL_NAME_LABEL => pool.pool_name_label(),
-                _ => return true,
-            };
-            match e.operator.as_str() {
-                "In" => e.values.iter().any(|v| v == value),
-                "NotIn" => e.values.iter().all(|v| v != value),
-                "DoesNotExist" => false,
-                _ => true,
-            }
-        })
+/// The first of the tenant's pools whose nodes could hold the pod; the first of all if none could. A pool that doesn't exist could hold
+/// any pod, which is refused then: it may be the one that is meant.
+fn first_fit<'t>(
+    declarations: &Declarations,
+    tenant: &'t DeclaredTenant,
+    spec: &PodSpec<'_>,
+    dropped: &[String],
+) -> Option<((&'t str, Option<PoolId>), PoolSource)> {
+    let named = |(name, id): &'t (Box<str>, Option<PoolId>)| (&**name, *id);
+    let first = named(tenant.pools.first()?);
+    if tenant.pools.len() == 1 {
+        return Some((first, PoolSource::First));
+    }
+    let siblings = tenant.templates(declarations);
+    let could_hold = |(_, id): &&(Box<str>, Option<PoolId>)| {
+        id.and_then(|id| declarations.pool(id))
+            .is_none_or(|pool| obstacles(&pool.template, spec, &siblings, dropped).next().is_none())
+    };
+    let fit = tenant.pools.iter().find(could_hold).map_or(first, named);
+    Some((fit, if fit == first { PoolSource::First } else { PoolSource::Fit }))
+}
+
+/// What keeps the pod off the nodes of `template`. Entries of the selector that are dropped don't count.
+fn obstacles<'o>(
+    template: &'o NodeTemplate,
+    spec: &'o PodSpec<'_>,
+    siblings: &[&NodeTemplate],
+    dropped: &[String],
+) -> impl Iterator<Item = Obstacle<'o>> {
+    template.obstacles(spec, siblings).filter(
+        |obstacle| !matches!(obstacle, Obstacle::Selector { key, .. } if dropped.iter().any(|other| other == key)),
+    )
+}
+
+/// A sentence about what keeps the pod off the nodes of the pool where it goes. If none of several pools could hold it, it is the part of
+/// the pod that keeps it off all of them, or else what keeps it off the one that comes closest.
+fn misfit<'t>(
+    declarations: &'t Declarations,
+    tenant: &DeclaredTenant,
+    (pool, source): (&'t DeclaredPool, PoolSource),
+    spec: &PodSpec<'_>,
+    dropped: &[String],
+) -> Option<String> {
+    let siblings = tenant.templates(declarations);
+    let of = |template: &'t NodeTemplate| obstacles(template, spec, &siblings, dropped);
+    let first = of(&pool.template).next()?;
+    if source != PoolSource::First || siblings.len() < 2 {
+        let nodes = format!("nodes of pool {}, where tenant {} runs", pool.name, tenant.name);
+        return Some(format!("{}; the pod will stay pending", sentence(first, &nodes)));
+    }
+    let everywhere = |fault: &Obstacle<'_>| siblings.iter().all(|other| of(other).any(|o| o.is_like(*fault)));
+    let (fault, nodes) = if let Some(fault) = of(&pool.template).find(everywhere) {
+        (fault, format!("nodes of any pool of tenant {}", tenant.name))
+    } else {
+        let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
+        let lacks = |pool: &&'t DeclaredPool| {
+            let pool: &'t DeclaredPool = pool;
+            // A pool that has what the pod selects is meant sooner than one that would take any pod.
+            let is_selected = |o: Obstacle<'_>| !matches!(o, Obstacle::Selector { .. } | Obstacle::Affinity);
+            (of(&pool.template).count(), !of(&pool.template).all(is_selected))
+        };
+        let nearest = pools.min_by_key(lacks)?;
+        (of(&nearest.template).next()?, format!("nodes of pool {}, which comes closest", nearest.name))
+    };
+    Some(format!("{}; the pod goes to pool {} and will stay pending", sentence(fault, &nodes), pool.name))
+}
+
+/// What is at fault, in words.
+fn sentence(fault: Obstacle<'_>, nodes: &str) -> String {
+    match fault {
+        Obstacle::Selector { key, value } => format!("spec.nodeSelector: {key}={value} can't hold on {nodes}"),
+        Obstacle::Affinity => {
+            format!("spec.affinity.nodeAffinity: no required term can hold on {nodes}")
+        }
+        Obstacle::Taint(Taint { key, value, effect }) => {
+            format!("spec.tolerations: none tolerates {key}={value}:{effect}, which is on {nodes}")
+        }
+        Obstacle::Resource(name) => format!("spec.containers: there is no {name} on {nodes}"),
+    }
 }

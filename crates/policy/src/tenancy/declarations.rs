@@ -13,6 +13,7 @@ use crate::{
             BUILT_IN_EXEMPT, Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool,
             Provisioner, Subject, Tenant,
         },
+        node_template::NodeTemplate,
         selector::Selector,
         taint::{Effect, Effects},
     },
@@ -50,6 +51,12 @@ impl DeclaredTenant {
     #[must_use]
     pub fn may_use(&self, pool: PoolId) -> bool {
         self.pools.iter().any(|(_, id)| *id == Some(pool))
+    }
+
+    /// The templates of its pools.
+    pub(crate) fn templates<'d>(&self, declarations: &'d Declarations) -> Vec<&'d NodeTemplate> {
+        let pools = self.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
+        pools.map(|pool| &pool.template).collect()
     }
 
     /// The names of its pools, separated by commas.
@@ -135,6 +142,8 @@ pub struct DeclaredPool {
     pub effects: Effects,
     /// The process that launches its nodes.
     pub provisioner: Provisioner,
+    /// What its nodes can be, as far as it is known.
+    pub template: NodeTemplate,
     shared_with: FxHashSet<Box<str>>,
 }
 
@@ -258,7 +267,7 @@ impl Declarations {
     /// Adds a pool, unless an older one has one of its labels: the nodes of the two could not be told apart.
     fn add_pool(&mut self, pool: &Pool) {
         let Ok(id) = u32::try_from(self.pools.len()).map(PoolId) else { return };
-        let declared = DeclaredPool {
+        let mut declared = DeclaredPool {
             id,
             name: pool.name.as_str().into(),
             key: pool.key.as_str().into(),
@@ -269,6 +278,7 @@ impl Declarations {
                 pool.effects
             },
             provisioner: pool.provisioner,
+            template: NodeTemplate::default(),
             shared_with: set(&pool.shared_with),
         };
         let labels = [(&*declared.key, &*declared.value), (POOL_NAME_LABEL, declared.pool_name_label())];
@@ -277,6 +287,7 @@ impl Declarations {
             self.collisions.push((declared.name, other));
             return;
         }
+        let template = pool.template.clone().with_labels(labels);
         for (key, value) in labels {
             let of_key = self.keys.entry(key.into()).or_default();
             of_key.values.insert(value.into(), id);
@@ -284,6 +295,7 @@ impl Declarations {
                 of_key.pools.push(id);
             }
         }
+        declared.template = template;
         self.pool_ids.insert(declared.name.clone(), id);
         self.pools.push(declared);
     }

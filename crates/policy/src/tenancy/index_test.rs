@@ -14,6 +14,7 @@ fn pool(name: &str, key: &str, value: &str, created: i64) -> Pool {
         effects: Effects::NONE,
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
+        template: crate::NodeTemplate::default(),
     }
 }
 

@@ -5,6 +5,7 @@ pub mod declarations;
 pub mod index;
 pub(crate) mod interner;
 pub mod model;
+pub mod node_template;
 pub mod replica_status;
 pub mod selector;
 pub(crate) mod sharded_map;

@@ -5,6 +5,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::tenancy::{
+    node_template::NodeTemplate,
     selector::Selector,
     taint::{Effects, Taint},
 };
@@ -164,6 +165,8 @@ pub struct Pool {
     pub shared_with: Vec<String>,
     /// The process that launches its nodes.
     pub provisioner: Provisioner,
+    /// What its nodes can be, as far as it is known.
+    pub template: NodeTemplate,
 }
 
 /// The process that launches the nodes of a pool.

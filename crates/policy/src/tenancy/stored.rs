@@ -11,13 +11,15 @@ use serde_json::{Map, Value};
 
 use crate::{
     definitions::{OWNERS_ROLE, POOL_NAME_LABEL},
+    request::view::Expression,
     tenancy::{
         model::{
             Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, Provisioner,
             Subject, Tenant,
         },
         selector::{Requirement, Selector, Test},
-        taint::Effect,
+        node_template::NodeTemplate,
+        taint::{Effect, Taint},
     },
 };
 
@@ -125,7 +127,7 @@ fn needs_objects(spec: &Value) -> bool {
 
 /// Decodes a TenantPool; `created` in seconds since 1970. A pool whose label can't be decoded has no nodes.
 #[must_use]
-pub fn pool(name: String, created: Option<i64>, spec: &Value) -> Decoded<Pool> {
+pub fn pool(name: String, created: Option<i64>, spec: &Value, status: &Value) -> Decoded<Pool> {
     let mut errors = Vec::new();
     let key = match spec.get("key") {
         None | Some(Value::Null) => POOL_NAME_LABEL.to_owned(),
@@ -147,21 +149,54 @@ pub fn pool(name: String, created: Option<i64>, spec: &Value) -> Decoded<Pool> {
     };
     let shared_with = names(spec, "sharedWith", is_namespace, &mut Vec::new());
     let effects = spec.get("effects").and_then(Value::as_array).into_iter().flatten();
+    let provisioner = match spec.get("provisioner").and_then(Value::as_str) {
+        Some("Karpenter") => Provisioner::Karpenter,
+        Some("None") => Provisioner::None,
+        // An unknown provisioner counts as Croft, whose nodes have the strictest rules.
+        _ => Provisioner::Croft,
+    };
     let object = Pool {
         created,
         key,
         value,
         effects: effects.filter_map(|effect| Effect::parse(effect.as_str()?)).collect(),
         shared_with: shared_with.unwrap_or_default(),
-        provisioner: match spec.get("provisioner").and_then(Value::as_str) {
-            Some("Karpenter") => Provisioner::Karpenter,
-            Some("None") => Provisioner::None,
-            // An unknown provisioner counts as Croft, whose nodes have the strictest rules.
-            _ => Provisioner::Croft,
+        provisioner,
+        template: match provisioner {
+            Provisioner::Croft => node_template(spec, status),
+            Provisioner::Karpenter | Provisioner::None => NodeTemplate::default(),
         },
         name,
     };
     Decoded { object, error: errors.into_iter().next() }
+}
+
+/// What the nodes of a pool that Croft launches can be, by the spec and the status of the TenantPool. What can't be decoded doesn't
+/// count: a pod goes to a pool that may not hold it sooner than past one that does.
+#[must_use]
+pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
+    let list = |field: &str| spec.pointer(field).and_then(Value::as_array).into_iter().flatten();
+    let requirements = list("/template/spec/requirements").filter_map(|requirement| {
+        let values = requirement.get("values").and_then(Value::as_array).into_iter().flatten();
+        Some(Expression {
+            key: requirement.get("key")?.as_str()?.into(),
+            operator: requirement.get("operator")?.as_str()?.into(),
+            values: values.filter_map(|value| Some(value.as_str()?.into())).collect(),
+        })
+    });
+    let labels = spec.pointer("/template/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let taints = list("/template/spec/taints").filter_map(|taint| {
+        let text = |field: &str| taint.get(field).and_then(Value::as_str);
+        Some(Taint {
+            key: text("key")?.to_owned(),
+            value: text("value").unwrap_or_default().to_owned(),
+            effect: Effect::parse(text("effect")?)?,
+        })
+    });
+    let resources = status.get("extendedResources").and_then(Value::as_array);
+    NodeTemplate::new(requirements, labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))))
+        .with_taints(taints)
+        .with_resources(resources.map(|names| names.iter().filter_map(Value::as_str)))
 }
 
 /// Decodes the CroftConfig of a Croft that is installed in `namespace`. Entries of its lists that can't be the name of
@@ -504,10 +539,10 @@ mod tests {
             assert!(!is_pool_key(bad), "{bad}");
         }
         let Decoded { object, error } =
-            pool("p".to_owned(), None, &json!({"effects": ["NoExecute", "Tickle"], "provisioner": "Magic"}));
+            pool("p".to_owned(), None, &json!({"effects": ["NoExecute", "Tickle"], "provisioner": "Magic"}), &Value::Null);
         assert_eq!((object.key.as_str(), object.value.as_str(), error), (POOL_NAME_LABEL, "p", None));
         assert_eq!(object.effects, [Effect::NoExecute].into_iter().collect());
         assert_eq!(object.provisioner, Provisioner::Croft);
-        assert!(pool("p".to_owned(), None, &json!({"key": 5})).error.is_some());
+        assert!(pool("p".to_owned(), None, &json!({"key": 5}), &Value::Null).error.is_some());
     }
 }

@@ -1,11 +1,13 @@
 //! The cluster of the fixtures and properties.
 
 use croft_policy::{
-    Config, Namespace, Node, OnConflict, Pool, Provisioner, Tenant, Tenants,
+    Config, Namespace, Node, NodeTemplate, OnConflict, Pool, Provisioner, Tenant, Tenants,
     definitions::{POOL_ANNOTATION, POOL_NAME_LABEL},
     selector::{Requirement, Selector, Test},
+    stored,
     taint::{Effect, Effects, Taint},
 };
+use serde_json::json;
 
 pub fn pool(name: &str, key: &str, value: &str, effects: &[Effect]) -> Pool {
     Pool {
@@ -16,6 +18,7 @@ pub fn pool(name: &str, key: &str, value: &str, effects: &[Effect]) -> Pool {
         effects: effects.iter().copied().collect::<Effects>(),
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
+        template: NodeTemplate::default(),
     }
 }
 
@@ -59,16 +62,44 @@ pub fn node(name: &str, pool: Option<&Pool>) -> Node {
     node
 }
 
+/// Pools of one tenant, whose nodes are of different kinds.
+fn kinds() -> Vec<Pool> {
+    let kind = |name: &str, requirements: Vec<[&str; 3]>, resources: &[&str]| {
+        let requirements: Vec<_> = requirements
+            .into_iter()
+            .map(|[key, operator, value]| json!({"key": key, "operator": operator, "values": [value]}))
+            .collect();
+        let (labels, taints) = match name {
+            "team" => (json!({"team": "x"}), json!([{"key": "team", "value": "x", "effect": "NoSchedule"}])),
+            _ => (json!({}), json!([])),
+        };
+        let spec = json!({"template": {"metadata": {"labels": labels},
+            "spec": {"requirements": requirements, "taints": taints}}});
+        let template = stored::node_template(&spec, &json!({"extendedResources": resources}));
+        Pool { template, ..pool(name, "node-pool", name, &[Effect::NoSchedule]) }
+    };
+    let (arch, cpu) = ("kubernetes.io/arch", "karpenter.k8s.aws/instance-cpu");
+    vec![
+        kind("x86", vec![[arch, "In", "amd64"], [cpu, "Lt", "64"]], &[]),
+        kind("team", vec![[arch, "In", "amd64"]], &[]),
+        kind("arm", vec![[arch, "NotIn", "amd64"], [cpu, "In", "4"]], &[]),
+        kind("gpu", vec![[arch, "Exists", ""], ["zone", "DoesNotExist", ""]], &["nvidia.com/gpu"]),
+        kind("spot", vec![["karpenter.sh/capacity-type", "In", "spot"]], &["nvidia.com/gpu", "amd.com/gpu"]),
+    ]
+}
+
 pub fn pools() -> Vec<Pool> {
     let mut agents = pool("pool-c", "node-pool", "pool-c", &[Effect::NoSchedule]);
     agents.shared_with = vec!["agents".to_owned()];
-    vec![
+    let mut pools = vec![
         pool("pool-a", "node-pool", "pool-a", &[Effect::NoSchedule]),
         pool("pool-a-gpu", "example.com/gpu", "a", &[Effect::NoSchedule, Effect::NoExecute]),
         pool("pool-b", "node-pool", "pool-b", &[Effect::NoSchedule]),
         agents,
         pool("pool-d", POOL_NAME_LABEL, "pool-d", &[Effect::NoExecute]),
-    ]
+    ];
+    pools.extend(kinds());
+    pools
 }
 
 pub fn tenants() -> Vec<Tenant> {
@@ -85,6 +116,7 @@ pub fn tenants() -> Vec<Tenant> {
         },
         tenant("dune", &["tenant-d"], &["pool-d"]),
         tenant("lost", &["tenant-lost"], &["pool-gone"]),
+        tenant("edge", &["tenant-e"], &["x86", "team", "arm", "gpu", "spot"]),
     ]
 }
 
@@ -98,6 +130,8 @@ pub fn world(config: Config) -> Tenants {
         node("b-1", by_name("pool-b")),
         node("c-1", by_name("pool-c")),
         node("d-1", by_name("pool-d")),
+        node("x86-1", by_name("x86")),
+        node("spot-1", by_name("spot")),
         // Registered with its taint, not labelled yet.
         Node { labels: Default::default(), ..node("b-2", by_name("pool-b")) },
     ];
@@ -111,6 +145,7 @@ pub fn world(config: Config) -> Tenants {
         namespace("tenant-c-bad", Some("pool-b")),
         namespace("tenant-d", None),
         namespace("tenant-lost", None),
+        namespace("tenant-e", None),
         namespace("non-tenant", None),
         namespace("agents", None),
     ];

@@ -4,7 +4,7 @@
 use crate::{
     definitions::POOL_NAME_LABEL,
     policies::{
-        mutation::subject::Subject,
+        mutation::{fit, subject::Subject},
         own_pools::{first_sentence, foreign, own_pools, wrong_requests},
         policy::Variable,
     },
@@ -26,9 +26,11 @@ pub(super) fn choosing() -> Vec<Variable> {
         (
             "wanted",
             format!(
-                "size(variables.chosen) > 0 ? variables.chosen : {} + {} + variables.own",
+                "size(variables.chosen) > 0 ? variables.chosen : {} + {} + \
+                 (size(variables.own) < 2 ? [] : variables.own.filter(o, {})) + variables.own",
                 named("variables.annotated"),
-                named("variables.defaulted")
+                named("variables.defaulted"),
+                fit::could_hold("o[4]"),
             ),
         ),
         ("tenantRefusal", refusal()),
@@ -39,7 +41,7 @@ pub(super) fn choosing() -> Vec<Variable> {
 /// The variables of the pool that a pod is pinned to: all empty for a pod that isn't.
 pub(super) fn pinning() -> Vec<Variable> {
     vec![
-        ("pin", "variables.refusal == '' && variables.tenancy == 'tenant' ? variables.wanted[0] : ['=', '', '', '']".to_owned()),
+        ("pin", "variables.refusal == '' && variables.tenancy == 'tenant' ? variables.wanted[0] : ['=', '', '', '', '']".to_owned()),
         ("key", "variables.pin[0].split('=')[0]".to_owned()),
         ("value", "variables.pin[0].split('=')[1]".to_owned()),
     ]

@@ -18,6 +18,7 @@
 //! | `subject` | where a pod's fields are: in a pod, or in a template without what Croft added |
 //! | `tenancy` | whether the namespace is a tenant's, and what is refused |
 //! | `choice` | the pool of a tenant's pod, and what pins the pod there |
+//! | `fit` | whether the nodes of a pool could hold the pod |
 //! | `keep_out` | the affinity that keeps a non-tenant pod off the pools |
 //! | `record` | what Croft added to a DaemonSet's template |
 //! | `nodes` | label and taint of nodes that join a pool and that Croft didn't launch, in both modes |
@@ -26,6 +27,7 @@
 
 mod choice;
 mod documents;
+mod fit;
 mod keep_out;
 mod namespaces;
 mod nodes;

@@ -48,7 +48,7 @@ pub(super) fn of_template() -> Vec<Variable> {
         ),
     ];
     variables.extend(without("variables.recorded", ["selector", "tolerations", "hasTerms", "terms"]));
-    variables.push(DAEMONSET.annotated());
+    variables.extend([DAEMONSET.containers(), DAEMONSET.annotated()]);
     variables
 }
 

@@ -1,6 +1,6 @@
 //! Where the fields of a pod are: in a pod, or in the template of a DaemonSet.
 //!
-//! Each provides the same variables: `selector`, `tolerations`, `hasTerms`, `terms` and `annotated`. Of a template they
+//! Each provides the same variables: `selector`, `tolerations`, `hasTerms`, `terms`, `containers` and `annotated`. Of a template they
 //! are what the tenant wrote, without what Croft added: see [`record`](super::record).
 
 use crate::{
@@ -76,6 +76,11 @@ impl Subject {
         format!("{}.?nodeSelectorTerms.orValue([])", self.required())
     }
 
+    /// The variable `containers`.
+    pub(super) fn containers(self) -> Variable {
+        ("containers", format!("{0}.containers + {0}.?initContainers.orValue([])", self.spec()))
+    }
+
     /// CEL: the JSON Pointer of the expressions of the term whose index is the integer `n`.
     pub(super) fn expressions(self, n: &str) -> String {
         format!(
@@ -98,6 +103,7 @@ pub(super) fn of_pod() -> Vec<Variable> {
         ("tolerations", pod.tolerations()),
         ("hasTerms", pod.has_terms()),
         ("terms", pod.terms()),
+        pod.containers(),
         pod.annotated(),
     ]
 }
