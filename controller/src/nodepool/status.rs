@@ -7,7 +7,7 @@ use croft_api::{
     amount::Amount,
     condition::{ACCEPTED, INITIALIZED, READY, SPEC_VALID, Statement, UNLIMITED, set},
     convert::unlimited,
-    pool::Provisioner,
+    pool::{ExtendedResource, Provisioner},
 };
 use croft_runtime::kubernetes::Release;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -119,7 +119,8 @@ impl PoolStatus {
             }
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
             let statements = self.statements(ctx, name, pool, inputs);
-            write_status(ctx, name, pool, &statements);
+            let resources = self.supplies.extended_resources(name).filter(|_| is_launched(pool));
+            write_status(ctx, name, pool, &statements, resources);
         }
     }
 
@@ -145,7 +146,7 @@ impl PoolStatus {
             return deletion_condition(ctx.snapshot, name, pool).into_iter().collect();
         }
         let mut statements = inputs.isolation.pool_statements(name).to_vec();
-        if pool.spec.provisioner != Provisioner::Croft {
+        if !is_launched(pool) {
             statements.extend(provisioned_elsewhere(ctx.snapshot, name, pool));
             return statements;
         }
@@ -168,6 +169,11 @@ impl PoolStatus {
         }
         statements
     }
+}
+
+/// True if Croft launches the pool's nodes, so that it knows what they can have.
+fn is_launched(pool: &TenantPool) -> bool {
+    pool.spec.provisioner == Provisioner::Croft
 }
 
 fn status_inputs(
@@ -197,9 +203,14 @@ fn write_status(
     name: &str,
     pool: &Arc<TenantPool>,
     statements: &[Statement],
+    resources: Option<&Vec<ExtendedResource>>,
 ) {
     let old = pool.status.clone().unwrap_or_default();
-    let new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
+    let mut new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
+    // What isn't known for a while stays as it was known.
+    if resources.is_some() || !is_launched(pool) {
+        new.extended_resources = resources.cloned();
+    }
     let Some(patch) = merge_patch::diff_of(&old, &new) else { return };
     record_events(ctx, pool, &old, statements);
     // Conditions are written as a whole, so the write holds only for the version that was read.

@@ -5,14 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use croft_api::{
     EC2NodeClass, TenantPool,
     condition::{READY, Statement, is_true},
+    pool::ExtendedResource,
 };
-use croft_cloud::supply::{Verdict, describe, survey};
-use croft_scheduler::{InstanceType, Requirement};
+use croft_cloud::{
+    pool_types,
+    supply::{Verdict, describe, survey},
+};
+use croft_scheduler::InstanceType;
 
 use crate::{
-    definitions::{conditions as reasons, keys},
-    provisioning::requirements::never_met_requirement,
-    state::Snapshot,
+    definitions::conditions as reasons, provisioning::requirements::never_met_requirement, state::Snapshot,
 };
 
 /// The statements about pools' offerings, as long as their inputs are unchanged.
@@ -25,11 +27,18 @@ struct Known {
     types: Arc<[InstanceType]>,
     unavailable_version: u64,
     statements: Vec<Statement>,
+    /// The extended resources of the types that the pool may launch.
+    resources: Vec<ExtendedResource>,
 }
 
 impl Supplies {
     pub(super) fn retain_known(&mut self, snapshot: &Snapshot) {
         self.0.retain(|name, _| snapshot.pools().contains_key(name));
+    }
+
+    /// The extended resources that instances of the pool can have; `None` until its types are known.
+    pub(super) fn extended_resources(&self, name: &str) -> Option<&Vec<ExtendedResource>> {
+        Some(&self.0.get(name)?.resources)
     }
 
     /// The conditions about what a pool may launch.
@@ -95,8 +104,10 @@ impl Supplies {
         if let Some(known) = known {
             return known.statements.clone();
         }
-        let statements = offering_statements(snapshot, name, pool, types);
+        let possible = pool_types::possible(pool, types);
+        let statements = offering_statements(snapshot, name, pool, types, &possible);
         let known = Known {
+            resources: pool_types::extended_resources(&possible),
             pool: Arc::clone(pool),
             types: Arc::clone(types),
             unavailable_version: snapshot.unavailable_version(),
@@ -137,25 +148,14 @@ fn offering_statements(
     name: &str,
     pool: &TenantPool,
     types: &[InstanceType],
+    possible: &[InstanceType],
 ) -> Vec<Statement> {
-    let requirements: Vec<Requirement> = pool
-        .spec
-        .template
-        .iter()
-        .flat_map(|t| &t.spec.requirements)
-        .map(croft_api::convert::scheduler::requirement)
-        .collect();
-    let mut possible: Vec<InstanceType> = Vec::new();
-    for kind in types {
-        let mut kept = kind.clone();
-        kept.offerings.retain(|o| allows(&requirements, pool, kind, o));
-        if !kept.offerings.is_empty() {
-            possible.push(kept);
-        }
-    }
     if possible.is_empty() {
+        let requirements = pool_types::requirements(pool);
         let unmatched = requirements.iter().find(|r| {
-            !types.iter().any(|t| t.offerings.iter().any(|o| allows(std::slice::from_ref(r), pool, t, o)))
+            !types
+                .iter()
+                .any(|t| t.offerings.iter().any(|o| pool_types::allows(std::slice::from_ref(r), pool, t, o)))
         });
         let message = match unmatched {
             Some(r) => format!(
@@ -174,7 +174,7 @@ fn offering_statements(
             message,
         }];
     }
-    if let Some(never) = never_met_requirement(pool, &possible) {
+    if let Some(never) = never_met_requirement(pool, possible) {
         let message = format!(
             "no node that Croft launches has {never}: neither instance types nor spec.template.metadata.labels give that label; \
              change the requirement, or add the label"
@@ -192,7 +192,7 @@ fn offering_statements(
         reason: reasons::VALID,
         message: "the requirements leave something to launch".to_owned(),
     };
-    let supplies = survey(&possible, snapshot.unavailable_offerings());
+    let supplies = survey(possible, snapshot.unavailable_offerings());
     let verdict = Verdict::of(&supplies);
     let mut message = describe(&supplies);
     if verdict == Verdict::Dry {
@@ -225,29 +225,4 @@ fn lighter_pools(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> String {
     let shown: Vec<String> =
         others.iter().map(|(weight, other)| format!("{other} (weight {weight})")).collect();
     format!("; pods that may use other pools go to {} meanwhile", shown.join(", "))
-}
-
-fn allows(
-    requirements: &[Requirement],
-    pool: &TenantPool,
-    kind: &InstanceType,
-    offering: &croft_scheduler::Offering,
-) -> bool {
-    requirements.iter().all(|r| {
-        let template = pool.spec.template.as_ref().and_then(|t| t.metadata.labels.get(&r.key));
-        match r.key.as_str() {
-            "kubernetes.io/os" | "beta.kubernetes.io/os" => kind.os.iter().any(|os| r.matches(Some(os))),
-            "kubernetes.io/arch" | "beta.kubernetes.io/arch" => r.matches(Some(&kind.arch)),
-            keys::INSTANCE_TYPE_LABEL | "beta.kubernetes.io/instance-type" => r.matches(Some(&kind.name)),
-            keys::ZONE_LABEL | "failure-domain.beta.kubernetes.io/zone" => r.matches(Some(&offering.zone)),
-            keys::CAPACITY_TYPE_LABEL | "croft.dev/capacity-type" => {
-                r.matches(Some(offering.capacity_type.as_str()))
-            }
-            key => match kind.labels.get(key).or(template) {
-                Some(value) => r.matches(Some(value)),
-                // A label that no instance type has is one that the pool gives its nodes.
-                None => !r.key.starts_with("karpenter.k8s.aws/") || r.matches(None),
-            },
-        }
-    })
 }

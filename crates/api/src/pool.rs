@@ -287,14 +287,25 @@ pub struct TenantPoolStatus {
     /// The extended resources, such as `nvidia.com/gpu`, that instances of the pool can have. A tenant's pod that needs another
     /// one goes to another of the tenant's pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(merge_strategy = ListMerge::Set)]
-    pub extended_resources: Option<Vec<String>>,
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub extended_resources: Option<Vec<ExtendedResource>>,
     /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_counter: Option<i64>,
     /// Launches whose node never registered, while they delay further launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_backoff: Option<LaunchBackoff>,
+}
+
+/// An extended resource that instances of a pool can have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtendedResource {
+    /// Its name.
+    pub name: String,
+    /// True if each instance type of the pool has extended resources. Pods that need this one go to such a pool of their tenant, if there
+    /// is one.
+    pub dedicated: bool,
 }
 
 /// Launches of a pool whose node never registered. A node that registers ends the backoff, and so does an edit of the

@@ -52,7 +52,8 @@ pub struct TenantSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::selector")]
     pub namespace_selector: Option<LabelSelector>,
-    /// Names of the TenantPools that the tenant's pods may use. The first is the default.
+    /// Names of the TenantPools that the tenant's pods may use. A pod goes to the first whose nodes could hold it, or else to the
+    /// first of all, the default.
     #[schemars(schema_with = "bounds::pools")]
     pub pools: Vec<String>,
     /// Action on a pod that asks for a pool which this tenant may not use.

@@ -17,8 +17,8 @@
 //!
 //! The controller calls [`CloudProvider`] and never sees a wire type; `croft-cloud-aws` implements it. Pure logic is
 //! here, where it is tested without a network: what a class says of its instances ([`class`]), capacity and overhead that
-//! a kubelet will report for a type ([`facts`]), labels that a kubelet may set ([`kubelet`]), offerings that are unavailable ([`unavailable`]), the supply of a pool
-//! ([`supply`]), and the built-in catalogue ([`catalog`]) with its dated prices, which `croft simulate` plans with and
+//! a kubelet will report for a type ([`facts`]), labels that a kubelet may set ([`kubelet`]), offerings that are unavailable ([`unavailable`]), the types that a pool may
+//! launch ([`pool_types`]) and their supply ([`supply`]), and the built-in catalogue ([`catalog`]) with its dated prices, which `croft simulate` plans with and
 //! the provider falls back to.
 
 pub mod catalog;
@@ -26,6 +26,7 @@ pub mod class;
 pub mod error;
 pub mod facts;
 pub mod kubelet;
+pub mod pool_types;
 pub mod provider;
 pub mod supply;
 pub mod tags;

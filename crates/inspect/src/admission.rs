@@ -1,8 +1,12 @@
 //! Croft's admission of the input's pods and DaemonSets, by the functions that the webhook calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::convert::{given, policy as convert};
+use croft_api::{
+    TenantPool,
+    convert::{given, policy as convert},
+};
+use croft_cloud::pool_types;
 use croft_manifest::{Input, InputError, Problem, apply_admission_plugins_with};
 use croft_policy::{
     self as policy, NamespaceTenancy, Tenants, model::DEFAULT_NAMESPACE, plan_created, plan_daemonset,
@@ -17,6 +21,8 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+
+use crate::class_types::ClassTypes;
 
 /// The tenants, pools and settings of an input, ready to admit objects.
 pub struct Admission {
@@ -70,6 +76,11 @@ impl Admission {
     /// # Errors
     /// A Tenant whose selector can't be read.
     pub fn new(input: &Input) -> Result<Self, InputError> {
+        Self::with_types(input, &ClassTypes::new(input, &croft_cloud::builtin_catalog()))
+    }
+
+    /// [`new`](Self::new), with the instance types of the pools' classes, by which pods choose among pools.
+    pub(crate) fn with_types(input: &Input, types: &ClassTypes) -> Result<Self, InputError> {
         let mut warnings = Vec::new();
         let mut tenants = Vec::new();
         for tenant in &input.tenants {
@@ -95,7 +106,7 @@ impl Admission {
         let tenants = Tenants::offline(
             convert::config(&settings, DEFAULT_NAMESPACE),
             tenants,
-            input.pools.iter().map(|pool| convert::pool(&pool.object)).collect(),
+            pools(input, types),
             namespaces.into_iter().map(convert::namespace).collect(),
             input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
         );
@@ -177,6 +188,24 @@ impl Admission {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_daemonset(&self.tenants, namespace, &convert::daemonset(set)), set)
     }
+}
+
+/// The pools, with the extended resources of their instances, which the controller would write into their status. They count only where
+/// a tenant has a choice.
+fn pools(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
+    let chosen: BTreeSet<&String> =
+        input.tenants.iter().filter(|t| t.spec.pools.len() > 1).flat_map(|t| &t.spec.pools).collect();
+    let with_resources = |pool: &TenantPool| {
+        let mut pool = pool.clone();
+        let is_known = pool.status.as_ref().is_some_and(|status| status.extended_resources.is_some());
+        if !is_known && chosen.contains(&pool.name_any()) {
+            let possible = pool_types::possible(&pool, types.of_pool(&pool));
+            let resources = pool_types::extended_resources(&possible);
+            pool.status.get_or_insert_default().extended_resources = Some(resources);
+        }
+        convert::pool(&pool)
+    };
+    input.pools.iter().map(|pool| with_resources(&pool.object)).collect()
 }
 
 fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object: &T) -> Verdict<T> {

@@ -453,8 +453,7 @@ fn a_waiting_pod_holds_the_pools_that_it_could_enter_and_no_others() {
     let terms = |terms: Value| json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}});
     let on = |names: &[&str]| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": names}]});
     let off = |key: &str| json!({"key": key, "operator": "DoesNotExist"});
-    let every =
-        ["arm", "gpu", "pool-a", "pool-a-gpu", "pool-b", "pool-c", "pool-d", "spot", "team", "x86"];
+    let every = ["arm", "gpu", "pool-a", "pool-a-gpu", "pool-b", "pool-c", "pool-d", "spot", "team", "x86"];
     let foreign = |own: &[&'static str]| every.iter().copied().filter(|pool| !own.contains(pool)).collect();
     let cases: Vec<(&str, &str, Value, Vec<&str>)> = vec![
         ("tolerates all", "non-tenant", json!({"tolerations": all}), foreign(&[])),

@@ -129,7 +129,8 @@ pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
 
 /// What the nodes of `pool` can be.
 fn node_template(pool: &crate::TenantPool) -> NodeTemplate {
-    let Some(template) = pool.spec.template.as_ref().filter(|_| pool.spec.provisioner == pool::Provisioner::Croft)
+    let Some(template) =
+        pool.spec.template.as_ref().filter(|_| pool.spec.provisioner == pool::Provisioner::Croft)
     else {
         return NodeTemplate::default();
     };
@@ -142,7 +143,7 @@ fn node_template(pool: &crate::TenantPool) -> NodeTemplate {
     let resources = pool.status.as_ref().and_then(|status| status.extended_resources.as_ref());
     NodeTemplate::new(requirements, labels)
         .with_taints(template.spec.taints.iter().filter_map(taint))
-        .with_resources(resources.map(|names| names.iter().map(String::as_str)))
+        .with_resources(resources.map(|all| all.iter().map(|one| (one.name.as_str(), one.dedicated))))
 }
 
 fn taint(taint: &core::Taint) -> Option<Taint> {
@@ -286,10 +287,6 @@ pub fn pod_spec(spec: &core::PodSpec) -> view::PodSpec<'_> {
 }
 
 fn container(container: &core::Container) -> view::Container<'_> {
-    let extended = |amounts: Option<&BTreeMap<String, Quantity>>| {
-        let amounts = amounts.into_iter().flatten();
-        policy::ExtendedResources::among(amounts.map(|(name, Quantity(amount))| (name.as_str(), amount.as_str())))
-    };
     let resources = container.resources.as_ref();
     view::Container {
         resources: view::ContainerResources {
@@ -297,6 +294,11 @@ fn container(container: &core::Container) -> view::Container<'_> {
             limits: extended(resources.and_then(|resources| resources.limits.as_ref())),
         },
     }
+}
+
+fn extended(amounts: Option<&BTreeMap<String, Quantity>>) -> policy::ExtendedResources<'_> {
+    let amounts = amounts.into_iter().flatten();
+    policy::ExtendedResources::among(amounts.map(|(name, Quantity(amount))| (name.as_str(), amount.as_str())))
 }
 
 fn toleration(toleration: &core::Toleration) -> view::Toleration<'_> {

@@ -190,7 +190,8 @@ impl Facts {
         let tenants =
             tenants.iter().map(|t| stored::tenant(t.name_any(), created(t.meta()), &t.spec()).object);
         let pools = list_all::<Stored<TenantPool>>(&client).await?;
-        let pools = pools.iter().map(|p| stored::pool(p.name_any(), created(p.meta()), &p.spec(), &p.status()));
+        let pools =
+            pools.iter().map(|p| stored::pool(p.name_any(), created(p.meta()), &p.spec(), &p.status()));
         Ok(Self {
             tenants: tenants.collect(),
             pools: pools.filter(|pool| pool.error.is_none()).map(|pool| pool.object).collect(),

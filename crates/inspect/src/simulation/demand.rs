@@ -51,7 +51,7 @@ pub(super) struct Created {
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
 pub(super) fn build(input: &Input, types: &ClassTypes, keep_created: bool) -> Result<Demand, InputError> {
-    let admission = Admission::new(input)?;
+    let admission = Admission::with_types(input, types)?;
     let mut builder = Builder {
         cluster: Cluster::new(),
         denied: Vec::new(),

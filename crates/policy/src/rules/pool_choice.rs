@@ -254,7 +254,9 @@ fn misfit<'t>(
 /// What is at fault, in words.
 fn sentence(fault: Obstacle<'_>, nodes: &str) -> String {
     match fault {
-        Obstacle::Selector { key, value } => format!("spec.nodeSelector: {key}={value} can't hold on {nodes}"),
+        Obstacle::Selector { key, value } => {
+            format!("spec.nodeSelector: {key}={value} can't hold on {nodes}")
+        }
         Obstacle::Affinity => {
             format!("spec.affinity.nodeAffinity: no required term can hold on {nodes}")
         }

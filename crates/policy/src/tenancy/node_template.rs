@@ -56,6 +56,15 @@ enum Values {
     Absent,
 }
 
+/// The instances of a pool that have an extended resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Supply {
+    /// Some: others have none of any kind.
+    Some,
+    /// The pool is made of instances with such resources.
+    Dedicated,
+}
+
 /// What keeps a pod off the nodes of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle<'o> {
@@ -90,7 +99,7 @@ pub struct NodeTemplate {
     labels: BTreeMap<Box<str>, Values>,
     taints: Vec<Taint>,
     /// The extended resources of its instances; `None` until they are known.
-    resources: Option<BTreeSet<Box<str>>>,
+    resources: Option<BTreeMap<Box<str>, Supply>>,
 }
 
 impl NodeTemplate {
@@ -136,10 +145,16 @@ impl NodeTemplate {
         self
     }
 
-    /// Says which extended resources its instances have; `None` if that isn't known.
+    /// Says which extended resources its instances can have, and whether the pool is dedicated to them; `None` if that isn't known.
     #[must_use]
-    pub fn with_resources<'r>(mut self, names: Option<impl IntoIterator<Item = &'r str>>) -> Self {
-        self.resources = names.map(|names| names.into_iter().map(Into::into).collect());
+    pub fn with_resources<'r>(
+        mut self,
+        resources: Option<impl IntoIterator<Item = (&'r str, bool)>>,
+    ) -> Self {
+        let supply = |(name, is_dedicated): (&str, bool)| {
+            (name.into(), if is_dedicated { Supply::Dedicated } else { Supply::Some })
+        };
+        self.resources = resources.map(|resources| resources.into_iter().map(supply).collect());
         self
     }
 
@@ -185,9 +200,24 @@ impl NodeTemplate {
         };
         let affinity = spec.terms().is_some_and(|terms| !terms.iter().any(can_match));
         let taints = self.taints.iter().filter(|taint| !tolerates(spec, taint)).map(Obstacle::Taint);
-        let has = |name: &str| self.resources.as_ref().is_none_or(|known| known.contains(name));
-        let resources = spec.extended_resources().filter(move |name| !has(name)).map(Obstacle::Resource);
+        let resources: Vec<Obstacle<'_>> = spec
+            .extended_resources()
+            .filter(|name| !self.has(name, siblings))
+            .map(Obstacle::Resource)
+            .collect();
         selector.into_iter().chain(affinity.then_some(Obstacle::Affinity)).chain(taints).chain(resources)
+    }
+
+    /// True if pods that need the extended resource could get it here. Where a pool of the tenant is dedicated to it, they go there, and
+    /// not where it could be had as well.
+    fn has(&self, resource: &str, siblings: &[&Self]) -> bool {
+        let supply =
+            |template: &Self| template.resources.as_ref().and_then(|known| known.get(resource).copied());
+        match supply(self) {
+            None => self.resources.is_none(),
+            Some(Supply::Dedicated) => true,
+            Some(Supply::Some) => !siblings.iter().any(|other| supply(other) == Some(Supply::Dedicated)),
+        }
     }
 
     /// True if the template itself gives the label, so that a node of another one doesn't have it.
@@ -214,7 +244,10 @@ impl NodeTemplate {
         let taints = self.taints.iter().map(|t| format!("{}={}={}", t.key, t.value, t.effect));
         let resources = self.resources.as_ref().map_or_else(
             || "*".to_owned(),
-            |names| names.iter().map(|name| &**name).collect::<Vec<_>>().join(" "),
+            |known| {
+                let names = known.keys().map(|name| &**name).filter(|name| self.has(name, siblings));
+                names.collect::<Vec<_>>().join(" ")
+            },
         );
         let words = |words: Vec<String>| words.join(" ");
         format!("{}|{}|{resources}", words(labels.collect()), words(taints.collect()))
@@ -258,7 +291,8 @@ impl Values {
         let number_meets = |meets: fn(&i64, &i64) -> bool| match self {
             Self::OneOf(known) => {
                 let bound = if let [bound] = wanted { number(bound) } else { None };
-                let meets_bound = |value: &Box<str>| number(value).zip(bound).is_some_and(|(v, b)| meets(&v, &b));
+                let meets_bound =
+                    |value: &Box<str>| number(value).zip(bound).is_some_and(|(v, b)| meets(&v, &b));
                 known.iter().any(meets_bound)
             }
             Self::NoneOf(_) => true,
@@ -311,6 +345,8 @@ mod tests {
     use crate::tenancy::{stored::node_template, taint::Effect};
 
     fn template(spec: &Value, resources: &[&str]) -> NodeTemplate {
+        let resources: Vec<Value> =
+            resources.iter().map(|name| json!({"name": name, "dedicated": false})).collect();
         node_template(&json!({"template": spec}), &json!({"extendedResources": resources}))
     }
 
@@ -368,8 +404,12 @@ mod tests {
             (&sizes, expression(cpu, "Lt", &["5"]), true),
             (&sizes, expression(cpu, "Lt", &["4"]), false),
             (&large, expression(cpu, "Lt", &["4"]), true),
-            (&arm, json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
-                {"nodeSelectorTerms": [{}]}}}}), false),
+            (
+                &arm,
+                json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+                {"nodeSelectorTerms": [{}]}}}}),
+                false,
+            ),
         ];
         for (template, spec, expected) in cases {
             assert_eq!(could_hold(template, &spec), expected, "{spec} on {template:?}");
@@ -391,17 +431,18 @@ mod tests {
             {"key": "soft", "effect": "PreferNoSchedule"}]);
         let gpu = template(&json!({"spec": {"taints": taints}}), &["nvidia.com/gpu"]);
         let tolerations = json!([{"key": "gpu", "operator": "Exists"}]);
-        let asks = |name: &str, field: &str, amount: Value| {
-            json!({"tolerations": tolerations, "containers": [{"resources": {field: {name: amount, "cpu": 1}}}]})
-        };
+        let asks = |name: &str, field: &str, amount: Value| json!({"tolerations": tolerations, "containers": [{"resources": {field: {name: amount, "cpu": 1}}}]});
         assert!(could_hold(&gpu, &asks("nvidia.com/gpu", "requests", json!("1"))));
         assert!(could_hold(&gpu, &asks("nvidia.com/gpu", "limits", json!(1))));
         assert!(!could_hold(&gpu, &asks("amd.com/gpu", "limits", json!(1))));
         assert!(could_hold(&gpu, &asks("amd.com/gpu", "limits", json!(0))));
         assert!(could_hold(&gpu, &asks("amd.com/gpu", "requests", json!("0"))));
         assert!(could_hold(&gpu, &asks("hugepages-2Mi", "limits", json!("4Mi"))));
-        assert!(!could_hold(&gpu, &json!({"initContainers": [{"resources": {"limits": {"amd.com/gpu": "1"}}}],
-            "tolerations": tolerations})));
+        assert!(!could_hold(
+            &gpu,
+            &json!({"initContainers": [{"resources": {"limits": {"amd.com/gpu": "1"}}}],
+            "tolerations": tolerations})
+        ));
         assert!(!could_hold(&gpu, &json!({})));
         assert!(!could_hold(&gpu, &json!({"tolerations": [{"key": "gpu", "value": "no"}]})));
         assert!(could_hold(&gpu, &json!({"tolerations": [{"key": "gpu", "value": "yes"}]})));
@@ -409,6 +450,20 @@ mod tests {
         assert!(could_hold(&unknown, &asks("amd.com/gpu", "limits", json!(1))), "unknown is not none");
         let soft = Taint { key: "k".to_owned(), value: String::new(), effect: Effect::PreferNoSchedule };
         assert!(could_hold(&NodeTemplate::default().with_taints([soft]), &json!({})));
+    }
+
+    #[test]
+    fn pods_that_need_a_resource_go_to_the_pool_that_is_dedicated_to_it() {
+        let of = |resources: Value| node_template(&json!({}), &json!({"extendedResources": resources}));
+        let some = of(json!([{"name": "nvidia.com/gpu", "dedicated": false}]));
+        let dedicated = of(json!([{"name": "nvidia.com/gpu", "dedicated": true}]));
+        let spec = json!({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
+        assert!(obstacles(&some, &spec, &[&some]).is_empty());
+        assert_eq!(obstacles(&some, &spec, &[&some, &dedicated]), ["Resource(\"nvidia.com/gpu\")"]);
+        assert!(obstacles(&dedicated, &spec, &[&some, &dedicated]).is_empty());
+        assert!(obstacles(&some, &json!({}), &[&some, &dedicated]).is_empty());
+        assert!(some.text(&[&some, &dedicated]).ends_with("||"), "{}", some.text(&[&some, &dedicated]));
+        assert!(dedicated.text(&[&some, &dedicated]).ends_with("||nvidia.com/gpu"));
     }
 
     #[test]
@@ -433,7 +488,10 @@ mod tests {
             {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]);
         let long = template(&json!({"spec": {"requirements": requirements}}), &[]);
         assert!(long.text(&[]).len() < LIMIT_BYTES, "{}", long.text(&[]).len());
-        assert!(could_hold(&long, &json!({"nodeSelector": {"node.kubernetes.io/instance-type": "c5.large"}})));
+        assert!(could_hold(
+            &long,
+            &json!({"nodeSelector": {"node.kubernetes.io/instance-type": "c5.large"}})
+        ));
         assert!(!could_hold(&long, &json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}})));
     }
 }

@@ -17,8 +17,8 @@ use crate::{
             Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, Provisioner,
             Subject, Tenant,
         },
-        selector::{Requirement, Selector, Test},
         node_template::NodeTemplate,
+        selector::{Requirement, Selector, Test},
         taint::{Effect, Taint},
     },
 };
@@ -194,9 +194,15 @@ pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
         })
     });
     let resources = status.get("extendedResources").and_then(Value::as_array);
+    let resource = |resource: &'_ Value| -> Option<(&str, bool)> {
+        Some((
+            resource.get("name")?.as_str()?,
+            resource.get("dedicated").and_then(Value::as_bool) == Some(true),
+        ))
+    };
     NodeTemplate::new(requirements, labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))))
         .with_taints(taints)
-        .with_resources(resources.map(|names| names.iter().filter_map(Value::as_str)))
+        .with_resources(resources.map(|resources| resources.iter().filter_map(resource)))
 }
 
 /// Decodes the CroftConfig of a Croft that is installed in `namespace`. Entries of its lists that can't be the name of
@@ -538,8 +544,12 @@ mod tests {
         ] {
             assert!(!is_pool_key(bad), "{bad}");
         }
-        let Decoded { object, error } =
-            pool("p".to_owned(), None, &json!({"effects": ["NoExecute", "Tickle"], "provisioner": "Magic"}), &Value::Null);
+        let Decoded { object, error } = pool(
+            "p".to_owned(),
+            None,
+            &json!({"effects": ["NoExecute", "Tickle"], "provisioner": "Magic"}),
+            &Value::Null,
+        );
         assert_eq!((object.key.as_str(), object.value.as_str(), error), (POOL_NAME_LABEL, "p", None));
         assert_eq!(object.effects, [Effect::NoExecute].into_iter().collect());
         assert_eq!(object.provisioner, Provisioner::Croft);

@@ -75,6 +75,8 @@ fn kinds() -> Vec<Pool> {
         };
         let spec = json!({"template": {"metadata": {"labels": labels},
             "spec": {"requirements": requirements, "taints": taints}}});
+        let resources: Vec<_> =
+            resources.iter().map(|resource| json!({"name": resource, "dedicated": name == "gpu"})).collect();
         let template = stored::node_template(&spec, &json!({"extendedResources": resources}));
         Pool { template, ..pool(name, "node-pool", name, &[Effect::NoSchedule]) }
     };

@@ -1,0 +1,70 @@
+//! The instance types that a pool may launch, by its requirements.
+
+use std::collections::BTreeSet;
+
+use croft_api::{TenantPool, convert::scheduler as convert, pool::ExtendedResource};
+use croft_scheduler::{InstanceType, Offering, Requirement};
+
+/// The requirements of the pool's template.
+#[must_use]
+pub fn requirements(pool: &TenantPool) -> Vec<Requirement> {
+    pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement).collect()
+}
+
+/// Those of `types` that the pool may launch, each with the offerings that it may use.
+#[must_use]
+pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> {
+    let requirements = requirements(pool);
+    let mut possible = Vec::new();
+    for kind in types {
+        let allowed = |offering: &&Offering| allows(&requirements, pool, kind, offering);
+        let offerings: Vec<Offering> = kind.offerings.iter().filter(allowed).cloned().collect();
+        if !offerings.is_empty() {
+            possible.push(InstanceType { offerings, ..kind.clone() });
+        }
+    }
+    possible
+}
+
+/// The extended resources that instances of `types` can have, such as `nvidia.com/gpu`.
+#[must_use]
+pub fn extended_resources(types: &[InstanceType]) -> Vec<ExtendedResource> {
+    let of = |kind: &InstanceType| -> Vec<String> {
+        let has = kind.capacity.iter().filter(|(name, amount)| name.contains('/') && *amount > 0);
+        has.map(|(name, _)| name.to_owned()).collect()
+    };
+    let dedicated = types.iter().all(|kind| !of(kind).is_empty());
+    let names: BTreeSet<String> = types.iter().flat_map(of).collect();
+    names.into_iter().map(|name| ExtendedResource { name, dedicated }).collect()
+}
+
+/// True if the pool may launch the type as this offering, as far as `requirements` say.
+#[must_use]
+pub fn allows(
+    requirements: &[Requirement],
+    pool: &TenantPool,
+    kind: &InstanceType,
+    offering: &Offering,
+) -> bool {
+    requirements.iter().all(|r| {
+        let template = pool.spec.template.as_ref().and_then(|t| t.metadata.labels.get(&r.key));
+        match r.key.as_str() {
+            "kubernetes.io/os" | "beta.kubernetes.io/os" => kind.os.iter().any(|os| r.matches(Some(os))),
+            "kubernetes.io/arch" | "beta.kubernetes.io/arch" => r.matches(Some(&kind.arch)),
+            "node.kubernetes.io/instance-type" | "beta.kubernetes.io/instance-type" => {
+                r.matches(Some(&kind.name))
+            }
+            "topology.kubernetes.io/zone" | "failure-domain.beta.kubernetes.io/zone" => {
+                r.matches(Some(&offering.zone))
+            }
+            "karpenter.sh/capacity-type" | "croft.dev/capacity-type" => {
+                r.matches(Some(offering.capacity_type.as_str()))
+            }
+            key => match kind.labels.get(key).or(template) {
+                Some(value) => r.matches(Some(value)),
+                // A label that no instance type has is one that the pool gives its nodes.
+                None => !r.key.starts_with("karpenter.k8s.aws/") || r.matches(None),
+            },
+        }
+    })
+}
