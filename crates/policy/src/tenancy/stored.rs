@@ -194,15 +194,15 @@ pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
         })
     });
     let resources = status.get("extendedResources").and_then(Value::as_array);
-    let resource = |resource: &'_ Value| -> Option<(&str, bool)> {
-        Some((
-            resource.get("name")?.as_str()?,
-            resource.get("dedicated").and_then(Value::as_bool) == Some(true),
-        ))
-    };
     NodeTemplate::new(requirements, labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))))
         .with_taints(taints)
-        .with_resources(resources.map(|resources| resources.iter().filter_map(resource)))
+        .with_resources(resources.map(|resources| resources.iter().filter_map(extended_resource)))
+}
+
+/// The name of an extended resource, and whether the pool is dedicated to it.
+fn extended_resource(resource: &Value) -> Option<(&str, bool)> {
+    let is_dedicated = resource.get("dedicated").and_then(Value::as_bool) == Some(true);
+    Some((resource.get("name")?.as_str()?, is_dedicated))
 }
 
 /// Decodes the CroftConfig of a Croft that is installed in `namespace`. Entries of its lists that can't be the name of
