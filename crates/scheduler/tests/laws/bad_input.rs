@@ -1,19 +1,10 @@
 //! Absurd input gives an error or a reason; nothing panics, overflows or hangs.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod build;
-
-use build::{cluster, kind, kinds, node, plan, pod, pool, requirement, why};
 use croft_scheduler::{Cluster, Operator, Options, Requirement, solve};
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::build::{cluster, kind, kinds, node, plan, pod, pool, requirement, why};
 
 fn refused(more: Value) -> String {
     Cluster::new().upsert_pod(&pod("a", "1", "1Gi", more)).unwrap_err().to_string()

@@ -1,21 +1,12 @@
 //! Binding order: kube-scheduler takes pods by priority, then by age, and knows no plan.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod build;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use build::{HOST, ZONE, cluster, kind, kinds, merge, node, plan, pod, pool, taint, why};
 use croft_scheduler::{Cluster, InstanceType, Plan, PodKey, Pool};
 use k8s_openapi::api::core::v1::{NodeSpec, Pod};
 use serde_json::{Value, json};
+
+use crate::build::{self, HOST, ZONE, cluster, kind, kinds, merge, node, plan, pod, pool, taint, why};
 
 fn join(parts: &[Value]) -> Value {
     let mut all = json!({});

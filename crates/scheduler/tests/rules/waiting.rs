@@ -1,16 +1,9 @@
 //! Which pools the pods that wait concern.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod build;
-
-use build::{cluster, kinds, pod, pool};
 use croft_scheduler::Cluster;
 use serde_json::json;
+
+use crate::build::{cluster, kinds, pod, pool};
 
 fn waiting(cluster: &Cluster) -> [Option<u64>; 2] {
     ["a", "b"].map(|pool| cluster.waiting().for_pool(cluster, pool))

@@ -5,9 +5,10 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use croft_scheduler::{Cluster, Plan, PodKey};
 use croft_simkit::Random;
 
-use super::{homes, new_nodes};
-use crate::{
+use super::{
+    homes,
     model::{Node, allows},
+    new_nodes,
     scene::{Scene, Template},
 };
 

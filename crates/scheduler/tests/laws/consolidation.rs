@@ -1,16 +1,7 @@
 //! Decisions of consolidation, by table and by property.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod build;
 
 use std::collections::BTreeMap;
 
-use build::{cluster, kind, kinds, node, pod, pool};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, PodKey, Pool, Price,
     consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
@@ -18,6 +9,8 @@ use croft_scheduler::{
 };
 use proptest::prelude::*;
 use serde_json::json;
+
+use crate::build::{self, cluster, kind, kinds, node, pod, pool};
 
 const KEY: &str = "node-restriction.kubernetes.io/pool";
 

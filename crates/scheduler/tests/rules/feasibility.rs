@@ -1,18 +1,9 @@
 //! One table per rule that kube-scheduler has.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod build;
-
-use build::{cluster, kind, kinds, node, plan, pod, pool, requirement, taint, why};
 use croft_scheduler::{Options, solve};
 use serde_json::json;
+
+use crate::build::{cluster, kind, kinds, node, plan, pod, pool, requirement, taint, why};
 
 #[test]
 fn one_pod_gets_the_cheapest_type_that_holds_it() {

@@ -1,27 +1,18 @@
 //! Plans of random clusters, bound by a model of kube-scheduler. `make oracle` asks kube-scheduler itself, with more fields; these
 //! take seconds.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-#[path = "../build/mod.rs"]
-mod build;
 mod model;
 mod queue;
 mod scene;
 
 use std::collections::BTreeMap;
 
-use build::ZONES;
 use croft_scheduler::Plan;
 use croft_simkit::Random;
 use model::{Node, allows};
 use scene::{Scene, Template};
+
+use crate::build::{self, ZONES};
 
 /// Planned pods with their names and those of their nodes.
 type Homes<'a> = Vec<(&'a Template, &'a str, &'a str)>;

@@ -1,21 +1,12 @@
 //! Plans of hard topology spreads over hostnames, bound by a model of kube-scheduler's filter.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod build;
-
-use build::{HOST, ZONE, add_taint, cluster, kinds, node, plan, pod, pool};
 use croft_scheduler::{Cluster, Plan};
 use croft_simkit::Random;
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use crate::build::{HOST, ZONE, add_taint, cluster, kinds, node, plan, pod, pool};
 
 /// A node.
 #[derive(Clone, Debug)]

@@ -1,18 +1,10 @@
 //! When a plan needs no nominations.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
-mod build;
-
-use build::{ZONE, cluster, kinds, node, pod, pool};
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
+
+use crate::build::{ZONE, cluster, kinds, node, pod, pool};
 
 fn pinned(name: &str, cpu: &str, to: &str, more: Value) -> Pod {
     let mut spec = json!({

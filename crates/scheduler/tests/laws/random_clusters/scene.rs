@@ -7,10 +7,8 @@ use croft_simkit::Random;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use crate::{
-    build::{HOST, ZONE, ZONES, add_taint, cluster, coming, kinds, node, pod, pool},
-    model::Node,
-};
+use super::model::Node;
+use crate::build::{HOST, ZONE, ZONES, add_taint, cluster, coming, kinds, node, pod, pool};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Topology {

@@ -1,24 +1,15 @@
 //! Limits of the whole cluster, beside those of pools and Tenants.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod build;
 
 use std::collections::BTreeMap;
 
-use build::{ZONE, cluster, kinds, node, plan, pod, pool, requirement, why};
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Offering, Plan, Pool, Price, Quantity, Requirement, TenantLimits,
 };
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::json;
+
+use crate::build::{ZONE, cluster, kinds, node, plan, pod, pool, requirement, why};
 
 fn limits(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
     pairs.iter().map(|(name, amount)| ((*name).to_owned(), amount.parse().unwrap())).collect()

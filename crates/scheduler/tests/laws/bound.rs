@@ -1,21 +1,12 @@
 //! The bound is never above the optimum, and no plan is dearer than plain first-fit-decreasing.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-mod build;
 
 use std::collections::BTreeMap;
 
-use build::{cluster, kind, pod, pool};
 use croft_scheduler::{InstanceType, Options, Plan, Price, solve};
 use croft_simkit::Random;
 use serde_json::{Value, json};
+
+use crate::build::{self, cluster, kind, pod, pool};
 
 /// (cpu in thousandths, memory in MiB)
 type Size = (i64, i64);
