@@ -1,12 +1,5 @@
 //! A leader that is frozen and resumes later without knowing it: a standby takes over within 15 s, and nothing is done
 //! twice.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::time::Duration;
 

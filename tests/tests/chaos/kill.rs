@@ -1,11 +1,4 @@
 //! Processes of Croft and its cloud are killed at random times: nothing is lost or launched twice.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_simkit::Random;
 use croft_testkit::Part;

@@ -1,11 +1,4 @@
 //! The network between the controller and the API server, and between it and EC2, is cut, blocked and delayed.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_simkit::Random;
 use croft_tests::{

@@ -1,11 +1,4 @@
 //! etcd, the API server, the scheduler and the controller manager are killed and restarted.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_simkit::Random;
 use croft_testkit::{Component, Part};
