@@ -7,7 +7,7 @@
 //!
 //! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
 //! pools could launch, unless Croft plans it itself once the others are bound. Groups about which the order of binding
-//! decides are printed with the reason (`oracle/order.rs`) and counted as `groups_by_order`; a cluster where only a random
+//! decides are printed with the reason (`order.rs`) and counted as `groups_by_order`; a cluster where only a random
 //! order explains them must agree in the planned order.
 //!
 //! `ORACLE_CLUSTERS` is the number of clusters, `ORACLE_SEED` the first; a failing one is shrunk (unless
@@ -21,7 +21,17 @@
     reason = "a test fails by panicking"
 )]
 
-mod oracle;
+mod fleet;
+mod generate;
+mod inclusion;
+mod opened;
+mod opening;
+mod order;
+mod pods;
+mod run;
+mod shrink;
+mod storage;
+mod surroundings;
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +45,8 @@ use std::{
 
 use croft_testkit::{Component, ControlPlane, Options};
 use futures::future::join_all;
-use oracle::{
+
+use crate::{
     generate::Scene,
     opening::Opening,
     order::Reason,
