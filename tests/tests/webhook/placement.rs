@@ -1,11 +1,4 @@
 //! Pods of tenants are placed in their pools whatever happens to the webhook, and denied with helpful messages.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     sync::{

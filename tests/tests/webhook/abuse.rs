@@ -1,12 +1,5 @@
 //! Attacks on the webhook's port by hostile or broken clients: everything is bounded, and the API server's connections
 //! are answered meanwhile.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     io,

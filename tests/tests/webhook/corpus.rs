@@ -1,11 +1,4 @@
 //! Every captured review: the command line answers the same bytes as the server, and both answers are valid.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     io::Write,

@@ -1,12 +1,5 @@
 //! Certificates from cert-manager, in files, and of the API servers themselves. Their errors are written to the
 //! replica's Lease, from which the controller copies them into the Tenants' conditions.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{fs, net::SocketAddr, os::unix::fs::symlink, path::Path, time::Duration};
 

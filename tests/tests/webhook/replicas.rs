@@ -1,12 +1,5 @@
 //! Three replicas behind a Service, under a stream of pod creations through the real API server: whatever happens to
 //! replicas and certificates, no review fails and every admitted pod is placed in its pool.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::time::Duration;
 
