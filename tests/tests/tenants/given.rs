@@ -1,11 +1,4 @@
 //! Quotas, defaults, levels and owners that a Tenant gives to its namespaces, on the real API server and its quota controller.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 mod life;
 mod namespaces;

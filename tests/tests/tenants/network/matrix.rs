@@ -17,7 +17,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     life,
     world::{Isolation, OTHERS, World, Written},
 };

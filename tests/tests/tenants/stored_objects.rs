@@ -1,13 +1,6 @@
 //! Objects that an older CRD accepted: each keeps its last good version in force, reports it in a condition, and
 //! affects no other. After a restart, without an earlier version, nothing is opened, launched or terminated because of
 //! it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,4 @@
 //! Edits of a Tenant, a TenantPool or the CroftConfig take effect, on the real control plane.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 

@@ -1,12 +1,5 @@
 //! A bad edit is refused at once: by the API server, and by `croft plan` for files, with a sentence that says what to
 //! write. `croft_tests::bad_edits` has a bad value for each field of each kind; a field without one fails the test.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 
