@@ -1,11 +1,4 @@
 //! `croft check --preflight` on clusters that Croft can be installed into, and on those where something is in the way.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::net::{Ipv4Addr, SocketAddr};
 

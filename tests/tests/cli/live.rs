@@ -1,13 +1,5 @@
 //! The commands that read a cluster, on the real API server.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
 use croft_testkit::{Component, ControlPlane, Options};
 use croft_tests::cli::croft;
 

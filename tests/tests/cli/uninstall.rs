@@ -1,11 +1,4 @@
 //! `croft uninstall` of a running installation, and what is left of one that was removed by hand.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{collections::BTreeSet, time::Duration};
 

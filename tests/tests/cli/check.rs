@@ -1,12 +1,5 @@
 //! `croft check` on a whole installation: healthy, and with each failure that it detects. Also other commands on a
 //! running cluster.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::time::Duration;
 

@@ -1,14 +1,6 @@
 //! Every object of the fixtures is created on the real API server and read back, and must equal the result of the
 //! manifest loader for the same text.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
 use std::{fs, path::Path};
 
 use anyhow::Context as _;

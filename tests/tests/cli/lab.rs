@@ -1,11 +1,4 @@
 //! `croft lab` leaves only the intended processes running.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     io::{BufRead as _, BufReader},
