@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::render::{deployment, objects, rendered, text};
+use super::render::{deployment, objects, rendered, text};
 
 /// The rules of each NetworkPolicy for pods of the process that admit connections to the port of metrics.
 fn admitted(objects: &[Value], process: &str) -> Vec<Value> {

@@ -187,18 +187,18 @@ async fn attack(client: &Client, fixture: &str) {
 async fn stolen_tokens_write_only_what_croft_manages() {
     let lab = lab().await;
     leave_outside(&lab).await;
-    attack(&lab.controller, include_str!("../../fixtures/stolen/controller.yaml")).await;
+    attack(&lab.controller, include_str!("../../../fixtures/stolen/controller.yaml")).await;
     asked_about_owners(&lab.controller).await;
     attack(&lab.controller, ROLES).await;
     configurations(&lab).await;
-    attack(&lab.webhook, include_str!("../../fixtures/stolen/webhook.yaml")).await;
-    attack(&bound(&lab).await, include_str!("../../fixtures/stolen/pod.yaml")).await;
+    attack(&lab.webhook, include_str!("../../../fixtures/stolen/webhook.yaml")).await;
+    attack(&bound(&lab).await, include_str!("../../../fixtures/stolen/pod.yaml")).await;
     in_policy_mode(&lab).await;
     attack(&lab.controller, ROLES).await;
 }
 
 /// Roles that a stolen token of the controller gives, and those that the controller itself gives.
-const ROLES: &str = include_str!("../../fixtures/stolen/roles.yaml");
+const ROLES: &str = include_str!("../../../fixtures/stolen/roles.yaml");
 
 /// Waits until the webhook is asked about the controller's bindings, and knows the Tenant.
 async fn asked_about_owners(controller: &Client) {

@@ -1,6 +1,5 @@
 //! Applying the manifests again and restarting the API server, under a stream of attacks: the short form of `make
 //! day2`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use croft_tests::day2::{Case, Day2};
 

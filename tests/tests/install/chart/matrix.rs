@@ -13,7 +13,7 @@ use croft_tests::{
 };
 use serde_json::{Value, json};
 
-use crate::render::{chart, deployment, helm, name, objects, rendered, text};
+use super::render::{chart, deployment, helm, name, objects, rendered, text};
 
 /// A namespace that enforces Pod Security `restricted`, and one for pods on the node's network.
 const RESTRICTED: &str = "platform";

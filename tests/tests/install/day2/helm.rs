@@ -1,7 +1,6 @@
 //! `helm upgrade` from the previous commit's charts and `helm rollback`, in another namespace than the manifests', under a
 //! stream of attacks. Server-side dry run of what the charts render then changes nothing, which is what Argo CD and Flux
 //! look at.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use croft_tests::day2::{Case, Day2};
 

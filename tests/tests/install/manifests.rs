@@ -1,12 +1,5 @@
 //! The installation of `kubectl apply -k` on the real API server: it is accepted, its pods meet the namespace's pod
 //! security level, and the binaries know every flag, port and path in it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{collections::BTreeSet, process::Command};
 

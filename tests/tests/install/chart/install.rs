@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::ListParams};
 use serde_json::json;
 
-use crate::render::chart;
+use super::render::chart;
 
 const NAMESPACE: &str = "platform";
 
