@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 suites='admit_policies admit_bypass_pods admit_bypass_templates admit_bypass_churn admit_bypass_later admit_other_ways_in
-    e2e_two_tenants disrupt_consolidation oracle cli::preflight'
+    life::two_tenants life::disruption::consolidation oracle cli::preflight'
 # Of Policy mode, which needs MutatingAdmissionPolicies in v1.
 policy_suites='admit_policy_mode admit_bypass_policy'
 policy_since=36

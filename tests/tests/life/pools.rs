@@ -1,11 +1,4 @@
 //! Guarantees of pools: spot instances are drained in time, static pools keep their size, headroom is ready.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 

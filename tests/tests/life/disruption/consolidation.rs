@@ -1,11 +1,4 @@
 //! Consolidation of underutilised nodes on the lab, with real budgets and real evictions.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 

@@ -1,11 +1,4 @@
 //! Running instances aren't ended on wrong evidence: a lost tag, another account, a deleted Node.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 

@@ -1,7 +1,5 @@
 //! The eviction API decides about pods as `croft_disruption::eviction` does.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use croft_api::convert::policy::selector;
 use croft_disruption::eviction::{BudgetFacts, Eviction, Guard};
 use croft_testkit::{Component, ControlPlane, Options};

@@ -1,11 +1,4 @@
 //! Drifted nodes are replaced within the budget, each replacement before its node.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 

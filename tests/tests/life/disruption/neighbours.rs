@@ -1,11 +1,4 @@
 //! One tenant is created and removed during failures; another one is unaffected.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeSet;
 

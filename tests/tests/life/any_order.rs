@@ -1,11 +1,4 @@
 //! Namespace, Tenant, pool, class and Deployment in one file, in any order: every pod runs in its pool.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_testkit::wait::{Seen, until};
 use croft_tests::stack::{EVENTUALLY, Stack, node_of, nodes, pods, running};

@@ -1,12 +1,5 @@
 //! The decision log on the lab: why a node was launched, kept and removed is told after the controller was killed and
 //! restarted in between.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{process::Stdio, time::Duration};
 

@@ -1,11 +1,4 @@
 //! Invalid input shows as a condition and an event with a remedy, and affects nothing else.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_api::{EC2NodeClass, Tenant, TenantPool};
 use croft_testkit::{

@@ -1,12 +1,5 @@
 //! Apparent reasons to end pods and nodes that are none: a look-up that finds nothing for a while, a Tenant that is
 //! deleted and created again, a label removed by hand, a Job whose namespace joins a tenant.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -1,11 +1,4 @@
 //! Bounds of the cost: limits over the whole cluster, and launches whose node never registers.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::cell::Cell;
 
