@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
-use crate::{OUTSIDE, STARTING, bare, tried_and_unbound};
+use super::{OUTSIDE, STARTING, bare, tried_and_unbound};
 
 const KEY: &str = "byhand";
 

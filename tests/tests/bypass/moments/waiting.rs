@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
-use crate::{OUTSIDE, bare, tried_and_unbound, with_pool};
+use super::{OUTSIDE, bare, tried_and_unbound, with_pool};
 
 fn job(name: &str, tolerations: &Value) -> Value {
     json!({
@@ -122,7 +122,7 @@ pub async fn since_before_a_key(stack: &mut Stack, admin: &Client, jane: &Client
     let again =
         pods.create(&PostParams::default(), &bare(OUTSIDE, "again", &json!({"tolerations": of_key}))).await;
     let text = json!(again.unwrap()).to_string();
-    for key in ["dedicated", "node-restriction.kubernetes.io/pool", crate::STARTING] {
+    for key in ["dedicated", "node-restriction.kubernetes.io/pool", super::STARTING] {
         assert!(text.contains(&format!(r#"{{"key":"{key}","operator":"DoesNotExist"}}"#)), "{key}: {text}");
     }
     tried_and_unbound(&mut stack.plane, admin).await;

@@ -1,12 +1,5 @@
 //! Ways onto a tenant's nodes and into its Services besides a pod's own placement, on the real API server with all of
 //! Croft: what is denied, what is restored, and what holds with the webhook stopped.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{FRIENDS, OUTSIDE, STARTING, bare, tried_and_unbound, with_pool};
+use super::{FRIENDS, OUTSIDE, STARTING, bare, tried_and_unbound, with_pool};
 
 /// The ways to write a pod.
 const WAYS: [&str; 5] = ["json", "merge", "strategic", "apply", "put"];

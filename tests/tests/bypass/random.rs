@@ -1,12 +1,5 @@
 //! Ten thousand operations of tenants, drawn from a fixed seed, on the real API server with the real scheduler;
 //! afterwards no pod is misplaced.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     collections::BTreeMap,

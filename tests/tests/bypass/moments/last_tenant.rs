@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::{FRIENDS, OUTSIDE, bare, tried_and_unbound};
+use super::{FRIENDS, OUTSIDE, bare, tried_and_unbound};
 
 pub async fn keeps_its_nodes_closed_when_it_goes(stack: &mut Stack, admin: &Client, jane: &Client) {
     let nodes = Api::<Node>::all(admin.clone()).list(&ListParams::default().labels(POOL_NAME_LABEL)).await;

@@ -1,12 +1,5 @@
 //! Attacks on moments: pods that were created before a Tenant, a key or a node was there, and updates of pods that wait for a
 //! node to register. Each ran on a tenant's node once, with ordinary rights.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 mod agents;
 mod gates;

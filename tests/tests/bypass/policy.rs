@@ -1,19 +1,6 @@
-//! Policy mode against the attacks of the other suites, on one arena: by a later webhook, by other mutating policies, and by
+//! Policy mode against the attacks of the other modules, on one arena: by a later webhook, by other mutating policies, and by
 //! pods while no webhook runs; with server-side apply, records of an earlier version and generated names; and with a policy
-//! that fails, until `croft break-glass on` stops it. `make policy-mode` runs the whole of the other suites in Policy mode.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
-
-#[path = "bypass/later.rs"]
-mod later;
-#[path = "bypass/pods.rs"]
-#[allow(dead_code, reason = "only the table of attacks is used")]
-mod pods;
+//! that fails, until `croft break-glass on` stops it. `make policy-mode` runs the whole of the others in Policy mode.
 
 use croft_policy::{Mutation, definitions::INJECTED_ANNOTATION, policies::BREAK_GLASS_SUBJECT};
 use croft_testkit::{
@@ -27,6 +14,8 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use serde_json::{Value, json};
+
+use crate::{later, pods};
 
 /// Label of the pods that another policy changes: the name of the policy.
 const LABEL: &str = "other.example.dev/policy";

@@ -1,11 +1,4 @@
 //! Bypass attempts by changes: priorities, evictions, and namespaces and tenants that are moved, created and deleted.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

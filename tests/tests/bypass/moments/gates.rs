@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{FRIENDS, bare, with_pool};
+use super::{FRIENDS, bare, with_pool};
 
 const KEY: &str = "later";
 
