@@ -7,10 +7,10 @@ set -eu
 
 cd "$(dirname "$0")/.."
 
-suites='admit_policies bypass::pods bypass::templates bypass::churn bypass::later bypass::other_ways_in
+suites='admission::policies bypass::pods bypass::templates bypass::churn bypass::later bypass::other_ways_in
     life::two_tenants life::disruption::consolidation oracle cli::preflight'
 # Of Policy mode, which needs MutatingAdmissionPolicies in v1.
-policy_suites='admit_policy_mode bypass::policy'
+policy_suites='admission::policy_mode bypass::policy'
 policy_since=36
 
 # A filter that selects nothing would pass.

@@ -1,13 +1,6 @@
 //! Switching between the webhook and the policies under a stream of creations and of attacks: no pod is refused, none is
 //! misplaced, no attack succeeds; and with every process of Croft killed in Policy mode, pods are created, pinned and
 //! started. With several creators and a replica of the webhook killed meanwhile, no pod is lost and none mis-pinned.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,12 +1,5 @@
 //! The generated policies alone, on the real API server, with all of Croft down: what they enforce, and what they
 //! allow.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_policy::{
     Mutation, NamespaceCreation, Owner, Pool, Provisioner, Subject, Tenant,

@@ -1,12 +1,5 @@
 //! Writes of namespaces by ordinary tools: backups that bring Croft's label and annotations, tools that remove what they don't
 //! know, tools that mark what they create; and the deletion of Croft's own Namespace. On the real API server, in both modes.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::collections::BTreeMap;
 

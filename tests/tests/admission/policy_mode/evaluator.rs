@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     SEED,
     answers::{Asked, Reference, Wanted, compare_all, compare_random},
     captured, random, updates,

@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     answers::{Asked, Reference, Tally, api_of, as_value, expected},
     random,
 };
@@ -38,7 +38,7 @@ async fn compare(admin: &Client, reference: Reference<'_>, stored: &Value, next:
 
 /// `count` random changes of a DaemonSet in each namespace. The objects are named `name`.
 pub(crate) async fn daemonsets(admin: &Client, tenants: &Tenants, name: &str, count: usize) -> Tally {
-    let mut random = Random::new(crate::SEED + 2);
+    let mut random = Random::new(super::SEED + 2);
     let reference: Reference<'_> = &|asked| expected(tenants, asked);
     let mut tally = Tally::default();
     // A non-tenant template that tolerates pools' taints can't be stored where it is refused.

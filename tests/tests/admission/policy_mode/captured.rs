@@ -14,7 +14,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     NAMESPACES,
     answers::{Asked, Tally, api_of, as_value, expected},
     random::workload,

@@ -1,12 +1,5 @@
 //! A cluster starts and recovers without Croft: its webhooks are registered and fail closed, and no process serves
 //! them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::sync::{LazyLock, OnceLock};
 

@@ -1,12 +1,5 @@
 //! The controller keeps annotations, policy parameters, statuses and pods in line with tenants, and repairs what users
 //! change.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_api::Tenant;
 use croft_testkit::{

@@ -20,7 +20,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{
+use super::{
     PLAIN, UNMARKED,
     answers::{Asked, Wanted, expected},
     config, in_policy_mode, owned_namespaces, world,
@@ -220,7 +220,7 @@ async fn warned(admin: &Client, tenants: &Tenants) {
 
 #[tokio::test]
 async fn each_documented_difference_is_there() {
-    let (plane, admin) = crate::start_with_comparisons().await;
+    let (plane, admin) = super::start_with_comparisons().await;
     let tenants = world::world(config(NonTenantPods::KeepOut));
     in_policy_mode(&plane, &admin, &tenants, &owned_namespaces()).await;
     compared_by_number(&admin, &tenants).await;

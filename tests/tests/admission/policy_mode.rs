@@ -4,13 +4,6 @@
 //! in its own. What the policy crate makes of the first must be the second. Updates and the captured reviews are compared
 //! with the stored object. `CROFT_POLICY_OBJECTS` sets the number of random objects that are compared; `make policy-mode`
 //! compares 10,000.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 mod answers;
 mod captured;
@@ -34,7 +27,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::answers::{Reference, compare_all, compare_random, expected};
+use self::answers::{Reference, compare_all, compare_random, expected};
 
 const SEED: u64 = 0x00c0_ffee;
 /// Random objects that `make test` compares.

@@ -6,7 +6,7 @@ use croft_policy::definitions::{INJECTED_ANNOTATION, POOL_ANNOTATION, POOL_NAME_
 use croft_simkit::Random;
 use serde_json::{Map, Value, json};
 
-use crate::NAMESPACES;
+use super::NAMESPACES;
 
 const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", POOL_NAME_LABEL, UNREGISTERED_LABEL, "zone"];
 const VALUES: [&str; 8] = ["pool-a", "pool-b", "pool-c", "pool-d", "a", "pool-a-gpu", "pool-gone", "x"];

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::PLAIN;
+use super::PLAIN;
 
 /// Requests in flight.
 const AT_ONCE: usize = 8;

@@ -1,12 +1,5 @@
 //! Every kind of violation, created before webhook and policies were installed: `croft audit` finds each, and the
 //! controller counts the same and writes them into the conditions of tenants and pools.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use std::{
     collections::BTreeMap,
