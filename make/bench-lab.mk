@@ -8,5 +8,5 @@ bench-lab: lab ## from pods to Running on nodes of Croft, and what the controlle
 
 .PHONY: chaos
 chaos: lab ## real processes killed, cut off and frozen, RUNS (30) times each way, from seed SEED
-	cargo build --workspace --bins --test chaos_kill --test chaos_network --test chaos_plane --test chaos_leader
-	CROFT_CHAOS_RUNS=$(or $(RUNS),30) $(if $(SEED),CROFT_CHAOS_SEED=$(SEED)) cargo test --workspace --test chaos_kill --test chaos_network --test chaos_plane --test chaos_leader --no-fail-fast -- --nocapture
+	cargo build --workspace --bins --test chaos
+	CROFT_CHAOS_RUNS=$(or $(RUNS),30) $(if $(SEED),CROFT_CHAOS_SEED=$(SEED)) cargo test --workspace --test chaos -- --nocapture --test-threads 1

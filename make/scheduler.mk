@@ -14,4 +14,4 @@ oracle: ORACLE_PLANES ?= 3
 oracle: ORACLE_SEED ?= $(shell expr $$(date +%s) / 86400 '*' 100000)
 oracle: lab ## random clusters, planned by Croft and bound by the real kube-scheduler; ORACLE_CLUSTERS of them from ORACLE_SEED, on ORACLE_PLANES control planes
 	@echo "oracle: seeds from $(ORACLE_SEED)"
-	ORACLE_SEED=$(ORACLE_SEED) ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) ORACLE_PLANES=$(ORACLE_PLANES) cargo test --workspace --test e2e_oracle -- --nocapture
+	ORACLE_SEED=$(ORACLE_SEED) ORACLE_CLUSTERS=$(ORACLE_CLUSTERS) ORACLE_PLANES=$(ORACLE_PLANES) cargo test --workspace --test oracle -- --nocapture

@@ -3,9 +3,9 @@
 SIMULATION := cargo test -p croft-controller --release --test simulation
 # Packages and tests, and how many random cases of each of their laws.
 LAWS := "200000 -p croft-policy --test laws" \
-	"30000 -p croft-scheduler --test bad_input" \
-	"30000 -p croft-scheduler --test host_spread" \
-	"2000 -p croft-scheduler --test consolidation" \
+	"30000 -p croft-scheduler --test laws bad_input::" \
+	"30000 -p croft-scheduler --test laws host_spread::" \
+	"2000 -p croft-scheduler --test laws consolidation::" \
 	"1000 -p croft-controller --no-default-features --test disruption swings"
 
 # Seeds move with the date, so that no run is one that everything was mended against. A seed with a violation is printed: once
@@ -16,6 +16,7 @@ soak: needs-rust needs-cc ## laws over random worlds, 10,000 seeded runs of the 
 	@mkdir -p target
 	@for law in $(LAWS); do set -- $$law; cases=$$1; shift; \
 		PROPTEST_CASES=$$cases cargo test --quiet --release $$* > target/laws.log 2>&1 || { cat target/laws.log; exit 1; }; \
+		grep -q '^running [1-9]' target/laws.log || { echo "laws: $$* selects no test"; exit 1; }; \
 		echo "laws: $$* hold in $$cases cases each"; done
 	@$(SIMULATION) --no-run --quiet
 	@CROFT_SIM_POINTS=1 CROFT_SIM_CRASH_SEEDS=$(or $(CRASH_SEEDS),10) $(SIMULATION) --quiet -- --nocapture crashes > target/crashes.log 2>&1; status=$$?; \

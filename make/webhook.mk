@@ -28,6 +28,6 @@ fuzz: needs-rust needs-cc ## invalid and unusual inputs by libFuzzer, each targe
 
 .PHONY: policy-mode
 policy-mode: lab ## random pods and DaemonSets (OBJECTS=10000) through the policies and the policy crate, and the attacks in Policy mode
-	CROFT_POLICY_OBJECTS=$(or $(OBJECTS),10000) cargo test --workspace --test admit_policy_mode -- --nocapture
-	CROFT_MUTATION=Policy cargo test --workspace --test admit_bypass_pods --test admit_bypass_templates --test admit_bypass_later \
-		--test admit_bypass_churn --test admit_other_ways_in --test admit_random --test given --test network --no-fail-fast
+	CROFT_POLICY_OBJECTS=$(or $(OBJECTS),10000) cargo test --workspace --test admission policy_mode:: -- --nocapture
+	CROFT_MUTATION=Policy cargo test --workspace --test bypass --test tenants --no-fail-fast -- \
+		pods:: templates:: later:: churn:: other_ways_in:: random:: given:: network::

@@ -1,13 +1,13 @@
 //! Another mutating webhook that runs after Croft's changes and reverts them: Croft's second call, or the second evaluation of
-//! its policies, repairs them, and what is reverted again is denied.
+//! its policies, repairs them, and what is reverted again is denied. `CROFT_MUTATION` chooses the mode.
 
 use croft_policy::Mutation;
 use croft_testkit::{
-    ControlPlane,
+    ControlPlane, Options,
     wait::{Seen, until},
 };
 use croft_tests::{
-    arena::{Answer, SOON, create, misplaced_pods, pod, pods},
+    arena::{Answer, SOON, create, marked_arena, misplaced_pods, mode, pod, pods},
     later::{LABEL, Later, REWRITE},
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -208,4 +208,11 @@ async fn asked(admin: &Client, when: &str) {
     })
     .await
     .unwrap();
+}
+
+#[tokio::test]
+async fn changes_reverted_by_a_later_webhook_are_repeated_or_denied() {
+    croft_runtime::process::install_crypto();
+    let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
+    attack(&plane, mode().unwrap()).await;
 }

@@ -1,12 +1,13 @@
-//! Bypass attempts with the permissions of a namespace's admin, by pods, bindings and their subresources.
+//! Bypass attempts with the permissions of a namespace's admin, by pods, bindings and their subresources, on the real
+//! API server with scheduler, controllers and kubelets. `CROFT_MUTATION` chooses the mode.
 
 use std::collections::BTreeMap;
 
 use croft_testkit::{
-    ControlPlane,
+    ControlPlane, Options,
     wait::{Seen, until},
 };
-use croft_tests::arena::{Answer, SOON, create, misplaced_pods, of_croft, pod, pods};
+use croft_tests::arena::{Answer, SOON, create, marked_arena, misplaced_pods, of_croft, pod, pods};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, Client,
@@ -246,7 +247,7 @@ async fn scheduled(admin: &Client) {
 }
 
 /// Every attack, as a namespace's admin, on an arena whose namespaces carry their annotations.
-pub(crate) async fn attack(plane: &ControlPlane) {
+async fn attack(plane: &ControlPlane) {
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
     for (what, pod, end) in attacks() {
@@ -433,4 +434,10 @@ async fn namespaces(plane: &ControlPlane) {
         pod("fresh", "x", json!({"nodeSelector": {"node-pool": "pool-b"}, "tolerations": exists()}));
     let answer = create(&maker, &reaching, false).await.unwrap();
     assert!(!answer.is_done(), "{}", answer.sentence());
+}
+
+#[tokio::test]
+async fn no_pod_of_a_namespace_admin_is_misplaced() {
+    let (plane, _croft) = marked_arena(Options::default()).await.unwrap();
+    attack(&plane).await;
 }

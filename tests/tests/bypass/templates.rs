@@ -1,13 +1,13 @@
 //! Bypass attempts by pod templates: every kind of controller, with the real kube-controller-manager creating the pods,
-//! and the subresource scale.
+//! and the subresource scale. `CROFT_MUTATION` chooses the mode.
 
 use std::collections::BTreeMap;
 
 use croft_testkit::{
-    ControlPlane,
+    ControlPlane, Options,
     wait::{Seen, until},
 };
-use croft_tests::arena::{SOON, create, misplaced_pods, pods};
+use croft_tests::arena::{SOON, create, marked_arena, misplaced_pods, pods};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
     batch::v1::CronJob,
@@ -141,7 +141,7 @@ async fn fire(admin: &Client, namespace: &str, name: &str) {
 
 /// Every template in every kind of controller, as a namespace's admin, on an arena whose namespaces carry their
 /// annotations.
-pub(crate) async fn attack(plane: &ControlPlane) {
+async fn attack(plane: &ControlPlane) {
     let admin = plane.admin().await.unwrap();
     let jane = plane.client_for("jane", &[]).await.unwrap();
     let mut refused = Vec::new();
@@ -273,4 +273,10 @@ async fn stored(plane: &ControlPlane, admin: &Client) {
         answer.sentence()
     );
     assert_eq!(pods(admin).await.unwrap().len(), before);
+}
+
+#[tokio::test]
+async fn no_pod_template_leads_to_a_misplaced_pod() {
+    let (plane, _croft) = marked_arena(Options::default().requests_per_second(500)).await.unwrap();
+    attack(&plane).await;
 }

@@ -1,5 +1,5 @@
 //! Objects for the tests, from short JSON.
-#![allow(dead_code, missing_docs, reason = "each test file uses some of it")]
+#![allow(dead_code, missing_docs, reason = "each test program uses some of it")]
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! The less common rules of kube-scheduler, one module per constraint.
+//! The rules of kube-scheduler: a module for each constraint and one with a table of all, the order of binding, and
+//! nominations.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -11,14 +12,18 @@
 #[path = "../build/mod.rs"]
 mod build;
 mod demand;
+mod feasibility;
 mod host_ports;
 mod node_affinity;
+mod nominate;
 mod pod_affinity;
 mod pod_anti_affinity;
 mod resources;
 mod taints;
 mod topology_spread;
+mod turns;
 mod volumes;
+mod waiting;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,97 @@
+//! The commands that read a cluster, on the real API server.
+
+use croft_testkit::{Component, ControlPlane, Options};
+use croft_tests::cli::croft;
+
+const OBJECTS: &str = "\
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: shop}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: node
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {a: b}}]
+  securityGroupSelectorTerms: [{id: sg-1}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: waits, namespace: shop}
+spec:
+  nodeSelector: {node-pool: shop}
+  tolerations: [{key: node-pool, value: shop, effect: NoSchedule}]
+  containers: [{name: a, image: nginx, resources: {requests: {cpu: 1}}}]
+";
+
+#[tokio::test]
+async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
+    let options = Options::default()
+        .without(Component::ControllerManager)
+        .without(Component::Scheduler)
+        .without(Component::Kubelets);
+    let plane = ControlPlane::start(options).await?;
+
+    let (code, text) = croft(&plane, "check").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("ok    cluster: Kubernetes v1."), "{text}");
+    assert!(text.contains("fail  crds: tenants.croft.dev isn't installed"), "{text}");
+    assert!(text.contains("skip  tenants: needs crds"), "{text}");
+    let (code, text) = croft(&plane, "top").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("are its CRDs installed"), "{text}");
+
+    for crd in croft_api::crds() {
+        plane.apply(&serde_json::to_string(&crd)?).await?;
+    }
+    plane.kubectl(["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]).await?;
+    plane.apply(OBJECTS).await?;
+    let (code, text) = croft(&plane, "check").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("ok    crds: 5 CRDs, as in this version"), "{text}");
+    assert!(text.contains("fail  namespace: there is no namespace croft-system"), "{text}");
+    assert!(text.contains("fail  classes: EC2NodeClass default has no status yet"), "{text}");
+
+    let add = "tenant add shop --class default --key node-pool --limit nodes=3 --apply";
+    let (code, text) = croft(&plane, add).await?;
+    assert_eq!((code, text.as_str()), (0, "applied TenantPool shop\napplied Tenant shop\n"));
+    let (code, text) = croft(&plane, add).await?;
+    assert_eq!(code, 0, "applying twice is applying once: {text}");
+    let wider = "tenant add shop --class default --key node-pool --namespace shop --limit nodes=9 --apply";
+    let (code, text) = croft(&plane, wider).await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains(r#"spec.limits: {"nodes":"3"} becomes {"nodes":"9"}"#), "{text}");
+    assert!(text.contains("nothing was applied"), "{text}");
+    let limits = ["get", "tenant", "shop", "-o", "jsonpath={.spec.limits.nodes}"];
+    assert_eq!(plane.kubectl(limits).await?, "3");
+    let (code, text) = croft(&plane, &format!("{wider} --replace")).await?;
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(plane.kubectl(limits).await?, "9");
+    let (code, text) = croft(&plane, "tenant add shop --class default --key other --apply").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("key is immutable"), "{text}");
+
+    let (code, text) = croft(&plane, "explain pod waits -n shop").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("belongs to tenant shop"), "{text}");
+    assert!(text.contains("an instance can be launched for it"), "{text}");
+    let (code, text) = croft(&plane, "top").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("TENANT") && text.contains("POOL"), "{text}");
+    let (code, text) = croft(&plane, "explain tenant missing").await?;
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("there is no Tenant missing"), "{text}");
+
+    let (code, text) = croft(&plane, "tenant remove shop --pools").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("Tenant shop would be deleted") && text.contains("nothing was changed"), "{text}");
+    plane.kubectl(["get", "tenant", "shop"]).await?;
+    let (code, text) = croft(&plane, "tenant remove shop --pools --apply").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(plane.kubectl(["get", "tenant", "shop"]).await.is_err());
+    assert!(plane.kubectl(["get", "tenantpool", "shop"]).await.is_err());
+    plane.stop()?;
+    Ok(())
+}
