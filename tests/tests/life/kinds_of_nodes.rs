@@ -1,11 +1,4 @@
 //! A tenant with pools of several kinds of nodes: each pod, written as people write them, runs in the pool that can hold it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails by panicking"
-)]
 
 use croft_api::TenantPool;
 use croft_policy::definitions::POOLS_ANNOTATION;
