@@ -58,6 +58,10 @@ fn of_text(text: &str, name: &str, arguments: &[Value]) -> Outcome {
         ("startsWith", [Value::Text(prefix)]) => Ok(Value::Bool(text.starts_with(&**prefix))),
         ("endsWith", [Value::Text(suffix)]) => Ok(Value::Bool(text.ends_with(&**suffix))),
         ("contains", [Value::Text(part)]) => Ok(Value::Bool(text.contains(&**part))),
+        ("matches", [Value::Text(pattern)]) => {
+            let pattern = Regex::new(pattern).expect("the policies' patterns are valid");
+            Ok(Value::Bool(pattern.is_match(text)))
+        }
         _ => panic!("{name}{arguments:?} of a string isn't evaluated"),
     }
 }
@@ -136,6 +140,9 @@ fn global(name: &str, arguments: &[Value]) -> Outcome {
         ("size", [Value::List(items)]) => size(items.len()),
         ("size", [Value::Map(map)]) => size(map.len()),
         ("size", [Value::Text(text)]) => size(text.chars().count()),
+        ("int", [Value::Text(text)]) => {
+            text.parse().map_or_else(|_| fail(format!("{text} is no number")), |number| Ok(Value::Int(number)))
+        }
         ("dyn", [value]) => Ok(value.clone()),
         ("string", [Value::Int(value)]) => Ok(Value::text(&value.to_string())),
         ("string", [text @ Value::Text(_)]) => Ok(text.clone()),
