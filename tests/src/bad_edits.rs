@@ -224,6 +224,14 @@ fn configs() -> Vec<Case> {
         ("CroftConfig", "/spec/sharedWith", json!(["*"]), names),
         ("CroftConfig", "/spec/schedulers", json!(["system:*"]), &["exact user names"]),
         ("CroftConfig", "/spec/schedulers", json!([""]), &["exact user names"]),
+        (
+            "CroftConfig",
+            "/spec/ignoredSchedulers",
+            json!(["default-scheduler"]),
+            &["name others, such as volcano"],
+        ),
+        ("CroftConfig", "/spec/ignoredSchedulers", json!([""]), &["spec.ignoredSchedulers[0]"]),
+        ("CroftConfig", "/spec/ignoredSchedulers", json!(["a", "a"]), &["spec.ignoredSchedulers[1]"]),
         ("CroftConfig", "/spec/ownerMetadata", json!(["team"]), &["beginnings of keys with their domain"]),
         ("CroftConfig", "/spec/ownerMetadata", json!(["*.dev/"]), &["without patterns"]),
         ("CroftConfig", "/spec/ownerMetadata", json!(["croft.dev/"]), &["leave out croft.dev"]),
@@ -707,7 +715,7 @@ pub fn base(kind: &str) -> Value {
             "default",
             json!({
                 "nonTenantPods": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
-                "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
+                "ignoredSchedulers": ["volcano"], "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
                 "admission": {"mutation": "Webhook"}, "ownerMetadata": ["example.com/", "app.kubernetes.io/managed-by"],
             }),
         ),

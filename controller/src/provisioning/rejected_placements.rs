@@ -126,7 +126,8 @@ impl RejectedPlacements {
             let waits_from = placement.since.saturating_add(RETRY_WITHIN);
             if waits_from > now.mono {
                 result.requeue = earliest(result.requeue, Some(waits_from));
-            } else if pod.traits.unschedulable && !placement.nominated {
+            } else if pod.traits.unschedulable && !placement.nominated && pod.scheduler.is_none() {
+                // Another scheduler may read a nomination as its own.
                 result.nominations.push(nomination(key, pod, &placement.node));
             }
             if !pod.traits.preempts {

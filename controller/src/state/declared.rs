@@ -204,6 +204,7 @@ impl Snapshot {
             self.pool_versions.bump_all();
         }
         self.config_absent_since = None;
+        self.ignore_schedulers(config.spec.ignored_schedulers.clone());
         self.config = Some(Arc::new(config));
     }
 
@@ -226,6 +227,7 @@ impl Snapshot {
         self.problems.remove(&format!("CroftConfig {SINGLETON}"));
         self.cluster.set_limits(BTreeMap::new());
         self.has_cluster_limits = false;
+        self.ignore_schedulers(Vec::new());
         self.plan_version += 1;
         self.pool_versions.bump_all();
         None

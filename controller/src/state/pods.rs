@@ -17,6 +17,10 @@ use super::{
 };
 use crate::time::Now;
 
+fn is_ignored(schedulers: &[String], pod: &PodView) -> bool {
+    pod.scheduler.as_ref().is_some_and(|own| schedulers.iter().any(|name| **name == **own))
+}
+
 impl Snapshot {
     /// Nominates `pod` for `claim`.
     pub fn nominate(&mut self, pod: &PodKey, claim: &str) {
@@ -53,6 +57,24 @@ impl Snapshot {
         self.demand.iter().filter(|key| !self.nominations.contains_key(*key))
     }
 
+    /// Pending pods of these schedulers are no demand.
+    pub(super) fn ignore_schedulers(&mut self, names: Vec<String>) {
+        if self.ignored_schedulers == names {
+            return;
+        }
+        self.cluster.ignore_schedulers(names.iter().map(String::as_str));
+        self.ignored_schedulers = names;
+        for (key, pod) in &mut self.pods {
+            pod.traits.demand = pod.traits.pending && !is_ignored(&self.ignored_schedulers, pod);
+            if pod.traits.demand {
+                self.demand.insert(key.clone());
+            } else {
+                self.demand.remove(key);
+            }
+        }
+        self.plan_version += 1;
+    }
+
     pub(super) fn observe_pod(&mut self, pod: &Pod, now: Now) {
         let key = PodKey::new(pod.namespace().as_deref().unwrap_or_default(), &pod.name_any());
         let mut view = PodView::read(pod);
@@ -67,6 +89,7 @@ impl Snapshot {
             self.drop_pod(&key);
             return;
         }
+        view.traits.demand &= !is_ignored(&self.ignored_schedulers, &view);
         let known = self.pods.get(&key).filter(|old| old.uid == view.uid);
         let known = known.map(|old| (old.deletion, old.ends_by));
         view.ends_by = ends_by(view.deletion, view.deletion_grace_seconds, known, now);

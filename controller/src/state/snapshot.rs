@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub(super) pods: BTreeMap<PodKey, PodView>,
     /// Pending pods.
     pub(super) demand: BTreeSet<PodKey>,
+    /// Schedulers whose pending pods are no demand.
+    pub(super) ignored_schedulers: Vec<String>,
     /// PodDisruptionBudgets by namespace, then name.
     pub(super) budgets: BTreeMap<String, BTreeMap<String, BudgetView>>,
     /// The last list of the cloud's instances.

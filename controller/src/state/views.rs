@@ -42,6 +42,8 @@ pub struct PodView {
     /// A digest of what kube-scheduler wrote about its last attempt that it wrote anything about: its condition
     /// PodScheduled. Zero before the first.
     pub attempt: u64,
+    /// Its scheduler, if it isn't kube-scheduler's default profile.
+    pub scheduler: Option<Box<str>>,
     /// Its priority.
     pub priority: i32,
     /// Its termination grace period, in seconds.
@@ -74,6 +76,8 @@ pub struct PodView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each read alone")]
 pub struct PodTraits {
+    /// It is pending, without a gate.
+    pub pending: bool,
     /// It is pending, and Croft may launch a node for it.
     pub demand: bool,
     /// A DaemonSet owns it.
@@ -126,14 +130,9 @@ impl PodView {
             status.and_then(|s| s.phase.as_deref()).is_some_and(|p| matches!(p, "Succeeded" | "Failed"));
         let deletion = meta.deletion_timestamp.as_ref().map(|t| t.0);
         let node = spec.and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty());
-        let scheduler = spec.and_then(|s| s.scheduler_name.as_deref()).unwrap_or(DEFAULT_SCHEDULER);
+        let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
         let gated = spec.and_then(|s| s.scheduling_gates.as_ref()).is_some_and(|g| !g.is_empty());
-        let demand = node.is_none()
-            && deletion.is_none()
-            && !finished
-            && !gated
-            && !daemon
-            && (scheduler == DEFAULT_SCHEDULER || scheduler.is_empty());
+        let pending = node.is_none() && deletion.is_none() && !finished && !gated && !daemon;
         let grace_seconds =
             spec.and_then(|s| s.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE_SECONDS);
         let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
@@ -150,6 +149,7 @@ impl PodView {
                 .map(Into::into),
             attempt: scheduled.map_or(0, digest),
             priority: spec.and_then(|s| s.priority).unwrap_or(0),
+            scheduler: scheduler.filter(|s| !s.is_empty() && *s != DEFAULT_SCHEDULER).map(Into::into),
             grace_seconds,
             deletion,
             deletion_grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(grace_seconds),
@@ -164,10 +164,11 @@ impl PodView {
                 .map(|o| o.uid.as_str().into()),
             workload: workload(pod).into(),
             started: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
-            pending_since: meta.creation_timestamp.as_ref().map(|t| t.0).filter(|_| demand),
+            pending_since: meta.creation_timestamp.as_ref().map(|t| t.0).filter(|_| pending),
             deletion_cost: annotation(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
             traits: PodTraits {
-                demand,
+                pending,
+                demand: pending,
                 daemon,
                 mirror: is_mirror(pod),
                 finished,

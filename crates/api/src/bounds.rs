@@ -75,6 +75,20 @@ pub(crate) fn pools(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
+/// Names of schedulers, each once, without that of kube-scheduler's default profile.
+pub(crate) fn scheduler_names(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "array",
+        "items": {"type": "string", "minLength": 1, "maxLength": 253},
+        "maxItems": 64,
+        "x-kubernetes-list-type": "set",
+        "x-kubernetes-validations": [rule(
+            "self.all(s, s != 'default-scheduler')",
+            "pods of default-scheduler are the demand that Croft launches nodes for: name others, such as volcano",
+        )],
+    }))
+}
+
 /// User names, each once.
 pub(crate) fn users(_: &mut SchemaGenerator) -> Schema {
     schema(json!({

@@ -51,6 +51,11 @@ pub struct CroftConfigSpec {
     #[serde(default = "default_schedulers")]
     #[schemars(schema_with = "bounds::users")]
     pub schedulers: Vec<String>,
+    /// Schedulers whose pending pods get no nodes, by the pods' `schedulerName`: those that launch nodes themselves, or that let pods
+    /// wait on purpose.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "bounds::scheduler_names")]
+    pub ignored_schedulers: Vec<String>,
     /// Namespaces whose pods may run on the nodes of every pool: those of cluster-wide node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
@@ -89,6 +94,7 @@ impl Default for CroftConfigSpec {
             admission: Admission::default(),
             exempt_namespaces: Vec::new(),
             schedulers: default_schedulers(),
+            ignored_schedulers: Vec::new(),
             shared_with: Vec::new(),
             owner_metadata: default_owner_metadata(),
             misplaced: Misplaced::default(),

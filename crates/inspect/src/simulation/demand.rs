@@ -60,7 +60,7 @@ pub(super) fn build(input: &Input, types: &ClassTypes, keep_created: bool) -> Re
         created: keep_created.then(Created::default),
     };
     builder.pools(input, types);
-    builder.limits(input);
+    builder.settings(input);
     builder.nodes(input, types);
     builder.storage(input);
     builder.namespaces(input);
@@ -125,12 +125,13 @@ impl Builder {
         }
     }
 
-    fn limits(&mut self, input: &Input) {
+    fn settings(&mut self, input: &Input) {
         for config in &input.configs {
             match convert::cluster_limits(&config.object) {
                 Ok(limits) => self.cluster.set_limits(limits),
                 Err(error) => self.report(&config.origin, Err(error)),
             }
+            self.cluster.ignore_schedulers(config.spec.ignored_schedulers.iter().map(String::as_str));
         }
     }
 

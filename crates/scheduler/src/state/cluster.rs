@@ -3,7 +3,10 @@
 //! Upserts intern Kubernetes objects at once and keep nothing else of them; [`solve`](crate::solve) then costs what
 //! is pending, not what exists.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::{
     apps::v1::DaemonSet,
@@ -58,6 +61,8 @@ pub struct Cluster {
     pub(super) arrivals: u64,
     /// Pending pods: (priority, highest first; creation; arrival) to id.
     pub(crate) demand: BTreeMap<(std::cmp::Reverse<i32>, i64, u64), PodIx>,
+    /// Schedulers whose pending pods are no demand.
+    pub(super) ignored_schedulers: BTreeSet<Box<str>>,
 
     pub(crate) nodes: IndexVec<NodeIx, NodeSlot>,
     pub(super) node_numbers: FxHashMap<(bool, Sym), NodeIx>,
@@ -65,10 +70,10 @@ pub struct Cluster {
     /// Entries of the tables after the last reuse of ids.
     pub(super) tidied: usize,
     /// Nodes and coming nodes by label.
-    pub(crate) by_label: FxHashMap<(Sym, Sym), std::collections::BTreeSet<NodeIx>>,
+    pub(crate) by_label: FxHashMap<(Sym, Sym), BTreeSet<NodeIx>>,
     /// Running pods by identity (what selectors read of them) and node.
     pub(crate) ident_nodes: FxHashMap<u32, FxHashMap<NodeIx, u32>>,
-    pub(crate) idents_of: FxHashMap<Sym, std::collections::BTreeSet<u32>>,
+    pub(crate) idents_of: FxHashMap<Sym, BTreeSet<u32>>,
     /// Running pods with required anti-affinity, by term and node.
     pub(crate) holders: FxHashMap<(SelId, Sym), FxHashMap<NodeIx, u32>>,
 }
@@ -91,6 +96,7 @@ impl Default for Cluster {
             free_pods: Vec::new(),
             arrivals: 0,
             demand: BTreeMap::new(),
+            ignored_schedulers: BTreeSet::new(),
             nodes: IndexVec::new(),
             node_numbers: FxHashMap::default(),
             free_nodes: Vec::new(),

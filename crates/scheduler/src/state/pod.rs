@@ -31,6 +31,8 @@ pub(crate) struct PodRec {
     pub(crate) daemon: Option<(Sym, Sym)>,
     /// It mirrors a static pod of its kubelet.
     pub(crate) mirror: bool,
+    /// Its scheduler, if it isn't kube-scheduler's default profile.
+    pub(crate) scheduler: Option<Box<str>>,
     /// While it is pending: the node that kube-scheduler has chosen for it, by `status.nominatedNodeName`.
     pub(crate) chosen: Option<Sym>,
 }
@@ -48,12 +50,12 @@ impl PodRec {
 
 /// The annotation of a pod that mirrors a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The scheduler whose pods are Croft's business.
-const SCHEDULER: &str = "default-scheduler";
+/// The scheduler of pods that name none.
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 impl Cluster {
     /// Takes in a pod, or its new state. Decides by itself whether it is demand (no node, not gated, not being
-    /// deleted, not finished, not a DaemonSet's, not another scheduler's), holds room on a node, or doesn't count.
+    /// deleted, not finished, not a DaemonSet's, of no ignored scheduler), holds room on a node, or doesn't count.
     ///
     /// # Errors
     /// A field that can't be read. The pod then doesn't count at all.
@@ -76,10 +78,7 @@ impl Cluster {
         let demand = node.is_none()
             && owner.is_none()
             && pod.metadata.deletion_timestamp.is_none()
-            && spec.is_none_or(|s| {
-                s.scheduling_gates.as_ref().is_none_or(Vec::is_empty)
-                    && s.scheduler_name.as_deref().is_none_or(|n| n.is_empty() || n == SCHEDULER)
-            });
+            && spec.is_none_or(|s| s.scheduling_gates.as_ref().is_none_or(Vec::is_empty));
         let old = self.pod_numbers.get(&key).copied();
         let arrival = old.and_then(|ix| self.pods.find(ix)).and_then(Option::as_ref).map(|rec| rec.order.1);
         if let Some(ix) = old {
@@ -94,6 +93,8 @@ impl Cluster {
         let daemon = owner.map(|o| (symbols.sym(&key.namespace), symbols.sym(&o.name)));
         let chosen = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
         let chosen = chosen.filter(|name| node.is_none() && !name.is_empty()).map(|name| symbols.sym(name));
+        let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
+        let scheduler = scheduler.filter(|name| !name.is_empty() && *name != DEFAULT_SCHEDULER);
         let node = node.map(|name| symbols.sym(name)).map(|name| self.node_number(false, name));
         let created = pod.metadata.creation_timestamp.as_ref().map_or(0, |t| t.0.as_microsecond());
         let arrival = arrival.unwrap_or(self.arrivals);
@@ -108,10 +109,25 @@ impl Cluster {
             nominated: false,
             daemon,
             mirror: pod.metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR),
+            scheduler: scheduler.map(Into::into),
             chosen,
         };
         self.add_pod(rec);
         Ok(())
+    }
+
+    /// Pending pods of these schedulers are no demand.
+    pub fn ignore_schedulers<'n>(&mut self, names: impl IntoIterator<Item = &'n str>) {
+        self.ignored_schedulers = names.into_iter().map(Into::into).collect();
+        let waiting = self.pod_numbers.values().filter_map(|ix| {
+            let rec = self.pods.find(*ix).and_then(Option::as_ref)?;
+            (rec.node.is_none() && !self.is_ignored(rec)).then(|| (rec.rank(), *ix))
+        });
+        self.demand = waiting.collect();
+    }
+
+    fn is_ignored(&self, rec: &PodRec) -> bool {
+        rec.scheduler.as_ref().is_some_and(|name| self.ignored_schedulers.contains(name))
     }
 
     /// Forgets a pod.
@@ -167,6 +183,7 @@ impl Cluster {
         }
         match rec.node {
             Some(node) => self.settle(node, ix, &rec),
+            None if self.is_ignored(&rec) => {}
             None => {
                 self.demand.insert(rec.rank(), ix);
             }

@@ -22,11 +22,11 @@ fn limit_admits_pods_of_higher_priority_first() {
 }
 
 #[test]
-fn only_pending_pods_of_the_default_scheduler_are_demand() {
+fn pending_pods_of_every_scheduler_are_demand() {
     for (more, demand) in [
         (json!({}), 1),
         (json!({"spec": {"schedulerName": "default-scheduler"}}), 1),
-        (json!({"spec": {"schedulerName": "other"}}), 0),
+        (json!({"spec": {"schedulerName": "other"}}), 1),
         (json!({"spec": {"schedulingGates": [{"name": "wait"}]}}), 0),
         (json!({"spec": {"nodeName": "n"}}), 0),
         (json!({"status": {"phase": "Succeeded"}}), 0),
@@ -40,6 +40,24 @@ fn only_pending_pods_of_the_default_scheduler_are_demand() {
         let c = cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", more.clone())]);
         assert_eq!(c.pending(), demand, "{more}");
     }
+}
+
+#[test]
+fn pods_of_an_ignored_scheduler_are_no_demand_until_it_counts_again() {
+    let of =
+        |name: &str, scheduler: &str| pod(name, "1", "1Gi", json!({"spec": {"schedulerName": scheduler}}));
+    let mut c = cluster(vec![pool("p", kinds())], &[of("a", "volcano"), of("b", "other"), of("c", "")]);
+    c.ignore_schedulers(["volcano"]);
+    assert_eq!(c.pending(), 2);
+    // Taken in again, and one that is new.
+    c.upsert_pod(&of("a", "volcano")).unwrap();
+    c.upsert_pod(&of("d", "volcano")).unwrap();
+    assert_eq!(c.pending(), 2);
+    c.remove_pod("default", "d");
+    c.ignore_schedulers(["other"]);
+    assert_eq!(c.pending(), 2);
+    c.ignore_schedulers([]);
+    assert_eq!(c.pending(), 3);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use croft_api::condition::UNLIMITED;
+use croft_api::{CroftConfig, condition::UNLIMITED};
 use croft_inspect::{
     admission::{Admission, Outcome},
     advice::Focus,
@@ -153,8 +153,19 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
         return Ok(());
     }
     if let Some(other) = spec.scheduler_name.as_deref().filter(|s| *s != "default-scheduler") {
-        writeln!(out, "  its scheduler is {other}: Croft launches nothing for it")?;
-        return Ok(());
+        let is_ignored =
+            |config: &CroftConfig| config.spec.ignored_schedulers.iter().any(|name| name == other);
+        if input.configs.iter().any(|config| is_ignored(&config.object)) {
+            writeln!(
+                out,
+                "  its scheduler is {other}, which CroftConfig.spec.ignoredSchedulers names: Croft launches nothing for it"
+            )?;
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "  its scheduler is {other}: Croft launches nodes for it, and {other} chooses among them"
+        )?;
     }
     if let Some(node) =
         pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).filter(|n| !n.is_empty())
