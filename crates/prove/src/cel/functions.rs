@@ -1,6 +1,7 @@
 //! The functions and operators that evaluate all of their arguments.
 
 use kube_cel::cel::common::ast::operators;
+use regex_lite::Regex;
 
 use crate::cel::value::{Failure, Outcome, Value, fail};
 
