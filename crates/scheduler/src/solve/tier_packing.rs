@@ -191,7 +191,7 @@ fn unsure_of(
             let there = |i: &Item| {
                 i.class == choice.class && i.domain_set.is_some_and(|c| view.value(it, c) == Some(*domain))
             };
-            if choice.counted.contains(group) && decided.items.iter().any(there) {
+            if choice.counting_groups.contains(group) && decided.items.iter().any(there) {
                 result.insert((choice.class, filter));
             }
         }
@@ -291,8 +291,8 @@ impl Context<'_> {
                         }
                     }
                     GivesWay::Anywhere => {
-                        let chooses = |item: &&Item| attempt.groups.of[item.class].chooses();
-                        for Item { class: local, count, .. } in attempt.failed.iter().filter(chooses).copied()
+                        let has_domain = |item: &&Item| attempt.groups.of[item.class].needs_domain();
+                        for Item { class: local, count, .. } in attempt.failed.iter().filter(has_domain).copied()
                         {
                             if let Some(of_class) = wanted.iter_mut().find(|wanted| wanted.local == local) {
                                 of_class.count = of_class.count.saturating_sub(count);
@@ -323,11 +323,11 @@ impl Context<'_> {
         let limited = tier.variants.iter().any(|from| !self.limits.of[from.pool].is_empty());
         let alone = |g: GroupIx| {
             let affinity_target = |(class, of): (LocalClassIx, &Topology)| {
-                of.host_counted.contains(&g) && (class != local || of.starts)
+                of.host_matching_groups.contains(&g) && (class != local || of.may_be_first)
             };
             groups.list[g].total == 0 && !groups.of.enumerate().any(affinity_target)
         };
-        match groups.of[local].host_near {
+        match groups.of[local].host_affinity {
             Some(g) if !limited || alone(g) => Some(ReasonKind::PodAffinity),
             _ => limited.then_some(ReasonKind::PoolLimit),
         }
@@ -376,7 +376,7 @@ impl Context<'_> {
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, merged, outcome, &mut out);
         let mut full = Full::new();
-        for item in failed.iter().filter(|item| groups.of[item.class].chooses()) {
+        for item in failed.iter().filter(|item| groups.of[item.class].needs_domain()) {
             let there = |i: &&Item| (i.class, i.domain_set) == (item.class, item.domain_set);
             let all: u32 = decided.items.iter().filter(there).map(|item| item.count).sum();
             full.extend(item.domain_set.map(|at| ((item.class, at), all.saturating_sub(item.count))));
@@ -385,7 +385,8 @@ impl Context<'_> {
         for item in out.launches.iter().flat_map(|l| &l.content) {
             let local = tier.block.classes.search(&item.class, |(class, _)| *class);
             let BlockGroups { list, of } = &mut groups;
-            for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_counted) {
+            for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_matching_groups)
+            {
                 list[*g].total += i64::from(item.count);
             }
         }
@@ -484,7 +485,8 @@ impl Context<'_> {
                 .collect();
             // Pods that are decided later may open a domain that didn't count. Their nodes are there before any pod is bound,
             // so that no order helps.
-            let opened = |g: &GroupIx| others.list[*g].domains.iter().any(|d| !d.exists && d.count > 0);
+            let opened =
+                |g: &GroupIx| others.list[*g].domains.iter().any(|d| !d.exists && d.pods.matching > 0);
             let opens = lean && in_turn.broken.iter().any(|(class, g, _)| fewer.contains(class) || opened(g));
             if !opens && in_turn.left_by_priority(list) < decided.left_by_priority(list) {
                 if lean {
@@ -511,14 +513,14 @@ impl Context<'_> {
             sizes: Rows::new(tier.dims.len()),
             limits: limits.clone(),
             present: Vec::new(),
-            near: Vec::new(),
+            host_affinity: Vec::new(),
         };
         let host = self.cluster.keys.hostname;
         let present = groups.list.enumerate().filter(|(_, group)| group.key == host && group.total > 0);
         problem.present.extend(present.map(|(at, _)| at));
-        problem.near.extend(groups.of.iter().filter_map(|topology| topology.host_near));
-        problem.near.sort_unstable();
-        problem.near.dedup();
+        problem.host_affinity.extend(groups.of.iter().filter_map(|topology| topology.host_affinity));
+        problem.host_affinity.sort_unstable();
+        problem.host_affinity.dedup();
         problem
     }
 
@@ -527,10 +529,13 @@ impl Context<'_> {
         if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
             out.relaxed.insert(Relaxed::Spread);
         }
-        let near = |t: &Topology| {
-            !t.near.is_empty() || t.host_near.is_some() || !t.anti.is_empty() || !t.host_anti.is_empty()
+        let has_pod_affinity = |t: &Topology| {
+            !t.affinity.is_empty()
+                || t.host_affinity.is_some()
+                || !t.anti_affinity.is_empty()
+                || !t.host_anti_affinity.is_empty()
         };
-        if groups.of.iter().any(near) {
+        if groups.of.iter().any(has_pod_affinity) {
             out.relaxed.insert(Relaxed::Affinity);
         }
         if problem.variants.iter().any(|v| !v.limits.is_empty()) {

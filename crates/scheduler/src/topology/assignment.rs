@@ -36,7 +36,7 @@ pub(crate) fn broken(
                 continue;
             };
             let least = *least.entry((item.class, at)).or_insert_with(|| view.least(groups, choice, rule));
-            if group.find(value).map_or(0, |d| d.count) - least > rule.max_skew {
+            if group.count_in(Some(value)) - least > rule.max_skew {
                 result.push((item.class, rule.group, value));
             }
         }
@@ -69,9 +69,9 @@ fn starting<'a>(groups: &BlockGroups, choices: &'a [Choice]) -> Vec<&'a Choice> 
     let starts = |choice: &&Choice| {
         let Some(topology) = groups.of.find(choice.class) else { return false };
         let none = |g: &GroupIx| groups.list.find(*g).is_none_or(|g| g.total == 0);
-        topology.starts
-            && !topology.near.is_empty()
-            && topology.near.iter().chain(&topology.host_near).all(none)
+        topology.may_be_first
+            && !topology.affinity.is_empty()
+            && topology.affinity.iter().chain(&topology.host_affinity).all(none)
     };
     choices.iter().filter(starts).collect()
 }
@@ -85,7 +85,7 @@ fn premature_starters(
     starting: &[&Choice],
     items: &[Item],
 ) -> Vec<LocalClassIx> {
-    let near = |choice: &Choice| groups.of.find(choice.class).map_or(&[][..], |t| &t.near);
+    let near = |choice: &Choice| groups.of.find(choice.class).map_or(&[][..], |t| &t.affinity);
     // By group: the domains of its affinity seeds, with the highest priority of those that go there.
     let mut led: FxHashMap<GroupIx, BTreeMap<Sym, i32>> =
         starting.iter().flat_map(|c| near(c)).map(|g| (*g, BTreeMap::new())).collect();
@@ -95,7 +95,7 @@ fn premature_starters(
     let by_class: FxHashMap<LocalClassIx, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
     for item in items {
         let Some((choice, domain_set)) = by_class.get(&item.class).zip(item.domain_set) else { continue };
-        for g in choice.counted.iter().filter(|g| is_affinity_seed(groups, choice, **g)) {
+        for g in choice.counting_groups.iter().filter(|g| is_affinity_seed(groups, choice, **g)) {
             let Some((domains, group)) = led.get_mut(g).zip(groups.list.find(*g)) else { continue };
             if let Some(value) = view.value(group, domain_set) {
                 let most = domains.entry(value).or_insert(choice.priority);
@@ -133,9 +133,9 @@ pub(crate) fn decide(
     // the counts are known.
     order.sort_by_key(|c| {
         let rank = groups.of.find(c.class).map_or(0, |t| {
-            if !t.anti.is_empty() {
+            if !t.anti_affinity.is_empty() {
                 0
-            } else if !t.near.is_empty() {
+            } else if !t.affinity.is_empty() {
                 1
             } else if t.spreads.is_empty() {
                 2
@@ -168,7 +168,7 @@ pub(crate) fn decide(
                         postponed = true;
                         continue;
                     }
-                    if !topology.chooses() {
+                    if !topology.needs_domain() {
                         out.items.push(Item { class: choice.class, domain_set: None, count });
                         tracker.anywhere(view, choice, &topology);
                         progress = true;
@@ -213,7 +213,7 @@ fn why_left(groups: &BlockGroups, view: &TopologyView, choice: &Choice) -> Optio
     let leasts = leasts(groups, view, choice, topology);
     let mut reasons =
         choice.domain_sets.iter().filter_map(|(c, _)| blocked(groups, view, *c, topology, &leasts, true));
-    let otherwise = topology.host_near.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
+    let otherwise = topology.host_affinity.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
     Some(reasons.next().unwrap_or(otherwise))
 }
 
@@ -262,8 +262,8 @@ fn take_turns<'a>(
 fn waits_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
     groups.of.find(class).is_some_and(|other| {
         let even_with = other.spreads.iter().map(|rule| &rule.group);
-        other.near.iter().chain(even_with).any(|g| choice.counted.contains(g))
-            || other.host_near.is_some_and(|g| topology.host_counted.contains(&g))
+        other.affinity.iter().chain(even_with).any(|g| choice.counting_groups.contains(g))
+            || other.host_affinity.is_some_and(|g| topology.host_matching_groups.contains(&g))
     })
 }
 
@@ -277,12 +277,12 @@ fn spread_out<'a>(
     out: &mut Decided,
 ) -> u32 {
     let filtered = |g: &GroupIx| groups.list.find(*g).is_some_and(|group| group.filter.is_some());
-    let others: SmallVec<[GroupIx; 8]> = choice.counted.iter().copied().filter(filtered).collect();
+    let others: SmallVec<[GroupIx; 8]> = choice.counting_groups.iter().copied().filter(filtered).collect();
     // Without a spread, the rest of the class can follow at once.
     let one_by_one = !topology.spreads.is_empty()
         || !others.is_empty()
         || tracker.leads(choice.class)
-        || topology.anti.iter().any(|g| topology.counted.contains(g));
+        || topology.anti_affinity.iter().any(|g| topology.matching_groups.contains(g));
     let mut per_cell: SmallVec<[(DomainSetIx, u32); 4]> = SmallVec::new();
     let mut left = count;
     while left > 0 {
@@ -300,7 +300,7 @@ fn spread_out<'a>(
             {
                 continue;
             }
-            let count = |g: GroupIx| view.at(groups, *domain_set, g).map_or(0, |d| d.0);
+            let count = |g: GroupIx| view.pod_counts(groups, *domain_set, g).map_or(0, |pods| pods.matching);
             let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
             let counts = |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.counts(g, *domain_set));
             let beside: i64 = others.iter().filter(counts).map(|g| count(*g)).sum();
@@ -354,17 +354,17 @@ fn place(
     topology: &Topology,
     count: i64,
 ) {
-    for g in &choice.counted {
+    for g in &choice.counting_groups {
         let Some(group) = groups.list.find_mut(*g) else { continue };
         if let Some(value) = view.value(group, domain_set).filter(|_| view.counts(group, domain_set)) {
-            group.domain(value).count += count;
+            group.domain(value).pods.matching += count;
             group.total += count;
         }
     }
-    for g in &topology.anti {
+    for g in &topology.anti_affinity {
         let Some(group) = groups.list.find_mut(*g) else { continue };
         if let Some(value) = view.value(group, domain_set) {
-            group.domain(value).holds += count;
+            group.domain(value).pods.repelling += count;
         }
     }
 }
@@ -381,13 +381,14 @@ fn blocked(
     if !spreads_hold(groups, view, domain_set, topology, leasts) {
         return Some(ReasonKind::TopologySpread);
     }
-    if !topology.near.is_empty() {
-        let mut all = topology.near.iter().chain(&topology.host_near);
-        let first =
-            may_start && topology.starts && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
-        for g in &topology.near {
+    if !topology.affinity.is_empty() {
+        let mut all = topology.affinity.iter().chain(&topology.host_affinity);
+        let is_first = may_start
+            && topology.may_be_first
+            && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
+        for g in &topology.affinity {
             let takes = groups.list.find(*g).is_some_and(|group| {
-                view.value(group, domain_set).is_some_and(|value| group.takes_near(value, first))
+                view.value(group, domain_set).is_some_and(|value| group.admits_affinity(value, is_first))
             });
             if !takes {
                 return Some(ReasonKind::PodAffinity);
@@ -406,7 +407,7 @@ fn spreads_hold(
     leasts: &[i64],
 ) -> bool {
     topology.spreads.iter().zip(leasts).all(|(rule, least)| {
-        let there = view.at(groups, domain_set, rule.group);
-        there.is_some_and(|(count, _)| count + i64::from(rule.own) - least <= rule.max_skew)
+        let pods = view.pod_counts(groups, domain_set, rule.group);
+        pods.is_some_and(|pods| pods.matching + i64::from(rule.own) - least <= rule.max_skew)
     })
 }

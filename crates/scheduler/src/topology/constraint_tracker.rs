@@ -42,13 +42,13 @@ impl Followers {
         };
         for choice in choices {
             let Some(topology) = groups.of.find(choice.class) else { continue };
-            let needs = || topology.near.iter().copied().chain(topology.host_near);
+            let needs = || topology.affinity.iter().copied().chain(topology.host_affinity);
             if choice.domain_sets.is_empty() || needs().next().is_none() {
                 continue;
             }
             let domain_sets = cells_of(choice);
             let met =
-                needs().any(|g| domain_sets.iter().any(|c| view.at(groups, *c, g).is_some_and(|d| d.0 > 0)));
+                needs().any(|g| domain_sets.iter().any(|c| view.pod_counts(groups, *c, g).is_some_and(|pods| pods.matching > 0)));
             for group in needs() {
                 needing.entry(group).or_default().push(result.list.len());
             }
@@ -57,7 +57,7 @@ impl Followers {
         for choice in choices.iter().filter(|_| !needing.is_empty()) {
             let Some(topology) = groups.of.find(choice.class) else { continue };
             let mut followers: SmallVec<[usize; 2]> = SmallVec::new();
-            for group in choice.counted.iter().chain(&topology.host_counted) {
+            for group in choice.counting_groups.iter().chain(&topology.host_matching_groups) {
                 for at in needing.get(group).into_iter().flatten() {
                     let narrower = result.list.get(*at).is_some_and(|follower| {
                         let elsewhere = |c: &DomainSetIx| !follower.domain_sets.contains(&view.whole(*c));
@@ -109,13 +109,13 @@ struct Hosts {
 impl Hosts {
     fn new(groups: &BlockGroups, choices: &[Choice]) -> FxHashMap<GroupIx, Self> {
         let mut result: FxHashMap<GroupIx, Self> =
-            groups.of.iter().filter_map(|t| t.host_near).map(|g| (g, Self::default())).collect();
+            groups.of.iter().filter_map(|t| t.host_affinity).map(|g| (g, Self::default())).collect();
         if result.is_empty() {
             return result;
         }
         for choice in choices {
             let Some(topology) = groups.of.find(choice.class) else { continue };
-            for g in topology.host_counted.iter().filter(|g| topology.host_near != Some(**g)) {
+            for g in topology.host_matching_groups.iter().filter(|g| topology.host_affinity != Some(**g)) {
                 if let Some(hosts) = result.get_mut(g) {
                     hosts.affinity_targets.push((choice.class, choice.priority));
                 }
@@ -157,7 +157,7 @@ impl<'a> ConstraintTracker<'a> {
     ) -> Self {
         let mut repelling: FxHashMap<GroupIx, Vec<&'a Choice>> = FxHashMap::default();
         for choice in choices {
-            for group in groups.of.find(choice.class).into_iter().flat_map(|t| &t.anti) {
+            for group in groups.of.find(choice.class).into_iter().flat_map(|t| &t.anti_affinity) {
                 repelling.entry(*group).or_default().push(choice);
             }
         }
@@ -165,7 +165,7 @@ impl<'a> ConstraintTracker<'a> {
             repelling.keys().map(|group| (*group, Vec::new())).collect();
         let some = !meant.is_empty();
         for choice in choices.iter().filter(|_| some) {
-            for group in &choice.counted {
+            for group in &choice.counting_groups {
                 if let Some(list) = meant.get_mut(group) {
                     list.push(choice);
                 }
@@ -198,7 +198,7 @@ impl<'a> ConstraintTracker<'a> {
         if self.hosts.is_empty() {
             return;
         }
-        for g in &topology.host_counted {
+        for g in &topology.host_matching_groups {
             if let Some(hosts) = self.hosts.get_mut(g) {
                 hosts.domain_sets.insert(domain_set);
             }
@@ -213,13 +213,14 @@ impl<'a> ConstraintTracker<'a> {
         (choice, topology): (&Choice, &Topology),
         domain_set: DomainSetIx,
     ) -> bool {
-        let Some(g) = topology.host_near else { return true };
+        let Some(g) = topology.host_affinity else { return true };
         let Some(Hosts { domain_sets, affinity_targets }) = self.hosts.get(&g) else { return true };
         let waits = |(affinity_target, priority): &(LocalClassIx, i32)| {
             *priority >= choice.priority && self.left.get(affinity_target).is_some_and(|n| *n > 0)
         };
         let none = domain_sets.is_empty() && groups.list.find(g).is_some_and(|group| group.total == 0);
-        let first = topology.starts && none && (self.seeds_given_up || !affinity_targets.iter().any(waits));
+        let first =
+            topology.may_be_first && none && (self.seeds_given_up || !affinity_targets.iter().any(waits));
         first || domain_sets.contains(&domain_set)
     }
 
@@ -248,7 +249,8 @@ impl<'a> ConstraintTracker<'a> {
 
     /// True if pods of the class keep others out of domains by some anti-affinity.
     pub(super) fn may_shut_out(&self, choice: &Choice, topology: &Topology) -> bool {
-        !topology.anti.is_empty() || choice.counted.iter().any(|group| self.repelling.contains_key(group))
+        !topology.anti_affinity.is_empty()
+            || choice.counting_groups.iter().any(|group| self.repelling.contains_key(group))
     }
 
     /// How many pending pods of others have no domain set left once a pod of the class is in the domains of `domain_set`,
@@ -281,10 +283,10 @@ impl<'a> ConstraintTracker<'a> {
                 }
             }
         };
-        for number in &topology.anti {
+        for number in &topology.anti_affinity {
             add(self.meant.get(number), *number);
         }
-        for number in &choice.counted {
+        for number in &choice.counting_groups {
             add(self.repelling.get(number), *number);
         }
         (before, all)
@@ -304,11 +306,11 @@ impl<'a> ConstraintTracker<'a> {
             };
             let Some(value) = view.value(group, domain_set) else { return false };
             self.held.get(&(**g, value)).is_some_and(|(other, rule)| {
-                let count = group.find(value).map_or(0, |d| d.count);
+                let count = group.count_in(Some(value));
                 other.class != choice.class && count + 1 - view.least(groups, other, rule) > rule.max_skew
             })
         };
-        if self.held.is_empty() { 0 } else { choice.counted.iter().filter(breaks).count() }
+        if self.held.is_empty() { 0 } else { choice.counting_groups.iter().filter(breaks).count() }
     }
 
     pub(super) fn placed(
@@ -339,13 +341,14 @@ pub(super) fn is_kept_off(
     domain_set: DomainSetIx,
     topology: &Topology,
 ) -> bool {
-    topology.anti.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.0 > 0))
-        || topology.counted.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.1 > 0))
+    topology.anti_affinity.iter().any(|g| view.pod_counts(groups, domain_set, *g).is_some_and(|pods| pods.matching > 0))
+        || topology.matching_groups.iter().any(|g| view.pod_counts(groups, domain_set, *g).is_some_and(|pods| pods.repelling > 0))
 }
 
 /// True if pods of `group` may join `choice`, and `choice` doesn't need the group itself.
 pub(super) fn is_affinity_seed(groups: &BlockGroups, choice: &Choice, group: GroupIx) -> bool {
-    choice.counted.contains(&group) && groups.of.find(choice.class).is_some_and(|t| !t.near.contains(&group))
+    choice.counting_groups.contains(&group)
+        && groups.of.find(choice.class).is_some_and(|t| !t.affinity.contains(&group))
 }
 
 fn affinity_seeds(
@@ -355,7 +358,7 @@ fn affinity_seeds(
 ) -> FxHashMap<LocalClassIx, Vec<LocalClassIx>> {
     let following = choices.iter().filter(|c| order.following.contains(&c.class));
     let of = |choice: &Choice| {
-        let near = groups.of.find(choice.class).map_or(&[][..], |t| &t.near);
+        let near = groups.of.find(choice.class).map_or(&[][..], |t| &t.affinity);
         let leads = |other: &&Choice| {
             other.class != choice.class
                 && other.priority >= choice.priority

@@ -18,7 +18,7 @@ use crate::{
     index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind},
     state::interner::Sym,
-    topology::groups::{BlockGroups, Group, SpreadRule},
+    topology::groups::{BlockGroups, Group, PodCounts, SpreadRule},
 };
 
 /// One combination of domains.
@@ -44,8 +44,8 @@ pub(crate) struct Choice {
     pub(crate) domain_sets: Vec<(DomainSetIx, i64)>,
     /// Domain sets with room for so many pods and no more.
     pub(crate) full: SmallVec<[(DomainSetIx, u32); 2]>,
-    /// Groups of [`Topology::counted`] whose filter some of the class's offerings pass.
-    pub(crate) counted: Vec<GroupIx>,
+    /// Groups of [`Topology::matching_groups`] whose filter some of the class's offerings pass.
+    pub(crate) counting_groups: Vec<GroupIx>,
     /// Filters of those groups that other offerings of the class don't pass: the instance decides.
     pub(crate) unsure: SmallVec<[u32; 2]>,
 }
@@ -150,16 +150,16 @@ impl TopologyView {
         self.domain_sets.find(domain_set)?.values.get(at).copied().flatten()
     }
 
-    /// Count and holders of a group in a domain set; `None` without the label.
-    pub(super) fn at(
+    /// Pods in the domain of a group's key; `None` if nodes of the domain set lack the label.
+    pub(super) fn pod_counts(
         &self,
         groups: &BlockGroups,
         domain_set: DomainSetIx,
         group: GroupIx,
-    ) -> Option<(i64, i64)> {
+    ) -> Option<PodCounts> {
         let group = groups.list.find(group)?;
         let value = self.value(group, domain_set)?;
-        Some(group.find(value).map_or((0, 0), |d| (d.count, d.holds)))
+        Some(group.find(value).map_or(PodCounts::default(), |domain| domain.pods))
     }
 
     /// The domains that exist or that the class could open.
@@ -190,7 +190,7 @@ impl TopologyView {
         if number < rule.min_domains {
             return 0;
         }
-        seen.iter().map(|value| group.find(*value).map_or(0, |d| d.count)).min().unwrap_or(0)
+        seen.iter().map(|value| group.count_in(Some(*value))).min().unwrap_or(0)
     }
 
     /// Records the domains that the spreads of a class count.
