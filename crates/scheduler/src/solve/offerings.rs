@@ -125,7 +125,7 @@ impl Context<'_> {
             keys,
             domain_sets: IndexVec::new(),
             opened: Arc::clone(&self.opened),
-            lean: false,
+            counts_opened_only: false,
         };
         if view.keys.is_empty() {
             return view;
