@@ -261,7 +261,7 @@ impl Matcher {
             let shape = tables.shapes.get(shape);
             selectors.extend(shape.spreads.iter().map(|s| s.selector));
             selectors.extend(shape.affinity.iter().map(|(s, _)| *s));
-            selectors.extend(shape.anti.iter().map(|(s, _)| *s));
+            selectors.extend(shape.anti_affinity.iter().map(|(s, _)| *s));
             selectors.extend(shape.preferred_pods.iter().map(|p| p.selector));
         }
         // Anti-affinity of running pods matters only where its selector matches the demand.

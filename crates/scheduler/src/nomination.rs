@@ -15,7 +15,7 @@ use crate::{
         pod_shape::{SelId, Shape, Spread},
         taint,
     },
-    topology::groups::{eligible, node_domain},
+    topology::groups::{is_eligible, node_domain},
 };
 
 /// A pod planned for a node.
@@ -215,7 +215,7 @@ impl Cluster {
         standing.min_domains = i64::from(spread.min_domains);
         standing.bound.insert(domain, 0);
         for (number, slot) in self.nodes.enumerate() {
-            let Some(info) = slot.info.as_ref().filter(|_| eligible(self, spread.filter, number)) else {
+            let Some(info) = slot.info.as_ref().filter(|_| is_eligible(self, spread.filter, number)) else {
                 continue;
             };
             // One on its way opens its domain, and has none yet.
@@ -328,7 +328,7 @@ impl Shape {
             ports,
             spreads,
             affinity,
-            anti,
+            anti_affinity,
             preferred_nodes,
             preferred_pods,
             claims,
@@ -338,7 +338,7 @@ impl Shape {
         ports.is_empty()
             && spreads.is_empty()
             && affinity.is_none()
-            && anti.is_empty()
+            && anti_affinity.is_empty()
             && preferred_nodes.is_empty()
             && preferred_pods.is_empty()
             && claims.is_none()

@@ -8,7 +8,7 @@ use crate::{
     demand::Demand,
     ids::{GroupIx, NodeIx},
     state::cluster::Cluster,
-    topology::groups::{Group, Groups, SpreadRule, candidates, eligible},
+    topology::groups::{Group, Groups, SpreadRule, candidates, is_eligible},
 };
 
 /// By group of a spread over hostnames: how many of the compared hosts have how many of its pods.
@@ -70,7 +70,7 @@ impl HostCounts {
         let mut hosts = BTreeMap::new();
         for node in candidates(cluster, &cluster.tables.filters.get(filter).reqs) {
             if self.compares(cluster, filter, node) {
-                let count = group.nodes.get(&node).map_or(0, |(count, _)| *count);
+                let count = group.nodes.get(&node).map_or(0, |pods| pods.matching);
                 *hosts.entry(count).or_default() += 1;
             }
         }
@@ -99,6 +99,6 @@ impl HostCounts {
 
     fn compares(&self, cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
         let info = cluster.nodes.find(node).and_then(|slot| slot.info.as_ref());
-        info.is_some_and(|info| self.with_coming || !info.coming) && eligible(cluster, filter, node)
+        info.is_some_and(|info| self.with_coming || !info.coming) && is_eligible(cluster, filter, node)
     }
 }

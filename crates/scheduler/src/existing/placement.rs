@@ -28,7 +28,7 @@ use crate::{
         taint,
     },
     topology::{
-        groups::{Groups, SpreadRule, candidates, eligible, node_domain},
+        groups::{Groups, SpreadRule, candidates, is_eligible, node_domain},
         preferences::{self, Tally},
     },
 };
@@ -113,7 +113,7 @@ impl<'a> Existing<'a> {
         }
         let mut reserved: BTreeSet<ClassIx> = restraint.reserved.iter().map(|(class, _)| *class).collect();
         if self.simulate_default_scheduler {
-            groups.see_coming(self.cluster);
+            groups.mark_coming_domains(self.cluster);
             for (class, count) in runs(&self.demand.turns) {
                 if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
                     self.class(groups, class, false, count);
@@ -127,7 +127,7 @@ impl<'a> Existing<'a> {
                 if self.simulate_default_scheduler || !nodes.any(|info| info.coming) {
                     return;
                 }
-                groups.see_coming(self.cluster);
+                groups.mark_coming_domains(self.cluster);
             }
             let mut again = false;
             loop {
@@ -247,8 +247,8 @@ impl<'a> Existing<'a> {
     /// True if the class may be tried on `node`.
     pub(super) fn is_open(&self, number: ClassIx, node: NodeIx, coming: bool) -> bool {
         let info = self.cluster.nodes[node].info.as_ref();
-        let shut = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
-        !shut && info.is_some_and(|i| self.simulate_default_scheduler || i.coming == coming)
+        let is_ruled_out = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
+        !is_ruled_out && info.is_some_and(|i| self.simulate_default_scheduler || i.coming == coming)
     }
 
     pub(super) fn note(&mut self, number: ClassIx, node: NodeIx, placed: u32) {
@@ -332,11 +332,11 @@ impl<'a> Existing<'a> {
 
     /// True if a class that others need may go onto `node`: each follower still has room there, or beside another of its
     /// affinity targets.
-    fn leads(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
+    fn followers_have_room(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let (cluster, demand) = (self.cluster, self.demand);
         for other in &self.followers[number] {
             let class = &demand.classes[*other];
-            let Some(group) = groups.of[*other].host_near else { continue };
+            let Some(group) = groups.of[*other].host_affinity else { continue };
             if self.left[*other] == 0 || class.blocked.is_some() {
                 continue;
             }
@@ -347,7 +347,7 @@ impl<'a> Existing<'a> {
                 let beside = if at == node { &own[..] } else { &[] };
                 self.has_room(at, requests, beside) && nodes.contains(&at)
             };
-            let affinity_targets = groups.list[group].nodes.iter().filter(|(_, (count, _))| *count > 0);
+            let affinity_targets = groups.list[group].nodes.iter().filter(|(_, pods)| pods.matching > 0);
             if !takes(node) && !affinity_targets.into_iter().any(|(at, _)| takes(*at)) {
                 return false;
             }
@@ -392,7 +392,8 @@ impl<'a> Existing<'a> {
         }
         let unrestricted = self.restraint.unrestricted.contains(&number);
         let violates = self.breaks(groups, number, node);
-        let strands = || !self.followers[number].is_empty() && !self.leads(groups, number, node);
+        let strands =
+            || !self.followers[number].is_empty() && !self.followers_have_room(groups, number, node);
         if !unrestricted && (violates || strands()) {
             self.held.insert(number);
             return 0;
@@ -411,7 +412,10 @@ impl<'a> Existing<'a> {
         let hosts = &mut self.hosts;
         let least = |rule: &SpreadRule| hosts.least(cluster, demand, groups, rule, node);
         most = most.min(host_room(cluster, groups, number, place, least));
-        if groups.of[number].bound() || groups.of[number].chooses() || !self.followers[number].is_empty() {
+        if groups.of[number].is_constrained()
+            || groups.of[number].needs_domain()
+            || !self.followers[number].is_empty()
+        {
             most = most.min(1);
         }
         if most == 0 || !domain_allows(cluster, groups, number, node) {
@@ -429,20 +433,20 @@ impl<'a> Existing<'a> {
     fn count(&mut self, groups: &mut Groups, number: ClassIx, node: NodeIx, count: i64) {
         let cluster = self.cluster;
         let topology = groups.of[number].clone();
-        for g in &topology.host_counted {
+        for g in &topology.host_matching_groups {
             let group = &mut groups.list[*g];
-            let there = &mut group.nodes.entry(node).or_default().0;
-            self.hosts.add(cluster, (*g, group.filter), node, *there, count);
-            *there += count;
+            let matching = &mut group.nodes.entry(node).or_default().matching;
+            self.hosts.add(cluster, (*g, group.filter), node, *matching, count);
+            *matching += count;
             group.total += count;
         }
-        for g in &topology.host_anti {
-            groups.list[*g].nodes.entry(node).or_default().1 += count;
+        for g in &topology.host_anti_affinity {
+            groups.list[*g].nodes.entry(node).or_default().repelling += count;
         }
-        self.count_in_domains(groups, &topology.counted, node, count);
-        for g in &topology.anti {
+        self.count_in_domains(groups, &topology.matching_groups, node, count);
+        for g in &topology.anti_affinity {
             if let Some(value) = node_domain(cluster, node, groups.list[*g].key) {
-                groups.list[*g].domain(value).holds += count;
+                groups.list[*g].domain(value).pods.repelling += count;
             }
         }
         for rule in &topology.spreads {
@@ -452,10 +456,10 @@ impl<'a> Existing<'a> {
         }
     }
 
-    /// Counts `count` more pods of the class on `node` in the spreads that they may have to leave room in. No pod can be near
-    /// them or keep off them yet.
+    /// Counts `count` more pods of the class on `node` in the spreads that they may have to leave room in. They
+    /// satisfy no affinity and violate no anti-affinity yet.
     fn reserve(&self, groups: &mut Groups, number: ClassIx, node: NodeIx, count: i64) {
-        let counted = groups.of[number].counted.iter().copied();
+        let counted = groups.of[number].matching_groups.iter().copied();
         let spreads: Vec<GroupIx> = counted.filter(|g| groups.list[*g].filter.is_some()).collect();
         self.count_in_domains(groups, &spreads, node, count);
     }
@@ -464,10 +468,10 @@ impl<'a> Existing<'a> {
     fn count_in_domains(&self, groups: &mut Groups, counted: &[GroupIx], node: NodeIx, count: i64) {
         for g in counted {
             let group = &mut groups.list[*g];
-            if group.filter.is_none_or(|f| eligible(self.cluster, f, node))
+            if group.filter.is_none_or(|f| is_eligible(self.cluster, f, node))
                 && let Some(value) = node_domain(self.cluster, node, group.key)
             {
-                group.domain(value).count += count;
+                group.domain(value).pods.matching += count;
                 group.total += count;
             }
         }
@@ -478,11 +482,11 @@ impl<'a> Existing<'a> {
     fn breaks(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let cluster = self.cluster;
         !self.spreads.is_empty()
-            && groups.of[number].counted.iter().any(|g| {
+            && groups.of[number].matching_groups.iter().any(|g| {
                 let group = &groups.list[*g];
                 let Some(value) = node_domain(cluster, node, group.key) else { return false };
                 let Some(rule) = self.spreads.get(&(*g, value)) else { return false };
-                group.filter.is_none_or(|f| eligible(cluster, f, node))
+                group.filter.is_none_or(|f| is_eligible(cluster, f, node))
                     && group.count_in(Some(value)) + 1 - groups.min_count_now(rule) > rule.max_skew
             })
     }
@@ -497,13 +501,13 @@ fn runs(classes: &[ClassIx]) -> impl Iterator<Item = (ClassIx, u32)> {
 fn followers(groups: &Groups) -> IndexVec<ClassIx, Vec<ClassIx>> {
     let mut result = IndexVec::filled(Vec::new(), groups.of.len());
     let mut waiting: FxHashMap<GroupIx, Vec<ClassIx>> = FxHashMap::default();
-    for (class, topology) in groups.of.enumerate().filter(|(_, t)| !t.starts) {
-        if let Some(group) = topology.host_near {
+    for (class, topology) in groups.of.enumerate().filter(|(_, t)| !t.may_be_first) {
+        if let Some(group) = topology.host_affinity {
             waiting.entry(group).or_default().push(class);
         }
     }
     for (class, topology) in groups.of.enumerate().filter(|_| !waiting.is_empty()) {
-        for group in &topology.host_counted {
+        for group in &topology.host_matching_groups {
             result[class].extend(waiting.get(group).into_iter().flatten().filter(|other| **other != class));
         }
     }
@@ -513,16 +517,18 @@ fn followers(groups: &Groups) -> IndexVec<ClassIx, Vec<ClassIx>> {
 /// Classes that need affinity to their own kind while pods of another class, of no lower priority, are of that kind, too.
 /// They are planned after those: kube-scheduler may bind the others first, and then these must be beside them.
 fn startable_beside_others(groups: &Groups, demand: &Demand) -> BTreeSet<ClassIx> {
-    let needed = |class: ClassIx| groups.of[class].near.iter().chain(&groups.of[class].host_near);
+    let needed = |class: ClassIx| groups.of[class].affinity.iter().chain(&groups.of[class].host_affinity);
     let open = |class: ClassIx| demand.classes[class].blocked.is_none();
     let is_target = |class: ClassIx, other: ClassIx| {
         let there = &groups.of[other];
         other != class
             && open(other)
             && demand.classes[other].priority >= demand.classes[class].priority
-            && needed(class).any(|g| there.counted.contains(g) || there.host_counted.contains(g))
+            && needed(class)
+                .any(|g| there.matching_groups.contains(g) || there.host_matching_groups.contains(g))
     };
-    let starting = groups.of.enumerate().filter(|(_, topology)| topology.starts).map(|(class, _)| class);
+    let starting =
+        groups.of.enumerate().filter(|(_, topology)| topology.may_be_first).map(|(class, _)| class);
     starting.filter(|class| demand.classes.ids().any(|other| is_target(*class, other))).collect()
 }
 

@@ -11,7 +11,9 @@ use crate::{
 
 /// True if pods of `class` need a pod of `affinity_target` on their host.
 fn needs_one_of(groups: &Groups, class: ClassIx, affinity_target: ClassIx) -> bool {
-    groups.of[class].host_near.is_some_and(|g| groups.of[affinity_target].host_counted.contains(&g))
+    groups.of[class]
+        .host_affinity
+        .is_some_and(|g| groups.of[affinity_target].host_matching_groups.contains(&g))
 }
 
 /// Spreads over hosts of the pods planned onto a node.
@@ -31,38 +33,38 @@ pub(super) fn host_room(
     let topology = &groups.of[number];
     let node = place.node;
     let mut most = i64::from(u32::MAX);
-    let there = |g: GroupIx| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
+    let pods = |g: GroupIx| groups.list[g].nodes.get(&node).copied().unwrap_or_default();
     // The minimum matters only on hosts that have `max_skew` pods already.
     let mut skew_left = |rule: &SpreadRule| {
-        let left = rule.max_skew - there(rule.group).0;
+        let left = rule.max_skew - pods(rule.group).matching;
         if left > 0 { left } else { left.saturating_add(least(rule)) }
     };
     // A pod that needs an affinity target there is bound after the only one, so that the target's own spread
     // doesn't constrain it; a second target could be bound in between.
-    let after = topology.host_near.filter(|g| there(*g).0 == 1);
-    let before = |class: ClassIx| after.is_some_and(|g| groups.of[class].host_counted.contains(&g));
+    let after = topology.host_affinity.filter(|g| pods(*g).matching == 1);
+    let before = |class: ClassIx| after.is_some_and(|g| groups.of[class].host_matching_groups.contains(&g));
     for (class, _) in &place.content {
         let crowded = |rule: &SpreadRule| skew_left(rule) < 0;
         if needs_one_of(groups, *class, number) && spreads_of(groups, place).any(crowded) {
             return 0;
         }
     }
-    for g in &topology.host_counted {
-        if there(*g).1 > 0 {
+    for g in &topology.host_matching_groups {
+        if pods(*g).repelling > 0 {
             return 0;
         }
     }
     for (class, _) in place.content.iter().filter(|(class, _)| !before(*class)) {
         let rules = groups.of[*class].host_spreads.iter();
-        for rule in rules.filter(|rule| topology.host_counted.contains(&rule.group)) {
+        for rule in rules.filter(|rule| topology.host_matching_groups.contains(&rule.group)) {
             most = most.min(skew_left(rule));
         }
     }
-    for g in &topology.host_anti {
-        if there(*g).0 > 0 {
+    for g in &topology.host_anti_affinity {
+        if pods(*g).matching > 0 {
             return 0;
         }
-        if topology.host_counted.contains(g) {
+        if topology.host_matching_groups.contains(g) {
             most = most.min(1);
         }
     }
@@ -80,12 +82,12 @@ pub(super) fn host_room(
             return 0;
         }
     }
-    if let Some(g) = topology.host_near {
-        let first = topology.starts && groups.list[g].total == 0;
-        if there(g).0 == 0 && !first {
+    if let Some(g) = topology.host_affinity {
+        let is_first = topology.may_be_first && groups.list[g].total == 0;
+        if pods(g).matching == 0 && !is_first {
             return 0;
         }
-        if first {
+        if is_first {
             most = most.min(1);
         }
     }
@@ -100,19 +102,19 @@ pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx,
     if !spreads_allow(groups, number, &values) {
         return false;
     }
-    if !topology.near.is_empty() {
-        let all = topology.near.iter().chain(&topology.host_near);
-        let first = topology.starts && all.clone().all(|g| groups.list[*g].total == 0);
-        for g in &topology.near {
+    if !topology.affinity.is_empty() {
+        let all = topology.affinity.iter().chain(&topology.host_affinity);
+        let is_first = topology.may_be_first && all.clone().all(|g| groups.list[*g].total == 0);
+        for g in &topology.affinity {
             let Some(value) = domain(*g) else { return false };
-            if !groups.list[*g].takes_near(value, first) {
+            if !groups.list[*g].admits_affinity(value, is_first) {
                 return false;
             }
         }
     }
     let at = |g: &GroupIx| domain(*g).and_then(|v| groups.list[*g].find(v));
-    topology.anti.iter().all(|g| at(g).is_none_or(|d| d.count == 0))
-        && topology.counted.iter().all(|g| at(g).is_none_or(|d| d.holds == 0))
+    topology.anti_affinity.iter().all(|g| at(g).is_none_or(|d| d.pods.matching == 0))
+        && topology.matching_groups.iter().all(|g| at(g).is_none_or(|d| d.pods.repelling == 0))
 }
 
 /// True if one more pod of the class keeps its spreads in the domains `values`, one for each of them.

@@ -99,8 +99,8 @@ impl<'a> Packing<'a> {
         }
         for group in &rules.needs {
             let here = bin.groups.iter().any(|g| g.group == *group && g.count > 0);
-            let first = rules.starts && !self.present.contains(group);
-            if !here && !first {
+            let is_first = rules.may_be_first && !self.present.contains(group);
+            if !here && !is_first {
                 return 0;
             }
         }
@@ -241,7 +241,7 @@ impl<'a> Packing<'a> {
                 Some(g) => g.count += count,
                 None => it.groups.push(GroupUse { group: *group, count, cap: u32::MAX }),
             }
-            if self.problem.near.contains(group) && !self.present.contains(group) {
+            if self.problem.host_affinity.contains(group) && !self.present.contains(group) {
                 self.present.push(*group);
             }
         }

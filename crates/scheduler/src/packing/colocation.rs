@@ -20,12 +20,12 @@ pub(crate) fn place(
     item_types: &[ItemTypeIx],
     left: &mut IndexVec<ItemTypeIx, u32>,
 ) {
-    if packing.problem.near.is_empty() {
+    if packing.problem.host_affinity.is_empty() {
         return;
     }
-    let mut in_turn = item_types.to_vec();
-    in_turn.sort_by_key(|item_type| Reverse(queue_priority(packing, *item_type)));
-    for item_type in in_turn {
+    let mut queue_order = item_types.to_vec();
+    queue_order.sort_by_key(|item_type| Reverse(queue_priority(packing, *item_type)));
+    for item_type in queue_order {
         if !needs_affinity_target(packing, item_type, left) {
             alone(packing, compat_sets, item_type, left);
         }
@@ -79,7 +79,7 @@ fn needs_affinity_target(
 ) -> bool {
     let Some(rules) = packing.problem.rules(item_type) else { return false };
     !rules.needs.is_empty()
-        && (!rules.starts
+        && (!rules.may_be_first
             || rules.needs.iter().any(|g| packing.is_present(*g))
             || pending_targets(packing, item_type, left).any(|other| may_precede(packing, other, item_type)))
 }
@@ -90,7 +90,7 @@ pub(super) fn waits(packing: &Packing<'_>, item_type: ItemTypeIx, left: &IndexVe
     let Some(rules) = packing.problem.rules(item_type) else { return false };
     let is_free =
         |other: ItemTypeIx| packing.problem.rules(other).is_some_and(|rules| rules.needs.is_empty());
-    rules.starts
+    rules.may_be_first
         && rules.needs.iter().any(|group| !packing.is_present(*group))
         && pending_targets(packing, item_type, left)
             .any(|other| is_free(other) && may_precede(packing, other, item_type))
@@ -114,6 +114,15 @@ fn beside(
     }
 }
 
+/// An instance that could be opened for an item type.
+struct Candidate {
+    /// Pods of the item type that fit by their size; rules between pods of one host may allow fewer.
+    count: u32,
+    variant: VariantIx,
+    compat_set: CompatSetIx,
+    offer: OfferIx,
+}
+
 /// Opens the instance that holds most pods of an item type whose pods must all be on one host.
 fn alone(
     packing: &mut Packing<'_>,
@@ -131,19 +140,26 @@ fn alone(
     if wanted == 1 && pending_targets(packing, item_type, left).next().is_none() {
         return;
     }
-    let mut places: Vec<(u32, VariantIx, CompatSetIx, OfferIx)> = Vec::new();
+    let mut candidates: Vec<Candidate> = Vec::new();
     for (variant, compat_set) in &it.options {
         for offer in compat_sets.maximal(*compat_set).iter().chain(compat_sets.ladder(*compat_set)) {
             let count = fits(problem.size(item_type), problem.row(*variant, *offer)).min(wanted);
             packing.steps += 1;
             if count > 0 {
-                places.push((count, *variant, *compat_set, *offer));
+                candidates.push(Candidate {
+                    count,
+                    variant: *variant,
+                    compat_set: *compat_set,
+                    offer: *offer,
+                });
             }
         }
     }
     // Most pods first; among equals, the cheapest.
-    places.sort_by_key(|(count, variant, _, offer)| (Reverse(*count), problem.cost(*variant, *offer)));
-    for (_, variant, compat_set, offer) in places {
+    candidates.sort_by_key(|candidate| {
+        (Reverse(candidate.count), problem.cost(candidate.variant, candidate.offer))
+    });
+    for Candidate { variant, compat_set, offer, .. } in candidates {
         let Some(bin) = packing.open(variant, compat_set, offer, true) else { continue };
         let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) else {
             packing.close_empty();

@@ -51,15 +51,18 @@ pub(crate) fn bin_types(
     let mut clipped: Vec<Vec<i64>> = Vec::new();
     for (variant, ctx) in problem.variants.enumerate() {
         // Item types by compatibility set on this variant.
-        let mut by_mask: BTreeMap<CompatSetIx, Vec<ItemTypeIx>> = BTreeMap::new();
+        let mut by_compat_set: BTreeMap<CompatSetIx, Vec<ItemTypeIx>> = BTreeMap::new();
         for (item_type, it) in problem.item_types.enumerate() {
             for (_, compat_set) in it.options.iter().filter(|(v, _)| *v == variant) {
-                by_mask.entry(*compat_set).or_default().push(item_type);
+                by_compat_set.entry(*compat_set).or_default().push(item_type);
             }
         }
-        for (set, bits) in parts(compat_sets, by_mask.keys().copied(), ctx.catalog.offers.len()) {
-            let all: Vec<ItemTypeIx> =
-                set.iter().flat_map(|m| by_mask.get(m).into_iter().flatten()).copied().collect();
+        for (set, bits) in parts(compat_sets, by_compat_set.keys().copied(), ctx.catalog.offers.len()) {
+            let all: Vec<ItemTypeIx> = set
+                .iter()
+                .flat_map(|compat_set| by_compat_set.get(compat_set).into_iter().flatten())
+                .copied()
+                .collect();
             let everyone: Arc<[ItemTypeIx]> = all.clone().into();
             let mut whole = vec![0i64; problem.d];
             for item_type in &all {
@@ -256,6 +259,16 @@ struct Round<'a> {
     per_round: usize,
 }
 
+/// The best pattern known of a bin type, under the dual prices of a pricing round.
+struct PricedPattern {
+    /// No pattern of the bin type has more value per cost under the guide's prices.
+    upper_bound: f64,
+    /// Value per cost of `pattern` under the prices of the master problem.
+    density: f64,
+    bin_type: BinTypeIx,
+    pattern: Pattern,
+}
+
 /// Result of a pricing round.
 #[derive(Default)]
 struct Priced {
@@ -270,8 +283,7 @@ impl Round<'_> {
     /// promising ones are searched exactly.
     fn price(&self, guide: &IndexVec<ItemTypeIx, f64>, nodes: u64, most_steps: u64) -> Priced {
         let mut out = Priced::default();
-        // (optimistic value, value of the pattern found, bin type, pattern), per cost.
-        let mut tried: Vec<(f64, f64, BinTypeIx, Pattern)> = Vec::new();
+        let mut tried: Vec<PricedPattern> = Vec::new();
         for at in self.active.iter().copied() {
             let bin_type = &self.bin_types[at];
             let list = items(self.problem, bin_type, guide, self.demand);
@@ -282,38 +294,43 @@ impl Round<'_> {
             let quick = knapsack::quick(&list, self.problem.row(bin_type.variant, bin_type.offer));
             out.steps += quick.steps;
             let ratio = self.value(&quick.pattern) / cost;
-            tried.push((quick.most / cost, ratio, at, quick.pattern));
+            tried.push(PricedPattern {
+                upper_bound: quick.most / cost,
+                density: ratio,
+                bin_type: at,
+                pattern: quick.pattern,
+            });
         }
-        tried.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+        tried.sort_by(|a, b| b.upper_bound.total_cmp(&a.upper_bound).then(a.bin_type.cmp(&b.bin_type)));
         let better = 1.0 + 1e-6;
-        let mut good = tried.iter().filter(|t| t.1 > better).count();
-        for (searched, entry) in tried.iter_mut().enumerate() {
+        let mut good = tried.iter().filter(|priced| priced.density > better).count();
+        for (searched, priced) in tried.iter_mut().enumerate() {
             // No remaining bin type can have a value above its cost.
             let enough = (good > 0 && searched >= 2) || good >= self.per_round || out.steps > most_steps;
-            if nodes == 0 || entry.0 <= better || enough {
+            if nodes == 0 || priced.upper_bound <= better || enough {
                 break;
             }
-            let bin_type = &self.bin_types[entry.2];
+            let bin_type = &self.bin_types[priced.bin_type];
             let cost = self.cost(bin_type);
             let list = items(self.problem, bin_type, guide, self.demand);
-            let filling =
+            let exact =
                 knapsack::fill(&list, self.problem.row(bin_type.variant, bin_type.offer), cost * 1e-4, nodes);
-            out.steps += filling.steps;
-            entry.0 = entry.0.min(filling.most / cost);
-            let ratio = self.value(&filling.pattern) / cost;
-            if ratio > entry.1 {
-                good += usize::from(entry.1 <= better && ratio > better);
-                entry.1 = ratio;
-                entry.3 = filling.pattern;
+            out.steps += exact.steps;
+            priced.upper_bound = priced.upper_bound.min(exact.most / cost);
+            let ratio = self.value(&exact.pattern) / cost;
+            if ratio > priced.density {
+                good += usize::from(priced.density <= better && ratio > better);
+                priced.density = ratio;
+                priced.pattern = exact.pattern;
             }
         }
-        let most = tried.iter().map(|t| t.0).fold(0.0, f64::max);
+        let most = tried.iter().map(|priced| priced.upper_bound).fold(0.0, f64::max);
         out.bound = lower(guide, self.demand, most);
-        tried.retain(|t| t.1 > better);
-        tried.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.cmp(&b.2)));
+        tried.retain(|priced| priced.density > better);
+        tried.sort_by(|a, b| b.density.total_cmp(&a.density).then(a.bin_type.cmp(&b.bin_type)));
         tried.truncate(self.per_round);
-        for (_, _, at, pattern) in tried {
-            out.found.push(self.relaxation.column(at, self.cost(&self.bin_types[at]), &pattern));
+        for PricedPattern { bin_type, pattern, .. } in tried {
+            out.found.push(self.relaxation.column(bin_type, self.cost(&self.bin_types[bin_type]), &pattern));
         }
         out
     }

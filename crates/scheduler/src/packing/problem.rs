@@ -44,10 +44,10 @@ pub(crate) struct Rules {
     /// Groups whose maximum holds in every binding order: required anti-affinity is symmetric, a spread binds
     /// only the later pod.
     pub(crate) apart: Box<[GroupIx]>,
-    /// Groups of which a member must be on the host already. With `starts` the item type may be the first
-    /// member where none exists.
+    /// Groups of which a member must be on the host already.
     pub(crate) needs: Box<[GroupIx]>,
-    pub(crate) starts: bool,
+    /// The item type may be the first member of the groups in `needs` that have none anywhere.
+    pub(crate) may_be_first: bool,
     pub(crate) ports: Box<[Port]>,
     /// At most so many pods of this item type on one host.
     pub(crate) most: u32,
@@ -79,8 +79,8 @@ pub(crate) struct PackingProblem {
     pub(crate) limits: IndexVec<LimitIx, Limit>,
     /// Groups that have a member somewhere already, for [`Rules::needs`].
     pub(crate) present: Vec<GroupIx>,
-    /// Groups that some item type needs.
-    pub(crate) near: Vec<GroupIx>,
+    /// Groups that some item type requires on its host, sorted.
+    pub(crate) host_affinity: Vec<GroupIx>,
 }
 
 impl PackingProblem {

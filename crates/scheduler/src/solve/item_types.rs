@@ -59,9 +59,10 @@ impl Context<'_> {
         let mut numbers: FxHashMap<Key, ItemTypeIx> = FxHashMap::default();
         let mut known: FxHashMap<_, SmallVec<[(VariantIx, CompatSetIx); 2]>> = FxHashMap::default();
         let limited = problem.variants.iter().any(|v| !v.limits.is_empty());
-        let near = problem.near.clone();
-        let is_near = |topology: &Topology| {
-            topology.host_near.is_some() || topology.host_counted.iter().any(|group| near.contains(group))
+        let required = problem.host_affinity.clone();
+        let has_queue_order = |topology: &Topology| {
+            topology.host_affinity.is_some()
+                || topology.host_matching_groups.iter().any(|group| required.contains(group))
         };
         for item in items {
             let class = tier.block.classes[item.class].0;
@@ -81,7 +82,7 @@ impl Context<'_> {
             let priority = self.demand.classes[class].priority;
             let key = Key {
                 priority: if limited { priority } else { 0 },
-                queue_priority: if is_near(&groups.of[item.class]) { priority } else { 0 },
+                queue_priority: if has_queue_order(&groups.of[item.class]) { priority } else { 0 },
                 size: self.size(tier, class),
                 options: options.clone(),
                 rules: self.rules(groups, item, class),
@@ -111,8 +112,8 @@ impl Context<'_> {
             .iter()
             .map(|rule| (rule.group, u32::try_from(rule.max_skew).unwrap_or(u32::MAX)))
             .collect();
-        for g in &topology.host_anti {
-            caps.push((*g, u32::from(topology.host_counted.contains(g))));
+        for g in &topology.host_anti_affinity {
+            caps.push((*g, u32::from(topology.host_matching_groups.contains(g))));
         }
         caps.sort_unstable();
         let share = self.options.max_share_percent;
@@ -123,11 +124,11 @@ impl Context<'_> {
             u32::try_from((pods.saturating_mul(u64::from(share)) / 100).max(1)).unwrap_or(u32::MAX)
         };
         let rules = Rules {
-            counts: topology.host_counted.as_slice().into(),
+            counts: topology.host_matching_groups.as_slice().into(),
             caps: caps.into(),
-            apart: topology.host_anti.as_slice().into(),
-            needs: topology.host_near.into_iter().collect(),
-            starts: topology.starts,
+            apart: topology.host_anti_affinity.as_slice().into(),
+            needs: topology.host_affinity.into_iter().collect(),
+            may_be_first: topology.may_be_first,
             ports: it.shape(self.cluster).ports.clone(),
             most,
         };

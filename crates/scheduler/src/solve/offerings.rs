@@ -125,7 +125,7 @@ impl Context<'_> {
             keys,
             domain_sets: IndexVec::new(),
             opened: Arc::clone(&self.opened),
-            lean: false,
+            counts_opened_only: false,
         };
         if view.keys.is_empty() {
             return view;
@@ -206,10 +206,10 @@ impl Context<'_> {
             priority: self.demand.classes[class].priority,
             domain_sets: Vec::new(),
             full: found.full_for(local).map(|((_, c), n)| (*c, *n)).collect(),
-            counted: Vec::new(),
+            counting_groups: Vec::new(),
             unsure: SmallVec::new(),
         };
-        if !topology.chooses() && topology.host_near.is_none() {
+        if !topology.needs_domain() && topology.host_affinity.is_none() {
             return choice;
         }
         let size = self.size(tier, class);
@@ -232,9 +232,9 @@ impl Context<'_> {
             }
             choice.domain_sets.extend(cheapest.map(|cost| (number, cost)));
         }
-        for g in &topology.counted {
+        for g in &topology.matching_groups {
             let Some(filter) = groups.list[*g].filter else {
-                choice.counted.push(*g);
+                choice.counting_groups.push(*g);
                 continue;
             };
             let (mut some, mut all) = (false, true);
@@ -245,7 +245,7 @@ impl Context<'_> {
                 some |= rest != *bits;
             }
             if some {
-                choice.counted.push(*g);
+                choice.counting_groups.push(*g);
                 if !all && !choice.unsure.contains(&filter) {
                     choice.unsure.push(filter);
                 }

@@ -311,8 +311,8 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
         rec.min_values.iter().map(|(key, n)| (*key, *n, BTreeSet::new())).collect();
     for o in list {
         let wanted = missing.iter().any(|(_, n, seen)| u32::try_from(seen.len()).unwrap_or(u32::MAX) < *n);
-        let near = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);
-        if !near && !wanted {
+        let is_affordable = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);
+        if !is_affordable && !wanted {
             break;
         }
         if !suits(o) {
@@ -338,12 +338,12 @@ fn zones(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let limit = i128::from(launch.table.cost(launch.offer))
         * i128::from(context.options.option_price_permille.max(1000))
         / 1000;
-    let near = |o: usize| {
+    let is_affordable = |o: usize| {
         i128::from(cost(o)) <= limit && (!launch.limited || cost(o) <= launch.table.cost(launch.offer))
     };
     let mut list: Vec<(bool, i64, Sym)> = catalog
         .numbered(own.kind)
-        .filter(|(o, it)| launch.bits.contains(*o) && it.capacity == own.capacity && near(*o))
+        .filter(|(o, it)| launch.bits.contains(*o) && it.capacity == own.capacity && is_affordable(*o))
         .map(|(o, it)| (it.zone != own.zone, cost(o), it.zone))
         .collect();
     let text = |sym| context.cluster.tables.symbols.text(sym);

@@ -31,7 +31,7 @@ use crate::{
     },
     topology::{
         domains::{Opened, by_priority},
-        groups::{Group, Groups, Topology, all_of},
+        groups::{Group, Groups, Topology, groups_of},
     },
 };
 
@@ -392,7 +392,7 @@ fn connect(context: &Context<'_>, groups: &Groups) -> Sets {
             sets.join(Sets::class(class), sets.pool(a.from.pool));
         }
         if !list.is_empty() {
-            for group in all_of(topology) {
+            for group in groups_of(topology) {
                 sets.join(Sets::class(class), sets.group(group));
             }
         }
@@ -449,14 +449,14 @@ fn renumber(topology: &Topology, local: &mut impl FnMut(GroupIx) -> GroupIx) -> 
         rule.group = local(rule.group);
     }
     for list in [
-        &mut result.near,
-        &mut result.anti,
-        &mut result.host_anti,
-        &mut result.counted,
-        &mut result.host_counted,
+        &mut result.affinity,
+        &mut result.anti_affinity,
+        &mut result.host_anti_affinity,
+        &mut result.matching_groups,
+        &mut result.host_matching_groups,
     ] {
         list.iter_mut().for_each(|g| *g = local(*g));
     }
-    result.host_near = result.host_near.map(local);
+    result.host_affinity = result.host_affinity.map(local);
     result
 }

@@ -21,7 +21,9 @@ use crate::{
     solve::block::{Block, Context, Solved},
     topology::{
         assignment,
-        domains::{Choice, Decided, Item, Order, Seen, TopologyView, by_priority, note_domains},
+        domains::{
+            Assignment, Choice, Item, Order, Seen, SpreadViolation, TopologyView, by_priority, note_domains,
+        },
         groups::{BlockGroups, Topology},
     },
 };
@@ -48,19 +50,22 @@ pub(super) struct Settled {
     choices: Vec<Choice>,
     items: Vec<Item>,
     /// Classes with spreads that are violated in it.
-    broken: BTreeSet<LocalClassIx>,
+    violating: BTreeSet<LocalClassIx>,
 }
 
 impl Settled {
-    fn new(choices: TierChoices, decided: Decided) -> Self {
-        let broken = decided.broken.iter().map(|(class, ..)| *class).collect();
-        Self { view: choices.view, choices: choices.list, items: decided.items, broken }
+    fn new(choices: TierChoices, assigned: Assignment) -> Self {
+        let violating = assigned.violations.iter().map(|violation| violation.class).collect();
+        Self { view: choices.view, choices: choices.list, items: assigned.items, violating }
     }
 
     /// Classes with spreads that the pods of later tiers violate.
-    pub(super) fn broken_since(&self, groups: &BlockGroups) -> impl Iterator<Item = LocalClassIx> {
-        let broken = assignment::broken(groups, &self.view, &self.choices, &self.items);
-        broken.into_iter().map(|(class, ..)| class).filter(|class| !self.broken.contains(class))
+    pub(super) fn violating_since(&self, groups: &BlockGroups) -> impl Iterator<Item = LocalClassIx> {
+        let violations = assignment::spread_violations(groups, &self.view, &self.choices, &self.items);
+        violations
+            .into_iter()
+            .map(|violation| violation.class)
+            .filter(|class| !self.violating.contains(class))
     }
 }
 
@@ -77,7 +82,7 @@ struct Attempt {
     /// Of classes counted in domains: how many found room where some didn't.
     full: Full,
     /// Classes that place more pods since it doesn't count domains that could be opened and are not.
-    lean: BTreeSet<LocalClassIx>,
+    opened_only: BTreeSet<LocalClassIx>,
     /// Why it must be repeated, if so.
     wrong: Found,
 }
@@ -93,7 +98,7 @@ pub(super) struct Packed {
     /// Pods that counted in a domain found no room beside others.
     gave_way: bool,
     /// They were to be where fewer domains allow more of them.
-    gave_way_lean: bool,
+    gave_way_opened_only: bool,
     unopened: Unopened,
 }
 
@@ -179,19 +184,20 @@ fn unsure_of(
     groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
-    decided: &Decided,
+    assigned: &Assignment,
     parted: &BTreeSet<(LocalClassIx, u32)>,
 ) -> BTreeSet<(LocalClassIx, u32)> {
     let mut result = BTreeSet::new();
-    for (class, group, domain) in &decided.broken {
+    for SpreadViolation { class, group, domain } in &assigned.violations {
         let Some((it, filter)) = groups.list.find(*group).and_then(|g| Some((g, g.filter?))) else {
             continue;
         };
         for choice in choices.iter().filter(|c| c.class != *class && c.unsure.contains(&filter)) {
-            let there = |i: &Item| {
-                i.class == choice.class && i.domain_set.is_some_and(|c| view.value(it, c) == Some(*domain))
+            let is_counted = |item: &Item| {
+                item.class == choice.class
+                    && item.domain_set.is_some_and(|at| view.value(it, at) == Some(*domain))
             };
-            if choice.counted.contains(group) && decided.items.iter().any(there) {
+            if choice.counting_groups.contains(group) && assigned.items.iter().any(is_counted) {
                 result.insert((choice.class, filter));
             }
         }
@@ -230,7 +236,7 @@ impl Context<'_> {
             better
         };
         let mut packed = self.pack(tier, now, limits, Unopened::MayNotCount, GivesWay::InDomains);
-        if packed.gave_way_lean && !packed.left.is_empty() {
+        if packed.gave_way_opened_only && !packed.left.is_empty() {
             packed = better(self.pack(tier, now, limits, Unopened::Count, GivesWay::InDomains), packed);
         }
         if packed.gave_way && !packed.left.is_empty() {
@@ -262,7 +268,7 @@ impl Context<'_> {
         let mut left: Vec<Unplaced> = Vec::new();
         let (mut steps, mut seen) = (0, Seen::new());
         let mut round = 0;
-        let (mut gave_way, mut gave_way_lean) = (false, false);
+        let (mut gave_way, mut gave_way_opened_only) = (false, false);
         let mut found = Found { unopened, ..Found::default() };
         loop {
             let mut attempt = self.attempt(tier, &wanted, limits, &found);
@@ -279,7 +285,8 @@ impl Context<'_> {
             round += 1;
             if !attempt.full.is_empty() && round < ROUNDS {
                 gave_way = true;
-                gave_way_lean |= attempt.full.keys().any(|(local, _)| attempt.lean.contains(local));
+                gave_way_opened_only |=
+                    attempt.full.keys().any(|(local, _)| attempt.opened_only.contains(local));
                 match gives_way {
                     GivesWay::InDomains if round <= ROUNDS / 2 => found.full.append(&mut attempt.full),
                     // From half of the attempts on, whole classes yield, so that the loop ends.
@@ -291,8 +298,9 @@ impl Context<'_> {
                         }
                     }
                     GivesWay::Anywhere => {
-                        let chooses = |item: &&Item| attempt.groups.of[item.class].chooses();
-                        for Item { class: local, count, .. } in attempt.failed.iter().filter(chooses).copied()
+                        let has_domain = |item: &&Item| attempt.groups.of[item.class].needs_domain();
+                        for Item { class: local, count, .. } in
+                            attempt.failed.iter().filter(has_domain).copied()
                         {
                             if let Some(of_class) = wanted.iter_mut().find(|wanted| wanted.local == local) {
                                 of_class.count = of_class.count.saturating_sub(count);
@@ -313,7 +321,16 @@ impl Context<'_> {
             attempt.solved.steps = steps;
             attempt.solved.seen = seen;
             let Attempt { solved, settled, groups, limits, .. } = attempt;
-            return Packed { solved, settled, groups, limits, left, gave_way, gave_way_lean, unopened };
+            return Packed {
+                solved,
+                settled,
+                groups,
+                limits,
+                left,
+                gave_way,
+                gave_way_opened_only,
+                unopened,
+            };
         }
     }
 
@@ -323,11 +340,11 @@ impl Context<'_> {
         let limited = tier.variants.iter().any(|from| !self.limits.of[from.pool].is_empty());
         let alone = |g: GroupIx| {
             let affinity_target = |(class, of): (LocalClassIx, &Topology)| {
-                of.host_counted.contains(&g) && (class != local || of.starts)
+                of.host_matching_groups.contains(&g) && (class != local || of.may_be_first)
             };
             groups.list[g].total == 0 && !groups.of.enumerate().any(affinity_target)
         };
-        match groups.of[local].host_near {
+        match groups.of[local].host_affinity {
             Some(g) if !limited || alone(g) => Some(ReasonKind::PodAffinity),
             _ => limited.then_some(ReasonKind::PoolLimit),
         }
@@ -343,25 +360,32 @@ impl Context<'_> {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
         let mut choices = self.choices(tier, now, &groups, found);
-        let decided = match self.assign(tier, &mut choices, &mut groups, found, &mut out) {
-            Ok(decided) => decided,
+        let assigned = match self.assign(tier, &mut choices, &mut groups, found, &mut out) {
+            Ok(assigned) => assigned,
             Err(wrong) => {
-                let (limits, left) = (limits.clone(), choices.left);
-                let (settled, failed, full, lean) =
-                    (Settled::default(), Vec::new(), Full::new(), BTreeSet::new());
-                return Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong };
+                return Attempt {
+                    solved: out,
+                    settled: Settled::default(),
+                    groups,
+                    limits: limits.clone(),
+                    left: choices.left,
+                    failed: Vec::new(),
+                    full: Full::new(),
+                    opened_only: BTreeSet::new(),
+                    wrong,
+                };
             }
         };
         for choice in &choices.list {
             choices.view.note_seen(&groups, choice, &mut out.seen);
         }
         let mut left = std::mem::take(&mut choices.left);
-        left.extend(decided.left.iter().map(|(local, count, reason)| {
-            let full = found.is_full_for(*local).then(|| self.reason(tier, *local)).flatten();
-            Unplaced { local: *local, count: *count, reason: full.or(Some(*reason)) }
+        left.extend(assigned.unplaced.iter().map(|pods| {
+            let full = found.is_full_for(pods.class).then(|| self.reason(tier, pods.class)).flatten();
+            Unplaced { local: pods.class, count: pods.count, reason: full.or(Some(pods.reason)) }
         }));
         let problem = self.problem(tier, &groups, limits);
-        let mut merged = self.merge(tier, &groups, &choices, &decided.items, problem);
+        let mut merged = self.merge(tier, &groups, &choices, &assigned.items, problem);
         let outcome = portfolio::pack(
             &merged.problem,
             &mut merged.compat_sets,
@@ -376,23 +400,24 @@ impl Context<'_> {
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, merged, outcome, &mut out);
         let mut full = Full::new();
-        for item in failed.iter().filter(|item| groups.of[item.class].chooses()) {
+        for item in failed.iter().filter(|item| groups.of[item.class].needs_domain()) {
             let there = |i: &&Item| (i.class, i.domain_set) == (item.class, item.domain_set);
-            let all: u32 = decided.items.iter().filter(there).map(|item| item.count).sum();
+            let all: u32 = assigned.items.iter().filter(there).map(|item| item.count).sum();
             full.extend(item.domain_set.map(|at| ((item.class, at), all.saturating_sub(item.count))));
         }
         let parted = self.misjudged(tier, &choices, &mut out.launches);
         for item in out.launches.iter().flat_map(|l| &l.content) {
             let local = tier.block.classes.search(&item.class, |(class, _)| *class);
             let BlockGroups { list, of } = &mut groups;
-            for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_counted) {
+            for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_matching_groups)
+            {
                 list[*g].total += i64::from(item.count);
             }
         }
         let wrong = Found { parted, ..Found::default() };
-        let lean = decided.lean.clone();
-        let settled = Settled::new(choices, decided);
-        Attempt { solved: out, settled, groups, limits, left, failed, full, lean, wrong }
+        let opened_only = assigned.opened_only.clone();
+        let settled = Settled::new(choices, assigned);
+        Attempt { solved: out, settled, groups, limits, left, failed, full, opened_only, wrong }
     }
 
     /// How long to search for a packing of `now`, which has its share of what the plan may take.
@@ -440,61 +465,64 @@ impl Context<'_> {
         groups: &mut BlockGroups,
         found: &Found,
         out: &mut Solved,
-    ) -> Result<Decided, Found> {
+    ) -> Result<Assignment, Found> {
         let TierChoices { view, list, narrow, .. } = choices;
         let mut order = Order::default();
-        let mut decided = loop {
-            let decided = assignment::decide(groups, view, list, &order);
-            out.steps += decided.steps;
+        let mut assigned = loop {
+            let assigned = assignment::decide(groups, view, list, &order);
+            out.steps += assigned.steps;
             // kube-scheduler binds in its own order. A spread that holds only for early pods is repaired by
             // partitioning the offerings of the counted pods, or by letting the others choose first. A pod
             // with required affinity to pods that may be bound before it goes where they are.
-            let parted = unsure_of(groups, view, list, &decided, &found.parted);
+            let parted = unsure_of(groups, view, list, &assigned, &found.parted);
             // Nothing keeps a pod where it prefers to be: one that would have to wait there goes elsewhere.
-            let left = decided.left.iter().map(|(class, ..)| class).chain(&decided.waited);
+            let left = assigned.unplaced.iter().map(|pods| &pods.class).chain(&assigned.spread_blocked);
             let wide: BTreeSet<LocalClassIx> =
                 left.filter(|class| narrow.contains(*class)).copied().collect();
             if !parted.is_empty() || !wide.is_empty() {
                 return Err(Found { parted, wide, ..Found::default() });
             }
-            let before = (order.late.len(), order.following.len());
-            order.late.extend(decided.broken.iter().map(|(class, _, _)| *class));
-            order.following.extend(&decided.premature_starters);
-            if (order.late.len(), order.following.len()) == before {
-                break decided;
+            let before = (order.last_classes.len(), order.seed_followers.len());
+            order.last_classes.extend(assigned.violations.iter().map(|violation| violation.class));
+            order.seed_followers.extend(&assigned.separated_starters);
+            if (order.last_classes.len(), order.seed_followers.len()) == before {
+                break assigned;
             }
             *groups = tier.block.groups.clone();
         };
         // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
         // could be opened.
-        for lean in [false, true] {
-            if decided.left.is_empty() || lean && found.unopened == Unopened::Count {
+        for counts_opened_only in [false, true] {
+            if assigned.unplaced.is_empty() || counts_opened_only && found.unopened == Unopened::Count {
                 break;
             }
-            let view = TopologyView { lean, ..view.clone() };
+            let view = TopologyView { counts_opened_only, ..view.clone() };
             let mut others = tier.block.groups.clone();
-            let order = Order { in_turn: true, ..Order::default() };
-            let mut in_turn = assignment::decide(&mut others, &view, list, &order);
-            out.steps += in_turn.steps;
-            let fewer: BTreeSet<LocalClassIx> = decided
-                .left
+            let order = Order { is_queue_order: true, ..Order::default() };
+            let mut queue_order = assignment::decide(&mut others, &view, list, &order);
+            out.steps += queue_order.steps;
+            let improved: BTreeSet<LocalClassIx> = assigned
+                .unplaced
                 .iter()
-                .map(|(class, ..)| *class)
-                .filter(|class| in_turn.left_of(*class) < decided.left_of(*class))
+                .map(|pods| pods.class)
+                .filter(|class| queue_order.unplaced_of(*class) < assigned.unplaced_of(*class))
                 .collect();
             // Pods that are decided later may open a domain that didn't count. Their nodes are there before any pod is bound,
             // so that no order helps.
-            let opened = |g: &GroupIx| others.list[*g].domains.iter().any(|d| !d.exists && d.count > 0);
-            let opens = lean && in_turn.broken.iter().any(|(class, g, _)| fewer.contains(class) || opened(g));
-            if !opens && in_turn.left_by_priority(list) < decided.left_by_priority(list) {
-                if lean {
-                    in_turn.lean = fewer;
+            let opened =
+                |g: &GroupIx| others.list[*g].domains.iter().any(|d| !d.exists && d.pods.matching > 0);
+            let is_affected =
+                |violation: &SpreadViolation| improved.contains(&violation.class) || opened(&violation.group);
+            let opens = counts_opened_only && queue_order.violations.iter().any(is_affected);
+            if !opens && queue_order.unplaced_by_priority(list) < assigned.unplaced_by_priority(list) {
+                if counts_opened_only {
+                    queue_order.opened_only = improved;
                 }
-                (*groups, decided) = (others, in_turn);
+                (*groups, assigned) = (others, queue_order);
             }
         }
-        view.lean = !decided.lean.is_empty();
-        Ok(decided)
+        view.counts_opened_only = !assigned.opened_only.is_empty();
+        Ok(assigned)
     }
 
     /// The packing problem of a tier, without item types.
@@ -511,14 +539,14 @@ impl Context<'_> {
             sizes: Rows::new(tier.dims.len()),
             limits: limits.clone(),
             present: Vec::new(),
-            near: Vec::new(),
+            host_affinity: Vec::new(),
         };
         let host = self.cluster.keys.hostname;
         let present = groups.list.enumerate().filter(|(_, group)| group.key == host && group.total > 0);
         problem.present.extend(present.map(|(at, _)| at));
-        problem.near.extend(groups.of.iter().filter_map(|topology| topology.host_near));
-        problem.near.sort_unstable();
-        problem.near.dedup();
+        problem.host_affinity.extend(groups.of.iter().filter_map(|topology| topology.host_affinity));
+        problem.host_affinity.sort_unstable();
+        problem.host_affinity.dedup();
         problem
     }
 
@@ -527,10 +555,13 @@ impl Context<'_> {
         if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
             out.relaxed.insert(Relaxed::Spread);
         }
-        let near = |t: &Topology| {
-            !t.near.is_empty() || t.host_near.is_some() || !t.anti.is_empty() || !t.host_anti.is_empty()
+        let has_pod_affinity = |t: &Topology| {
+            !t.affinity.is_empty()
+                || t.host_affinity.is_some()
+                || !t.anti_affinity.is_empty()
+                || !t.host_anti_affinity.is_empty()
         };
-        if groups.of.iter().any(near) {
+        if groups.of.iter().any(has_pod_affinity) {
             out.relaxed.insert(Relaxed::Affinity);
         }
         if problem.variants.iter().any(|v| !v.limits.is_empty()) {

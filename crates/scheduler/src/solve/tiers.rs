@@ -20,26 +20,26 @@ impl Context<'_> {
     /// Pods that a tier leaves out come to lighter pools once the pods of those are placed, and may count for their spreads. A
     /// class whose spread that violates is solved again, with the rest of the heavier pools and not before.
     pub(crate) fn solve(&self, block: Block) -> Solved {
-        let mut late = BTreeSet::new();
+        let mut deferred = BTreeSet::new();
         let mut steps = 0;
         loop {
-            let (mut solved, broken) = self.solve_tiers(block.clone(), &late);
+            let (mut solved, violating) = self.solve_tiers(block.clone(), &deferred);
             steps += solved.steps;
-            let before = late.len();
-            late.extend(broken);
-            if late.len() == before {
+            let before = deferred.len();
+            deferred.extend(violating);
+            if deferred.len() == before {
                 solved.steps = steps;
                 return solved;
             }
         }
     }
 
-    /// Solves a block tier by tier, classes of `late` once all heavier pools are done. Returns the classes whose spreads
+    /// Solves a block tier by tier, classes of `deferred` once all heavier pools are done. Returns the classes whose spreads
     /// hold in their tier and not after all.
     fn solve_tiers(
         &self,
         mut block: Block,
-        late: &BTreeSet<LocalClassIx>,
+        deferred: &BTreeSet<LocalClassIx>,
     ) -> (Solved, BTreeSet<LocalClassIx>) {
         let mut out = Solved::default();
         let mut settled: Vec<Settled> = Vec::new();
@@ -76,7 +76,7 @@ impl Context<'_> {
             }
             let heaviest = now.iter().map(|wanted| wanted.weight).max();
             let too_early =
-                |wanted: &mut Wanted| late.contains(&wanted.local) && Some(wanted.weight) < heaviest;
+                |wanted: &mut Wanted| deferred.contains(&wanted.local) && Some(wanted.weight) < heaviest;
             waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
             let packed = self.pack_tier(&self.tier(&block, &now), &now, &limits);
             out.add(packed.solved);
@@ -100,8 +100,8 @@ impl Context<'_> {
         }
         // Nothing comes after the last tier.
         settled.pop();
-        let broken = settled.iter().flat_map(|tier| tier.broken_since(&block.groups)).collect();
-        (out, broken)
+        let violating = settled.iter().flat_map(|tier| tier.violating_since(&block.groups)).collect();
+        (out, violating)
     }
 
     fn tier<'b>(&self, block: &'b Block, now: &[Wanted]) -> Tier<'b> {

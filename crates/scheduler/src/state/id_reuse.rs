@@ -101,7 +101,7 @@ impl Live {
             self.selectors.insert(*selector as usize);
             keys.iter().for_each(|key| self.sym(*key));
         }
-        for (selector, key) in &shape.anti {
+        for (selector, key) in &shape.anti_affinity {
             self.selectors.insert(*selector as usize);
             self.sym(*key);
         }

@@ -211,7 +211,7 @@ impl Cluster {
     /// Counts a running pod on its node.
     fn settle(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
         let shape = self.tables.shapes.get(rec.shape);
-        for term in &shape.anti {
+        for term in &shape.anti_affinity {
             *self.holders.entry(*term).or_default().entry(node).or_default() += 1;
         }
         *self.ident_nodes.entry(rec.ident).or_default().entry(node).or_default() += 1;
@@ -224,7 +224,7 @@ impl Cluster {
 
     fn unsettle(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
         let shape = self.tables.shapes.get(rec.shape);
-        for term in &shape.anti {
+        for term in &shape.anti_affinity {
             if let Some(map) = self.holders.get_mut(term) {
                 take_one(map, node);
                 if map.is_empty() {

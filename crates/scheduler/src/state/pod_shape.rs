@@ -65,7 +65,7 @@ pub(crate) struct Shape {
     /// Required pod affinity: pods that match all terms, and the terms' topologies.
     pub(crate) affinity: Option<(SelId, Box<[Sym]>)>,
     /// Required pod anti-affinity, term by term.
-    pub(crate) anti: Box<[(SelId, Sym)]>,
+    pub(crate) anti_affinity: Box<[(SelId, Sym)]>,
     pub(crate) preferred_nodes: Box<[(i32, Term)]>,
     pub(crate) preferred_pods: Box<[PodPreference]>,
     /// Namespace and names of the PersistentVolumeClaims.
@@ -368,7 +368,7 @@ fn read_pod_terms(
         }
         anti.sort_unstable();
         anti.dedup();
-        shape.anti = anti.into();
+        shape.anti_affinity = anti.into();
         for p in pods.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
             let part = at(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
             let key = tables.symbols.sym(&p.pod_affinity_term.topology_key);

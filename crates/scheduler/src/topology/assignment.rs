@@ -10,34 +10,36 @@ use crate::{
     model::plan::ReasonKind,
     state::interner::Sym,
     topology::{
-        constraint_tracker::{ConstraintTracker, is_affinity_seed, is_kept_off},
-        domains::{Choice, Decided, Item, Order, TopologyView},
+        constraint_tracker::{ConstraintTracker, ExcludedPods, is_affinity_seed, is_repelled},
+        domains::{Assignment, Choice, Item, Order, SpreadViolation, TopologyView, UnplacedPods},
         groups::{BlockGroups, Topology},
     },
 };
 
 /// Spreads that are violated by the final counts: in another binding order their pods would be kept out.
-pub(crate) fn broken(
+pub(crate) fn spread_violations(
     groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
     items: &[Item],
-) -> Vec<(LocalClassIx, GroupIx, Sym)> {
+) -> Vec<SpreadViolation> {
     let by_class: FxHashMap<LocalClassIx, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
-    let mut least: FxHashMap<(LocalClassIx, usize), i64> = FxHashMap::default();
+    let mut min_counts: FxHashMap<(LocalClassIx, usize), i64> = FxHashMap::default();
     let mut result = Vec::new();
     for item in items {
         let Some((choice, topology)) = by_class.get(&item.class).zip(groups.of.find(item.class)) else {
             continue;
         };
-        for (at, rule) in topology.spreads.iter().enumerate() {
+        for (position, rule) in topology.spreads.iter().enumerate() {
             let Some(group) = groups.list.find(rule.group) else { continue };
             let Some(value) = item.domain_set.and_then(|domain_set| view.value(group, domain_set)) else {
                 continue;
             };
-            let least = *least.entry((item.class, at)).or_insert_with(|| view.least(groups, choice, rule));
-            if group.find(value).map_or(0, |d| d.count) - least > rule.max_skew {
-                result.push((item.class, rule.group, value));
+            let min_count = *min_counts
+                .entry((item.class, position))
+                .or_insert_with(|| view.min_count(groups, choice, rule));
+            if group.count_in(Some(value)) - min_count > rule.max_skew {
+                result.push(SpreadViolation { class: item.class, group: rule.group, domain: value });
             }
         }
     }
@@ -45,7 +47,7 @@ pub(crate) fn broken(
 }
 
 /// By class with spreads: the domain sets where they hold before any pending pod is placed, if not all do.
-fn at_once(
+fn ready_domain_sets(
     groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
@@ -53,10 +55,11 @@ fn at_once(
     let mut result = FxHashMap::default();
     for choice in choices {
         let Some(topology) = groups.of.find(choice.class).filter(|t| !t.spreads.is_empty()) else { continue };
-        let leasts = leasts(groups, view, choice, topology);
-        let holds = |domain_set: &DomainSetIx| spreads_hold(groups, view, *domain_set, topology, &leasts);
+        let min_counts = min_counts(groups, view, choice, topology);
+        let is_ready =
+            |domain_set: &DomainSetIx| spreads_hold(groups, view, *domain_set, topology, &min_counts);
         let domain_sets: Vec<DomainSetIx> =
-            choice.domain_sets.iter().map(|(domain_set, _)| *domain_set).filter(holds).collect();
+            choice.domain_sets.iter().map(|(domain_set, _)| *domain_set).filter(is_ready).collect();
         if domain_sets.len() < choice.domain_sets.len() {
             result.insert(choice.class, domain_sets);
         }
@@ -64,56 +67,80 @@ fn at_once(
     result
 }
 
-/// Classes that may start the group that they need.
-fn starting<'a>(groups: &BlockGroups, choices: &'a [Choice]) -> Vec<&'a Choice> {
-    let starts = |choice: &&Choice| {
+/// Classes whose own affinity terms match them, while no pod matches those terms: a pod of theirs may be the first.
+fn possible_starters<'a>(groups: &BlockGroups, choices: &'a [Choice]) -> Vec<&'a Choice> {
+    let is_possible_starter = |choice: &&Choice| {
         let Some(topology) = groups.of.find(choice.class) else { return false };
-        let none = |g: &GroupIx| groups.list.find(*g).is_none_or(|g| g.total == 0);
-        topology.starts
-            && !topology.near.is_empty()
-            && topology.near.iter().chain(&topology.host_near).all(none)
+        let has_no_pod = |g: &GroupIx| groups.list.find(*g).is_none_or(|g| g.total == 0);
+        topology.may_be_first
+            && !topology.affinity.is_empty()
+            && topology.affinity.iter().chain(&topology.host_affinity).all(has_no_pod)
     };
-    choices.iter().filter(starts).collect()
+    choices.iter().filter(is_possible_starter).collect()
 }
 
-/// Classes of `starting` that are alone in a domain, while pods that they need go to other domains and may be
-/// bound before them.
-fn premature_starters(
+/// Classes of `possible_starters` that are placed in a domain without one of their affinity seeds, while seeds that may be bound
+/// before them go to other domains.
+fn separated_starters(
     groups: &BlockGroups,
     view: &TopologyView,
     choices: &[Choice],
-    starting: &[&Choice],
+    possible_starters: &[&Choice],
     items: &[Item],
 ) -> Vec<LocalClassIx> {
-    let near = |choice: &Choice| groups.of.find(choice.class).map_or(&[][..], |t| &t.near);
+    let affinity_of = |choice: &Choice| groups.of.find(choice.class).map_or(&[][..], |t| &t.affinity);
     // By group: the domains of its affinity seeds, with the highest priority of those that go there.
-    let mut led: FxHashMap<GroupIx, BTreeMap<Sym, i32>> =
-        starting.iter().flat_map(|c| near(c)).map(|g| (*g, BTreeMap::new())).collect();
-    if led.is_empty() {
+    let mut seed_domains: FxHashMap<GroupIx, BTreeMap<Sym, i32>> =
+        possible_starters.iter().flat_map(|c| affinity_of(c)).map(|g| (*g, BTreeMap::new())).collect();
+    if seed_domains.is_empty() {
         return Vec::new();
     }
     let by_class: FxHashMap<LocalClassIx, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
     for item in items {
         let Some((choice, domain_set)) = by_class.get(&item.class).zip(item.domain_set) else { continue };
-        for g in choice.counted.iter().filter(|g| is_affinity_seed(groups, choice, **g)) {
-            let Some((domains, group)) = led.get_mut(g).zip(groups.list.find(*g)) else { continue };
+        for g in choice.counting_groups.iter().filter(|g| is_affinity_seed(groups, choice, **g)) {
+            let Some((domains, group)) = seed_domains.get_mut(g).zip(groups.list.find(*g)) else { continue };
             if let Some(value) = view.value(group, domain_set) {
-                let most = domains.entry(value).or_insert(choice.priority);
-                *most = choice.priority.max(*most);
+                let highest = domains.entry(value).or_insert(choice.priority);
+                *highest = choice.priority.max(*highest);
             }
         }
     }
-    let starting: BTreeMap<LocalClassIx, &Choice> = starting.iter().map(|c| (c.class, *c)).collect();
-    let strays = |item: &&Item| {
-        let Some((choice, domain_set)) = starting.get(&item.class).zip(item.domain_set) else { return false };
-        near(choice).iter().any(|g| {
-            let Some((domains, group)) = led.get(g).zip(groups.list.find(*g)) else { return false };
-            let leads = |priority: &i32| *priority >= choice.priority;
-            let here = view.value(group, domain_set).and_then(|value| domains.get(&value));
-            domains.values().any(leads) && !here.is_some_and(leads)
+    let starters: BTreeMap<LocalClassIx, &Choice> = possible_starters.iter().map(|c| (c.class, *c)).collect();
+    let is_separated = |item: &&Item| {
+        let Some((choice, domain_set)) = starters.get(&item.class).zip(item.domain_set) else { return false };
+        affinity_of(choice).iter().any(|g| {
+            let Some((domains, group)) = seed_domains.get(g).zip(groups.list.find(*g)) else { return false };
+            // kube-scheduler may bind seeds of this priority first.
+            let may_precede = |seed_priority: &i32| *seed_priority >= choice.priority;
+            let own_domain = view.value(group, domain_set).and_then(|value| domains.get(&value));
+            domains.values().any(may_precede) && !own_domain.is_some_and(may_precede)
         })
     };
-    items.iter().filter(strays).map(|item| item.class).collect()
+    items.iter().filter(is_separated).map(|item| item.class).collect()
+}
+
+/// The classes in the order in which they choose, highest priority first.
+fn choosing_order<'a>(groups: &BlockGroups, choices: &'a [Choice], order: &Order) -> Vec<&'a Choice> {
+    let mut sequence: Vec<&Choice> = choices.iter().collect();
+    // Anti-affinity chooses first, then affinity, then classes that are only counted; spreads come last, when
+    // the counts are known.
+    sequence.sort_by_key(|c| {
+        let kind = groups.of.find(c.class).map_or(0, |t| {
+            if !t.anti_affinity.is_empty() {
+                0
+            } else if !t.affinity.is_empty() {
+                1
+            } else if t.spreads.is_empty() {
+                2
+            } else {
+                3
+            }
+        });
+        let kind = if order.is_queue_order { 0 } else { kind };
+        (Reverse(c.priority), order.last_classes.contains(&c.class), kind)
+    });
+    sequence
 }
 
 /// Decides the domain set of every pod in `choices`.
@@ -122,231 +149,263 @@ pub(crate) fn decide(
     view: &TopologyView,
     choices: &[Choice],
     order: &Order,
-) -> Decided {
-    let mut out = Decided::default();
-    let starting = starting(groups, choices);
-    let Order { late, in_turn, .. } = order;
+) -> Assignment {
+    let mut out = Assignment::default();
+    let possible_starters = possible_starters(groups, choices);
+    let Order { last_classes, is_queue_order, .. } = order;
     let mut tracker = ConstraintTracker::new(groups, view, choices, order);
-    tracker.at_once = at_once(groups, view, choices);
-    let mut order: Vec<&Choice> = choices.iter().collect();
-    // Anti-affinity chooses first, then affinity, then classes that are only counted; spreads come last, when
-    // the counts are known.
-    order.sort_by_key(|c| {
-        let rank = groups.of.find(c.class).map_or(0, |t| {
-            if !t.anti.is_empty() {
-                0
-            } else if !t.near.is_empty() {
-                1
-            } else if t.spreads.is_empty() {
-                2
-            } else {
-                3
-            }
-        });
-        let rank = if *in_turn { 0 } else { rank };
-        (Reverse(c.priority), late.contains(&c.class), rank)
-    });
-    let mut waiting: Vec<(&Choice, u32)> = order.iter().map(|c| (*c, c.count)).collect();
-    // Late classes also wait for those that choose in a later round, unless these find no place.
-    let mut late_waits = true;
+    tracker.ready_domain_sets = ready_domain_sets(groups, view, choices);
+    let mut waiting: Vec<(&Choice, u32)> =
+        choosing_order(groups, choices, order).into_iter().map(|c| (c, c.count)).collect();
+    // The last classes also wait for those that choose in a later round, unless these find no place.
+    let mut last_classes_wait = true;
     loop {
-        let mut next: Vec<(&Choice, u32)> = Vec::new();
+        let mut next_round: Vec<(&Choice, u32)> = Vec::new();
         let (mut progress, mut postponed) = (false, false);
         for of_one_priority in waiting.chunk_by(|a, b| a.0.priority == b.0.priority) {
-            let mut now = of_one_priority.to_vec();
-            for yields in [true, false] {
-                tracker.yields = yields && !in_turn;
-                if !yields && postponed {
-                    // Late classes of this priority or a higher one are still to choose.
-                    next.append(&mut now);
+            let mut this_pass = of_one_priority.to_vec();
+            for may_defer in [true, false] {
+                tracker.defers_exclusion = may_defer && !is_queue_order;
+                if !may_defer && postponed {
+                    // Last classes of this priority or a higher one are still to choose.
+                    next_round.append(&mut this_pass);
                 }
-                for (choice, count) in std::mem::take(&mut now) {
+                for (choice, count) in std::mem::take(&mut this_pass) {
                     let Some(topology) = groups.of.find(choice.class).cloned() else { continue };
-                    let is_before = |(other, n): &(&Choice, u32)| *n > 0 && !late.contains(&other.class);
-                    if late_waits && late.contains(&choice.class) && next.iter().any(is_before) {
-                        next.push((choice, count));
+                    let chooses_before =
+                        |(other, n): &(&Choice, u32)| *n > 0 && !last_classes.contains(&other.class);
+                    if last_classes_wait
+                        && last_classes.contains(&choice.class)
+                        && next_round.iter().any(chooses_before)
+                    {
+                        next_round.push((choice, count));
                         postponed = true;
                         continue;
                     }
-                    if !topology.chooses() {
+                    if !topology.needs_domain() {
                         out.items.push(Item { class: choice.class, domain_set: None, count });
-                        tracker.anywhere(view, choice, &topology);
+                        tracker.record_unconstrained(view, choice, &topology);
                         progress = true;
                         continue;
                     }
-                    let left = take_turns(groups, view, (choice, count), &mut next, &mut tracker, &mut out);
+                    let left = place_with_dependents(
+                        groups,
+                        view,
+                        (choice, count),
+                        &mut next_round,
+                        &mut tracker,
+                        &mut out,
+                    );
                     progress |= left < count;
                     if left == 0 {
                         continue;
                     }
-                    if yields && tracker.may_shut_out(choice, &topology) {
-                        now.push((choice, left));
+                    if may_defer && tracker.may_exclude_others(choice, &topology) {
+                        this_pass.push((choice, left));
                     } else {
                         if !topology.spreads.is_empty() {
-                            out.waited.insert(choice.class);
+                            out.spread_blocked.insert(choice.class);
                         }
-                        next.push((choice, left));
+                        next_round.push((choice, left));
                     }
                 }
             }
         }
-        next.retain(|(_, n)| *n > 0);
-        waiting = next;
+        next_round.retain(|(_, n)| *n > 0);
+        waiting = next_round;
         if !progress && postponed {
-            late_waits = false;
+            last_classes_wait = false;
         } else if waiting.is_empty() || !progress && !tracker.give_up_seeds() {
             break;
         }
     }
-    out.left = waiting
+    out.unplaced = waiting
         .into_iter()
-        .filter_map(|(choice, count)| Some((choice.class, count, why_left(groups, view, choice)?)))
+        .filter_map(|(choice, count)| {
+            let reason = unplaced_reason(groups, view, choice)?;
+            Some(UnplacedPods { class: choice.class, count, reason })
+        })
         .collect();
-    out.broken = broken(groups, view, choices, &out.items);
-    out.premature_starters = premature_starters(groups, view, choices, &starting, &out.items);
+    out.violations = spread_violations(groups, view, choices, &out.items);
+    out.separated_starters = separated_starters(groups, view, choices, &possible_starters, &out.items);
     out
 }
 
 /// The constraint that keeps the rest of a class out.
-fn why_left(groups: &BlockGroups, view: &TopologyView, choice: &Choice) -> Option<ReasonKind> {
+fn unplaced_reason(groups: &BlockGroups, view: &TopologyView, choice: &Choice) -> Option<ReasonKind> {
     let topology = groups.of.find(choice.class)?;
-    let leasts = leasts(groups, view, choice, topology);
-    let mut reasons =
-        choice.domain_sets.iter().filter_map(|(c, _)| blocked(groups, view, *c, topology, &leasts, true));
-    let otherwise = topology.host_near.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
+    let min_counts = min_counts(groups, view, choice, topology);
+    let mut reasons = choice.domain_sets.iter().filter_map(|(domain_set, _)| {
+        violated_constraint(groups, view, *domain_set, topology, &min_counts, true)
+    });
+    let otherwise = topology.host_affinity.map_or(ReasonKind::TopologySpread, |_| ReasonKind::PodAffinity);
     Some(reasons.next().unwrap_or(otherwise))
 }
 
-fn leasts(
+/// By spread of the class: kube-scheduler's global minimum, from which the skew is measured.
+fn min_counts(
     groups: &BlockGroups,
     view: &TopologyView,
     choice: &Choice,
     topology: &Topology,
 ) -> SmallVec<[i64; 4]> {
-    topology.spreads.iter().map(|rule| view.least(groups, choice, rule)).collect()
+    topology.spreads.iter().map(|rule| view.min_count(groups, choice, rule)).collect()
 }
 
 /// Gives up to `count` pods of the class their domain sets. A pod of `waiting` with required affinity or a spread is
 /// retried as soon as a pod that counts for it is placed, as in kube-scheduler. Returns how many of the class found none.
-fn take_turns<'a>(
+fn place_with_dependents<'a>(
     groups: &mut BlockGroups,
     view: &TopologyView,
     (choice, count): (&'a Choice, u32),
     waiting: &mut [(&'a Choice, u32)],
     tracker: &mut ConstraintTracker<'a>,
-    out: &mut Decided,
+    out: &mut Assignment,
 ) -> u32 {
     let Some(topology) = groups.of.find(choice.class).cloned() else { return count };
     let mut left = count;
     while left > 0 {
-        let joins = |(other, n): &&mut (&Choice, u32)| {
+        let is_dependent = |(other, n): &&mut (&Choice, u32)| {
             *n > 0 && other.class < choice.class && waits_for(groups, other.class, choice, &topology)
         };
-        let joining: SmallVec<[_; 4]> = waiting.iter_mut().filter(joins).collect();
-        let step = if joining.is_empty() { left } else { 1 };
-        let rest = spread_out(groups, view, (choice, &topology), step, tracker, out);
+        let dependents: SmallVec<[_; 4]> = waiting.iter_mut().filter(is_dependent).collect();
+        let step = if dependents.is_empty() { left } else { 1 };
+        let rest = place_class(groups, view, (choice, &topology), step, tracker, out);
         left -= step - rest;
-        tracker.left.insert(choice.class, left);
+        tracker.pending.insert(choice.class, left);
         if rest > 0 {
             break;
         }
-        for (other, n) in joining {
+        for (other, n) in dependents {
             let Some(topology) = groups.of.find(other.class).cloned() else { continue };
-            *n = spread_out(groups, view, (other, &topology), *n, tracker, out);
+            *n = place_class(groups, view, (other, &topology), *n, tracker, out);
         }
     }
     left
 }
 
-/// True if a pod of `choice` may make room for `class`: its pods must be near one, or even with them.
+/// True if a pod of `choice` may make pods of `class` placeable: it counts for their affinity, or for their skew.
 fn waits_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
     groups.of.find(class).is_some_and(|other| {
-        let even_with = other.spreads.iter().map(|rule| &rule.group);
-        other.near.iter().chain(even_with).any(|g| choice.counted.contains(g))
-            || other.host_near.is_some_and(|g| topology.host_counted.contains(&g))
+        let spread_groups = other.spreads.iter().map(|rule| &rule.group);
+        other.affinity.iter().chain(spread_groups).any(|g| choice.counting_groups.contains(g))
+            || other.host_affinity.is_some_and(|g| topology.host_matching_groups.contains(&g))
     })
 }
 
+/// A candidate domain set for the next pod of a class. The least is taken: fields are compared from first to last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// Pending pods of other classes that required anti-affinity would leave without a domain set.
+    excluded: ExcludedPods,
+    /// Pending classes with affinity to this one that can't go to the domain set.
+    followers_without_domain: usize,
+    /// Spreads of placed pods whose skew would exceed the maximum, if this pod is bound first.
+    violated_spreads: usize,
+    /// The class's own spreads hold only once pending pods are bound, which kube-scheduler may try after it.
+    needs_pending_pods: bool,
+    /// Matching pods there, over the class's own spreads: fewer keep the skew low.
+    pods_of_own_spreads: i64,
+    /// Matching pods there, over the spreads of any class that count this one.
+    pods_of_all_spreads: i64,
+    /// Of the cheapest offering that is large enough.
+    price: i64,
+    /// Makes the choice the same in each run.
+    domain_set: DomainSetIx,
+}
+
 /// Gives up to `count` pods of the class their domain sets; returns how many found none.
-fn spread_out<'a>(
+fn place_class<'a>(
     groups: &mut BlockGroups,
     view: &TopologyView,
     (choice, topology): (&'a Choice, &Topology),
     count: u32,
     tracker: &mut ConstraintTracker<'a>,
-    out: &mut Decided,
+    out: &mut Assignment,
 ) -> u32 {
-    let filtered = |g: &GroupIx| groups.list.find(*g).is_some_and(|group| group.filter.is_some());
-    let others: SmallVec<[GroupIx; 8]> = choice.counted.iter().copied().filter(filtered).collect();
+    let is_of_spread = |g: &GroupIx| groups.list.find(*g).is_some_and(|group| group.filter.is_some());
+    let spread_groups: SmallVec<[GroupIx; 8]> =
+        choice.counting_groups.iter().copied().filter(is_of_spread).collect();
     // Without a spread, the rest of the class can follow at once.
-    let one_by_one = !topology.spreads.is_empty()
-        || !others.is_empty()
-        || tracker.leads(choice.class)
-        || topology.anti.iter().any(|g| topology.counted.contains(g));
-    let mut per_cell: SmallVec<[(DomainSetIx, u32); 4]> = SmallVec::new();
+    let ranks_each_pod = !topology.spreads.is_empty()
+        || !spread_groups.is_empty()
+        || tracker.has_followers(choice.class)
+        || topology.anti_affinity.iter().any(|g| topology.matching_groups.contains(g));
+    let mut placed_by_domain_set: SmallVec<[(DomainSetIx, u32); 4]> = SmallVec::new();
     let mut left = count;
     while left > 0 {
-        let leasts = leasts(groups, view, choice, topology);
-        let may_start = !tracker.follows(choice.class);
-        // Pods of others shut out (first those that come before), followers left behind, others' spreads
-        // violated, holds only later, own pods there, others' pods there, price, domain set: less is better.
-        type Rank = ((u32, u32), usize, usize, bool, i64, i64, i64, DomainSetIx);
+        let min_counts = min_counts(groups, view, choice, topology);
+        let may_be_first = !tracker.must_follow_seeds(choice.class);
         let mut best: Option<Rank> = None;
         for (domain_set, price) in &choice.domain_sets {
             out.steps += 1;
-            if room(choice, *domain_set, &per_cell, out) == 0
-                || blocked(groups, view, *domain_set, topology, &leasts, may_start).is_some()
-                || !tracker.hosted(groups, (choice, topology), view.whole(*domain_set))
+            if room(choice, *domain_set, &placed_by_domain_set, out) == 0
+                || violated_constraint(groups, view, *domain_set, topology, &min_counts, may_be_first)
+                    .is_some()
+                || !tracker.has_host_candidate(groups, (choice, topology), view.whole(*domain_set))
             {
                 continue;
             }
-            let count = |g: GroupIx| view.at(groups, *domain_set, g).map_or(0, |d| d.0);
-            let own: i64 = topology.spreads.iter().map(|s| count(s.group)).sum();
+            let matching =
+                |g: GroupIx| view.pod_counts(groups, *domain_set, g).map_or(0, |pods| pods.matching);
             let counts = |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.counts(g, *domain_set));
-            let beside: i64 = others.iter().filter(counts).map(|g| count(*g)).sum();
-            let behind = tracker.left_behind(choice.class, view.whole(*domain_set));
-            let broken = tracker.broken(groups, view, choice, *domain_set);
-            let shut = tracker.shut_out(groups, view, choice, topology, *domain_set);
-            let later = tracker
-                .at_once
-                .get(&choice.class)
-                .is_some_and(|domain_sets| !domain_sets.contains(domain_set));
-            let rank = (shut, behind, broken, later, own, beside, *price, *domain_set);
+            let rank = Rank {
+                excluded: tracker.excluded_pods(groups, view, choice, topology, *domain_set),
+                followers_without_domain: tracker
+                    .followers_without_domain(choice.class, view.whole(*domain_set)),
+                violated_spreads: tracker.violated_spreads(groups, view, choice, *domain_set),
+                needs_pending_pods: tracker
+                    .ready_domain_sets
+                    .get(&choice.class)
+                    .is_some_and(|ready| !ready.contains(domain_set)),
+                pods_of_own_spreads: topology.spreads.iter().map(|rule| matching(rule.group)).sum(),
+                pods_of_all_spreads: spread_groups.iter().filter(counts).map(|g| matching(*g)).sum(),
+                price: *price,
+                domain_set: *domain_set,
+            };
             if best.is_none_or(|least| rank < least) {
                 best = Some(rank);
             }
         }
-        let Some((shut, .., domain_set)) = best.filter(|(shut, ..)| !tracker.yields || shut.0 == 0) else {
+        let is_open = |rank: &Rank| !tracker.defers_exclusion || rank.excluded.earlier == 0;
+        let Some(Rank { excluded, domain_set, .. }) = best.filter(is_open) else {
             break;
         };
-        // With others at stake, the next pod is evaluated again.
-        let one_by_one = one_by_one || shut.1 > 0;
-        let step = if one_by_one { 1 } else { left.min(room(choice, domain_set, &per_cell, out)) };
-        place(groups, view, domain_set, choice, topology, i64::from(step));
-        tracker.placed(groups, view, choice, topology, domain_set);
-        match per_cell.iter_mut().find(|(c, _)| *c == domain_set) {
+        // Where a pod excludes others, the next one is ranked again.
+        let ranks_next_pod = ranks_each_pod || excluded.all > 0;
+        let step =
+            if ranks_next_pod { 1 } else { left.min(room(choice, domain_set, &placed_by_domain_set, out)) };
+        count_placement(groups, view, domain_set, choice, topology, i64::from(step));
+        tracker.record_placement(groups, view, choice, topology, domain_set);
+        match placed_by_domain_set.iter_mut().find(|(c, _)| *c == domain_set) {
             Some((_, n)) => *n += step,
-            None => per_cell.push((domain_set, step)),
+            None => placed_by_domain_set.push((domain_set, step)),
         }
         left -= step;
-        tracker.left.insert(choice.class, left);
+        tracker.pending.insert(choice.class, left);
     }
-    for (domain_set, count) in per_cell {
+    for (domain_set, count) in placed_by_domain_set {
         out.items.push(Item { class: choice.class, domain_set: Some(domain_set), count });
     }
     left
 }
 
-/// How many more of the class have room in the domain set, as far as is known; `here` are those that aren't
-/// in `out` yet.
-fn room(choice: &Choice, domain_set: DomainSetIx, here: &[(DomainSetIx, u32)], out: &Decided) -> u32 {
+/// How many more of the class have room in the domain set, as far as is known. `unrecorded` are placed pods that aren't in `out`
+/// yet.
+fn room(
+    choice: &Choice,
+    domain_set: DomainSetIx,
+    unrecorded: &[(DomainSetIx, u32)],
+    out: &Assignment,
+) -> u32 {
     let Some((_, most)) = choice.full.iter().find(|(full, _)| *full == domain_set) else { return u32::MAX };
     let placed = out.items.iter().filter(|i| i.class == choice.class && i.domain_set == Some(domain_set));
-    let here = here.iter().filter(|(c, _)| *c == domain_set).map(|(_, n)| *n);
-    most.saturating_sub(placed.map(|i| i.count).chain(here).sum())
+    let unrecorded = unrecorded.iter().filter(|(c, _)| *c == domain_set).map(|(_, n)| *n);
+    most.saturating_sub(placed.map(|i| i.count).chain(unrecorded).sum())
 }
 
-fn place(
+/// Counts placed pods in the groups that they match, and in those that they repel.
+fn count_placement(
     groups: &mut BlockGroups,
     view: &TopologyView,
     domain_set: DomainSetIx,
@@ -354,47 +413,48 @@ fn place(
     topology: &Topology,
     count: i64,
 ) {
-    for g in &choice.counted {
+    for g in &choice.counting_groups {
         let Some(group) = groups.list.find_mut(*g) else { continue };
         if let Some(value) = view.value(group, domain_set).filter(|_| view.counts(group, domain_set)) {
-            group.domain(value).count += count;
+            group.domain(value).pods.matching += count;
             group.total += count;
         }
     }
-    for g in &topology.anti {
+    for g in &topology.anti_affinity {
         let Some(group) = groups.list.find_mut(*g) else { continue };
         if let Some(value) = view.value(group, domain_set) {
-            group.domain(value).holds += count;
+            group.domain(value).pods.repelling += count;
         }
     }
 }
 
 /// The constraint that keeps one more pod of the class out of the domain set.
-fn blocked(
+fn violated_constraint(
     groups: &BlockGroups,
     view: &TopologyView,
     domain_set: DomainSetIx,
     topology: &Topology,
-    leasts: &[i64],
-    may_start: bool,
+    min_counts: &[i64],
+    may_be_first: bool,
 ) -> Option<ReasonKind> {
-    if !spreads_hold(groups, view, domain_set, topology, leasts) {
+    if !spreads_hold(groups, view, domain_set, topology, min_counts) {
         return Some(ReasonKind::TopologySpread);
     }
-    if !topology.near.is_empty() {
-        let mut all = topology.near.iter().chain(&topology.host_near);
-        let first =
-            may_start && topology.starts && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
-        for g in &topology.near {
-            let takes = groups.list.find(*g).is_some_and(|group| {
-                view.value(group, domain_set).is_some_and(|value| group.takes_near(value, first))
+    if !topology.affinity.is_empty() {
+        let mut all = topology.affinity.iter().chain(&topology.host_affinity);
+        let is_first = may_be_first
+            && topology.may_be_first
+            && all.all(|g| groups.list.find(*g).is_none_or(|g| g.total == 0));
+        for g in &topology.affinity {
+            let is_admitted = groups.list.find(*g).is_some_and(|group| {
+                view.value(group, domain_set).is_some_and(|value| group.admits_affinity(value, is_first))
             });
-            if !takes {
+            if !is_admitted {
                 return Some(ReasonKind::PodAffinity);
             }
         }
     }
-    is_kept_off(groups, view, domain_set, topology).then_some(ReasonKind::PodAntiAffinity)
+    is_repelled(groups, view, domain_set, topology).then_some(ReasonKind::PodAntiAffinity)
 }
 
 /// True if the spreads of a class allow one more of it in the domain set.
@@ -403,10 +463,10 @@ fn spreads_hold(
     view: &TopologyView,
     domain_set: DomainSetIx,
     topology: &Topology,
-    leasts: &[i64],
+    min_counts: &[i64],
 ) -> bool {
-    topology.spreads.iter().zip(leasts).all(|(rule, least)| {
-        let there = view.at(groups, domain_set, rule.group);
-        there.is_some_and(|(count, _)| count + i64::from(rule.own) - least <= rule.max_skew)
+    topology.spreads.iter().zip(min_counts).all(|(rule, min_count)| {
+        let pods = view.pod_counts(groups, domain_set, rule.group);
+        pods.is_some_and(|pods| pods.matching + i64::from(rule.own) - min_count <= rule.max_skew)
     })
 }

@@ -18,10 +18,10 @@ use crate::{
 #[derive(Debug)]
 struct Follower {
     class: LocalClassIx,
-    /// Its domain sets.
+    /// The wholes of the domain sets that it may choose.
     domain_sets: Vec<DomainSetIx>,
-    /// A pod that it needs is in one of them.
-    met: bool,
+    /// A matching pod is in one of them.
+    is_satisfied: bool,
 }
 
 /// Classes with required affinity to another class in their domain or on their host, while no pod exists that
@@ -36,36 +36,39 @@ struct Followers {
 impl Followers {
     fn new(groups: &BlockGroups, view: &TopologyView, choices: &[Choice]) -> Self {
         let mut result = Self::default();
-        let mut needing: FxHashMap<GroupIx, Vec<usize>> = FxHashMap::default();
-        let cells_of = |choice: &Choice| {
+        let mut positions: FxHashMap<GroupIx, Vec<usize>> = FxHashMap::default();
+        let whole_domain_sets = |choice: &Choice| {
             choice.domain_sets.iter().map(|(domain_set, _)| view.whole(*domain_set)).collect::<Vec<_>>()
         };
         for choice in choices {
             let Some(topology) = groups.of.find(choice.class) else { continue };
-            let needs = || topology.near.iter().copied().chain(topology.host_near);
-            if choice.domain_sets.is_empty() || needs().next().is_none() {
+            let affinity = || topology.affinity.iter().copied().chain(topology.host_affinity);
+            if choice.domain_sets.is_empty() || affinity().next().is_none() {
                 continue;
             }
-            let domain_sets = cells_of(choice);
-            let met =
-                needs().any(|g| domain_sets.iter().any(|c| view.at(groups, *c, g).is_some_and(|d| d.0 > 0)));
-            for group in needs() {
-                needing.entry(group).or_default().push(result.list.len());
+            let domain_sets = whole_domain_sets(choice);
+            let is_satisfied = affinity().any(|g| {
+                domain_sets
+                    .iter()
+                    .any(|c| view.pod_counts(groups, *c, g).is_some_and(|pods| pods.matching > 0))
+            });
+            for group in affinity() {
+                positions.entry(group).or_default().push(result.list.len());
             }
-            result.list.push(Follower { class: choice.class, domain_sets, met });
+            result.list.push(Follower { class: choice.class, domain_sets, is_satisfied });
         }
-        for choice in choices.iter().filter(|_| !needing.is_empty()) {
+        for choice in choices.iter().filter(|_| !positions.is_empty()) {
             let Some(topology) = groups.of.find(choice.class) else { continue };
             let mut followers: SmallVec<[usize; 2]> = SmallVec::new();
-            for group in choice.counted.iter().chain(&topology.host_counted) {
-                for at in needing.get(group).into_iter().flatten() {
-                    let narrower = result.list.get(*at).is_some_and(|follower| {
+            for group in choice.counting_groups.iter().chain(&topology.host_matching_groups) {
+                for at in positions.get(group).into_iter().flatten() {
+                    let may_miss = result.list.get(*at).is_some_and(|follower| {
                         let elsewhere = |c: &DomainSetIx| !follower.domain_sets.contains(&view.whole(*c));
                         follower.class != choice.class
-                            && !follower.met
+                            && !follower.is_satisfied
                             && choice.domain_sets.iter().any(|(c, _)| elsewhere(c))
                     });
-                    if narrower && !followers.contains(at) {
+                    if may_miss && !followers.contains(at) {
                         followers.push(*at);
                     }
                 }
@@ -77,47 +80,49 @@ impl Followers {
         result
     }
 
-    /// How many followers a pod of `class` in `domain_set` would leave without a place.
-    fn left_behind(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
+    /// How many followers of `class` without a matching pod in reach can't go to `domain_set`.
+    fn followers_without_domain(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
         let Some(followers) = self.of.get(&class) else { return 0 };
-        let alone =
-            |at: &&usize| self.list.get(**at).is_some_and(|f| !f.met && !f.domain_sets.contains(&domain_set));
-        followers.iter().filter(alone).count()
+        let has_no_domain = |at: &&usize| {
+            self.list.get(**at).is_some_and(|f| !f.is_satisfied && !f.domain_sets.contains(&domain_set))
+        };
+        followers.iter().filter(has_no_domain).count()
     }
 
-    fn placed(&mut self, class: LocalClassIx, domain_set: DomainSetIx) {
+    /// Marks the followers of `class` that may go to `domain_set`.
+    fn record_placement(&mut self, class: LocalClassIx, domain_set: DomainSetIx) {
         for at in self.of.get(&class).into_iter().flatten() {
             if let Some(follower) = self.list.get_mut(*at) {
-                follower.met |= follower.domain_sets.contains(&domain_set);
+                follower.is_satisfied |= follower.domain_sets.contains(&domain_set);
             }
         }
     }
 }
 
-/// Spreads that already hold for placed pods: by group and domain, the strictest.
-type Held<'a> = FxHashMap<(GroupIx, Sym), (&'a Choice, SpreadRule)>;
+/// Spreads of placed pods, which later pods must not violate: by group and domain, the strictest.
+type PlacedSpreads<'a> = FxHashMap<(GroupIx, Sym), (&'a Choice, SpreadRule)>;
 
 /// Where pods with required affinity to a group on their host could have a new host.
 #[derive(Debug, Default)]
-struct Hosts {
+struct HostCandidates {
     /// The domain sets where a pod of the group goes, or may go, to a new instance.
     domain_sets: BTreeSet<DomainSetIx>,
     /// Classes of the group without that requirement of their own, and their priorities.
     affinity_targets: Vec<(LocalClassIx, i32)>,
 }
 
-impl Hosts {
+impl HostCandidates {
     fn new(groups: &BlockGroups, choices: &[Choice]) -> FxHashMap<GroupIx, Self> {
         let mut result: FxHashMap<GroupIx, Self> =
-            groups.of.iter().filter_map(|t| t.host_near).map(|g| (g, Self::default())).collect();
+            groups.of.iter().filter_map(|t| t.host_affinity).map(|g| (g, Self::default())).collect();
         if result.is_empty() {
             return result;
         }
         for choice in choices {
             let Some(topology) = groups.of.find(choice.class) else { continue };
-            for g in topology.host_counted.iter().filter(|g| topology.host_near != Some(**g)) {
-                if let Some(hosts) = result.get_mut(g) {
-                    hosts.affinity_targets.push((choice.class, choice.priority));
+            for g in topology.host_matching_groups.iter().filter(|g| topology.host_affinity != Some(**g)) {
+                if let Some(candidates) = result.get_mut(g) {
+                    candidates.affinity_targets.push((choice.class, choice.priority));
                 }
             }
         }
@@ -125,27 +130,36 @@ impl Hosts {
     }
 }
 
+/// Pending pods that a placement would leave without a domain set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ExcludedPods {
+    /// Of classes that come before the placed one in kube-scheduler's queue.
+    pub(super) earlier: u32,
+    /// Of all classes.
+    pub(super) all: u32,
+}
+
 /// Constraints of others, while classes choose.
 pub(super) struct ConstraintTracker<'a> {
     followers: Followers,
-    held: Held<'a>,
-    /// By group of some class's anti-affinity: the classes that it repels.
-    meant: FxHashMap<GroupIx, Vec<&'a Choice>>,
+    placed_spreads: PlacedSpreads<'a>,
+    /// By group of some class's anti-affinity: the classes that the group counts.
+    repelled: FxHashMap<GroupIx, Vec<&'a Choice>>,
     /// By group of some class's anti-affinity: the classes that have it.
     repelling: FxHashMap<GroupIx, Vec<&'a Choice>>,
     /// By class: pods without a domain set yet.
-    pub(super) left: FxHashMap<LocalClassIx, u32>,
-    /// A class that would shut out earlier ones comes after them.
-    pub(super) yields: bool,
-    /// By group that some class needs on its host.
-    hosts: FxHashMap<GroupIx, Hosts>,
-    /// By class of [`Order::following`]: the classes that it must not come before.
+    pub(super) pending: FxHashMap<LocalClassIx, u32>,
+    /// No class takes a domain set for now that would leave pods of earlier classes without one.
+    pub(super) defers_exclusion: bool,
+    /// By group of [`Topology::host_affinity`].
+    host_candidates: FxHashMap<GroupIx, HostCandidates>,
+    /// By class of [`Order::seed_followers`]: the classes that it must not come before.
     affinity_seeds: FxHashMap<LocalClassIx, Vec<LocalClassIx>>,
     /// The remaining seeds have no place: their followers may come first after all.
     seeds_given_up: bool,
     /// By class with spreads: the domain sets where they hold before any pending pod is placed, if not all
     /// do.
-    pub(super) at_once: FxHashMap<LocalClassIx, Vec<DomainSetIx>>,
+    pub(super) ready_domain_sets: FxHashMap<LocalClassIx, Vec<DomainSetIx>>,
 }
 
 impl<'a> ConstraintTracker<'a> {
@@ -157,161 +171,175 @@ impl<'a> ConstraintTracker<'a> {
     ) -> Self {
         let mut repelling: FxHashMap<GroupIx, Vec<&'a Choice>> = FxHashMap::default();
         for choice in choices {
-            for group in groups.of.find(choice.class).into_iter().flat_map(|t| &t.anti) {
+            for group in groups.of.find(choice.class).into_iter().flat_map(|t| &t.anti_affinity) {
                 repelling.entry(*group).or_default().push(choice);
             }
         }
-        let mut meant: FxHashMap<GroupIx, Vec<&'a Choice>> =
+        let mut repelled: FxHashMap<GroupIx, Vec<&'a Choice>> =
             repelling.keys().map(|group| (*group, Vec::new())).collect();
-        let some = !meant.is_empty();
-        for choice in choices.iter().filter(|_| some) {
-            for group in &choice.counted {
-                if let Some(list) = meant.get_mut(group) {
+        let has_anti_affinity = !repelled.is_empty();
+        for choice in choices.iter().filter(|_| has_anti_affinity) {
+            for group in &choice.counting_groups {
+                if let Some(list) = repelled.get_mut(group) {
                     list.push(choice);
                 }
             }
         }
         Self {
             followers: Followers::new(groups, view, choices),
-            held: Held::default(),
-            meant,
+            placed_spreads: PlacedSpreads::default(),
+            repelled,
             repelling,
-            left: choices.iter().map(|c| (c.class, c.count)).collect(),
-            yields: true,
-            hosts: Hosts::new(groups, choices),
+            pending: choices.iter().map(|c| (c.class, c.count)).collect(),
+            defers_exclusion: true,
+            host_candidates: HostCandidates::new(groups, choices),
             affinity_seeds: affinity_seeds(groups, choices, order),
             seeds_given_up: false,
-            at_once: FxHashMap::default(),
+            ready_domain_sets: FxHashMap::default(),
         }
     }
 
     /// Records that a class may go to any of its domain sets.
-    pub(super) fn anywhere(&mut self, view: &TopologyView, choice: &Choice, topology: &Topology) {
-        self.left.insert(choice.class, 0);
+    pub(super) fn record_unconstrained(&mut self, view: &TopologyView, choice: &Choice, topology: &Topology) {
+        self.pending.insert(choice.class, 0);
         for (domain_set, _) in &choice.domain_sets {
-            self.host(topology, view.whole(*domain_set));
+            self.record_host_candidate(topology, view.whole(*domain_set));
         }
     }
 
-    /// Records where pods of a class go.
-    fn host(&mut self, topology: &Topology, domain_set: DomainSetIx) {
-        if self.hosts.is_empty() {
+    /// Records that pods of a class go to a new instance in `domain_set`, or may.
+    fn record_host_candidate(&mut self, topology: &Topology, domain_set: DomainSetIx) {
+        if self.host_candidates.is_empty() {
             return;
         }
-        for g in &topology.host_counted {
-            if let Some(hosts) = self.hosts.get_mut(g) {
-                hosts.domain_sets.insert(domain_set);
+        for g in &topology.host_matching_groups {
+            if let Some(candidates) = self.host_candidates.get_mut(g) {
+                candidates.domain_sets.insert(domain_set);
             }
         }
     }
 
     /// True if a pod of the class could have a new host in `domain_set` with an affinity target, or start one: it is bound
     /// before targets of a lower priority.
-    pub(super) fn hosted(
+    pub(super) fn has_host_candidate(
         &self,
         groups: &BlockGroups,
         (choice, topology): (&Choice, &Topology),
         domain_set: DomainSetIx,
     ) -> bool {
-        let Some(g) = topology.host_near else { return true };
-        let Some(Hosts { domain_sets, affinity_targets }) = self.hosts.get(&g) else { return true };
-        let waits = |(affinity_target, priority): &(LocalClassIx, i32)| {
-            *priority >= choice.priority && self.left.get(affinity_target).is_some_and(|n| *n > 0)
+        let Some(g) = topology.host_affinity else { return true };
+        let Some(HostCandidates { domain_sets, affinity_targets }) = self.host_candidates.get(&g) else {
+            return true;
         };
-        let none = domain_sets.is_empty() && groups.list.find(g).is_some_and(|group| group.total == 0);
-        let first = topology.starts && none && (self.seeds_given_up || !affinity_targets.iter().any(waits));
-        first || domain_sets.contains(&domain_set)
+        let may_precede = |(affinity_target, priority): &(LocalClassIx, i32)| {
+            *priority >= choice.priority && self.pending.get(affinity_target).is_some_and(|n| *n > 0)
+        };
+        let has_no_target =
+            domain_sets.is_empty() && groups.list.find(g).is_some_and(|group| group.total == 0);
+        let is_first = topology.may_be_first
+            && has_no_target
+            && (self.seeds_given_up || !affinity_targets.iter().any(may_precede));
+        is_first || domain_sets.contains(&domain_set)
     }
 
     /// True if a class that could start its domain must follow others that are pending.
-    pub(super) fn follows(&self, class: LocalClassIx) -> bool {
-        let waits = |seed: &LocalClassIx| self.left.get(seed).is_some_and(|n| *n > 0);
+    pub(super) fn must_follow_seeds(&self, class: LocalClassIx) -> bool {
+        let is_pending = |seed: &LocalClassIx| self.pending.get(seed).is_some_and(|n| *n > 0);
         !self.seeds_given_up
-            && self.affinity_seeds.get(&class).is_some_and(|affinity_seeds| affinity_seeds.iter().any(waits))
+            && self
+                .affinity_seeds
+                .get(&class)
+                .is_some_and(|affinity_seeds| affinity_seeds.iter().any(is_pending))
     }
 
     /// Stops waiting for pending seeds; false if that changes nothing.
     pub(super) fn give_up_seeds(&mut self) -> bool {
-        let anybody = !self.affinity_seeds.is_empty() || !self.hosts.is_empty();
-        anybody && !std::mem::replace(&mut self.seeds_given_up, true)
+        let has_waiting_class = !self.affinity_seeds.is_empty() || !self.host_candidates.is_empty();
+        has_waiting_class && !std::mem::replace(&mut self.seeds_given_up, true)
     }
 
     /// True if pods of the class have followers, so that each of them is evaluated again.
-    pub(super) fn leads(&self, class: LocalClassIx) -> bool {
+    pub(super) fn has_followers(&self, class: LocalClassIx) -> bool {
         self.followers.of.contains_key(&class)
     }
 
-    /// How many followers a pod of `class` in `domain_set` would leave without a place.
-    pub(super) fn left_behind(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
-        self.followers.left_behind(class, domain_set)
+    /// How many followers of `class` without a matching pod in reach can't go to `domain_set`.
+    pub(super) fn followers_without_domain(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
+        self.followers.followers_without_domain(class, domain_set)
     }
 
     /// True if pods of the class keep others out of domains by some anti-affinity.
-    pub(super) fn may_shut_out(&self, choice: &Choice, topology: &Topology) -> bool {
-        !topology.anti.is_empty() || choice.counted.iter().any(|group| self.repelling.contains_key(group))
+    pub(super) fn may_exclude_others(&self, choice: &Choice, topology: &Topology) -> bool {
+        !topology.anti_affinity.is_empty()
+            || choice.counting_groups.iter().any(|group| self.repelling.contains_key(group))
     }
 
-    /// How many pending pods of others have no domain set left once a pod of the class is in the domains of `domain_set`,
-    /// since it repels them or they repel it: of those that come before it, and of all.
-    pub(super) fn shut_out(
+    /// Pending pods of others that have no domain set left once a pod of the class is in the domains of `domain_set`, since
+    /// required anti-affinity of either keeps them apart.
+    pub(super) fn excluded_pods(
         &self,
         groups: &BlockGroups,
         view: &TopologyView,
         choice: &Choice,
         topology: &Topology,
         domain_set: DomainSetIx,
-    ) -> (u32, u32) {
-        let (mut before, mut all) = (0u32, 0u32);
+    ) -> ExcludedPods {
+        let mut excluded = ExcludedPods::default();
         let mut add = |others: Option<&Vec<&Choice>>, number: GroupIx| {
             let Some(group) = groups.list.find(number) else { return };
             let Some(value) = view.value(group, domain_set) else { return };
             for other in others.into_iter().flatten() {
-                let left = self.left.get(&other.class).copied().unwrap_or(0);
-                if other.class == choice.class || left == 0 {
+                let pending = self.pending.get(&other.class).copied().unwrap_or(0);
+                if other.class == choice.class || pending == 0 {
                     continue;
                 }
                 let Some(rules) = groups.of.find(other.class) else { continue };
-                let is_open = |c: DomainSetIx| !is_kept_off(groups, view, c, rules);
+                let is_open = |c: DomainSetIx| !is_repelled(groups, view, c, rules);
                 let mut open = other.domain_sets.iter().filter(|(c, _)| is_open(*c)).peekable();
                 if open.peek().is_some() && open.all(|(c, _)| view.value(group, *c) == Some(value)) {
-                    all = all.saturating_add(left);
+                    excluded.all = excluded.all.saturating_add(pending);
                     if other.class < choice.class {
-                        before = before.saturating_add(left);
+                        excluded.earlier = excluded.earlier.saturating_add(pending);
                     }
                 }
             }
         };
-        for number in &topology.anti {
-            add(self.meant.get(number), *number);
+        for number in &topology.anti_affinity {
+            add(self.repelled.get(number), *number);
         }
-        for number in &choice.counted {
+        for number in &choice.counting_groups {
             add(self.repelling.get(number), *number);
         }
-        (before, all)
+        excluded
     }
 
     /// How many spreads of others one more pod of the class in `domain_set` would violate.
-    pub(super) fn broken(
+    pub(super) fn violated_spreads(
         &self,
         groups: &BlockGroups,
         view: &TopologyView,
         choice: &Choice,
         domain_set: DomainSetIx,
     ) -> usize {
-        let breaks = |g: &&GroupIx| {
+        let is_violated = |g: &&GroupIx| {
             let Some(group) = groups.list.find(**g).filter(|group| view.counts(group, domain_set)) else {
                 return false;
             };
             let Some(value) = view.value(group, domain_set) else { return false };
-            self.held.get(&(**g, value)).is_some_and(|(other, rule)| {
-                let count = group.find(value).map_or(0, |d| d.count);
-                other.class != choice.class && count + 1 - view.least(groups, other, rule) > rule.max_skew
+            self.placed_spreads.get(&(**g, value)).is_some_and(|(other, rule)| {
+                let count = group.count_in(Some(value));
+                other.class != choice.class && count + 1 - view.min_count(groups, other, rule) > rule.max_skew
             })
         };
-        if self.held.is_empty() { 0 } else { choice.counted.iter().filter(breaks).count() }
+        if self.placed_spreads.is_empty() {
+            0
+        } else {
+            choice.counting_groups.iter().filter(is_violated).count()
+        }
     }
 
-    pub(super) fn placed(
+    /// Records the constraints that a placed pod of the class puts on later ones.
+    pub(super) fn record_placement(
         &mut self,
         groups: &BlockGroups,
         view: &TopologyView,
@@ -319,49 +347,57 @@ impl<'a> ConstraintTracker<'a> {
         topology: &Topology,
         domain_set: DomainSetIx,
     ) {
-        self.followers.placed(choice.class, view.whole(domain_set));
-        self.host(topology, view.whole(domain_set));
+        self.followers.record_placement(choice.class, view.whole(domain_set));
+        self.record_host_candidate(topology, view.whole(domain_set));
         for rule in &topology.spreads {
             let value = groups.list.find(rule.group).and_then(|group| view.value(group, domain_set));
             let Some(value) = value else { continue };
-            let held = self.held.entry((rule.group, value)).or_insert((choice, *rule));
-            if rule.max_skew < held.1.max_skew {
-                *held = (choice, *rule);
+            let strictest = self.placed_spreads.entry((rule.group, value)).or_insert((choice, *rule));
+            if rule.max_skew < strictest.1.max_skew {
+                *strictest = (choice, *rule);
             }
         }
     }
 }
 
 /// True if some anti-affinity keeps one more pod of a class out of the domain set.
-pub(super) fn is_kept_off(
+pub(super) fn is_repelled(
     groups: &BlockGroups,
     view: &TopologyView,
     domain_set: DomainSetIx,
     topology: &Topology,
 ) -> bool {
-    topology.anti.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.0 > 0))
-        || topology.counted.iter().any(|g| view.at(groups, domain_set, *g).is_some_and(|d| d.1 > 0))
+    topology
+        .anti_affinity
+        .iter()
+        .any(|g| view.pod_counts(groups, domain_set, *g).is_some_and(|pods| pods.matching > 0))
+        || topology
+            .matching_groups
+            .iter()
+            .any(|g| view.pod_counts(groups, domain_set, *g).is_some_and(|pods| pods.repelling > 0))
 }
 
-/// True if pods of `group` may join `choice`, and `choice` doesn't need the group itself.
+/// True if pods with affinity to `group` may join those of `choice`, which don't have that affinity themselves.
 pub(super) fn is_affinity_seed(groups: &BlockGroups, choice: &Choice, group: GroupIx) -> bool {
-    choice.counted.contains(&group) && groups.of.find(choice.class).is_some_and(|t| !t.near.contains(&group))
+    choice.counting_groups.contains(&group)
+        && groups.of.find(choice.class).is_some_and(|t| !t.affinity.contains(&group))
 }
 
+/// By class of [`Order::seed_followers`]: the classes whose pods may be bound before its first one and that it must be beside.
 fn affinity_seeds(
     groups: &BlockGroups,
     choices: &[Choice],
     order: &Order,
 ) -> FxHashMap<LocalClassIx, Vec<LocalClassIx>> {
-    let following = choices.iter().filter(|c| order.following.contains(&c.class));
-    let of = |choice: &Choice| {
-        let near = groups.of.find(choice.class).map_or(&[][..], |t| &t.near);
-        let leads = |other: &&Choice| {
+    let followers = choices.iter().filter(|c| order.seed_followers.contains(&c.class));
+    let seeds_of = |choice: &Choice| {
+        let affinity = groups.of.find(choice.class).map_or(&[][..], |t| &t.affinity);
+        let is_seed = |other: &&Choice| {
             other.class != choice.class
                 && other.priority >= choice.priority
-                && near.iter().any(|group| is_affinity_seed(groups, other, *group))
+                && affinity.iter().any(|group| is_affinity_seed(groups, other, *group))
         };
-        (choice.class, choices.iter().filter(leads).map(|other| other.class).collect())
+        (choice.class, choices.iter().filter(is_seed).map(|other| other.class).collect())
     };
-    following.map(of).collect()
+    followers.map(seeds_of).collect()
 }

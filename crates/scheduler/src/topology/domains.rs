@@ -18,7 +18,7 @@ use crate::{
     index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind},
     state::interner::Sym,
-    topology::groups::{BlockGroups, Group, SpreadRule},
+    topology::groups::{BlockGroups, Group, PodCounts, SpreadRule},
 };
 
 /// One combination of domains.
@@ -44,8 +44,8 @@ pub(crate) struct Choice {
     pub(crate) domain_sets: Vec<(DomainSetIx, i64)>,
     /// Domain sets with room for so many pods and no more.
     pub(crate) full: SmallVec<[(DomainSetIx, u32); 2]>,
-    /// Groups of [`Topology::counted`] whose filter some of the class's offerings pass.
-    pub(crate) counted: Vec<GroupIx>,
+    /// Groups of [`Topology::matching_groups`] whose filter some of the class's offerings pass.
+    pub(crate) counting_groups: Vec<GroupIx>,
     /// Filters of those groups that other offerings of the class don't pass: the instance decides.
     pub(crate) unsure: SmallVec<[u32; 2]>,
 }
@@ -61,43 +61,57 @@ pub(crate) struct Item<C = LocalClassIx> {
 /// Order in which classes choose.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Classes that come after the others of their priority.
-    pub(crate) late: BTreeSet<LocalClassIx>,
-    /// Classes that don't start a domain while others that they need are pending.
-    pub(crate) following: BTreeSet<LocalClassIx>,
-    /// In order of arrival, regardless of others: a placement that holds only in that order is better than
-    /// none.
-    pub(crate) in_turn: bool,
+    /// Classes that choose after the others of their priority, since their spreads held only before those were placed.
+    pub(crate) last_classes: BTreeSet<LocalClassIx>,
+    /// Classes with affinity to their own pods that don't place the first one while affinity seeds of another class are pending.
+    pub(crate) seed_followers: BTreeSet<LocalClassIx>,
+    /// The order of kube-scheduler's queue, and no class defers to another: a placement that holds only in that order is better
+    /// than none.
+    pub(crate) is_queue_order: bool,
+}
+
+/// Pods of a class without a domain set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnplacedPods {
+    pub(crate) class: LocalClassIx,
+    pub(crate) count: u32,
+    /// The constraint that kept them out.
+    pub(crate) reason: ReasonKind,
+}
+
+/// A domain in which a spread holds only if the class's pods are bound before others that were placed later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpreadViolation {
+    pub(crate) class: LocalClassIx,
+    pub(crate) group: GroupIx,
+    pub(crate) domain: Sym,
 }
 
 /// Result of the assignment.
 #[derive(Debug, Default)]
-pub(crate) struct Decided {
+pub(crate) struct Assignment {
     pub(crate) items: Vec<Item>,
-    /// (class, count, constraint that kept them out).
-    pub(crate) left: Vec<(LocalClassIx, u32, ReasonKind)>,
-    /// (class, group, domain) where a class's spread holds only if its pods are bound before others that were
-    /// decided later.
-    pub(crate) broken: Vec<(LocalClassIx, GroupIx, Sym)>,
-    /// Premature starters: classes that start a domain, while pods that they need may go to other domains
+    pub(crate) unplaced: Vec<UnplacedPods>,
+    pub(crate) violations: Vec<SpreadViolation>,
+    /// Classes with the first matching pod of a domain, while pods that they have affinity to may be bound to other domains
     /// before them.
-    pub(crate) premature_starters: Vec<LocalClassIx>,
-    /// Classes whose spreads kept pods out at their turn, whether or not others made room later.
-    pub(crate) waited: BTreeSet<LocalClassIx>,
+    pub(crate) separated_starters: Vec<LocalClassIx>,
+    /// Classes whose spreads kept pods out when they chose, whether or not others made room later.
+    pub(crate) spread_blocked: BTreeSet<LocalClassIx>,
     /// Classes that place more pods if domains that could be opened and are not don't count.
-    pub(crate) lean: BTreeSet<LocalClassIx>,
+    pub(crate) opened_only: BTreeSet<LocalClassIx>,
     pub(crate) steps: u64,
 }
 
-impl Decided {
+impl Assignment {
     /// Unplaced pods of a class.
-    pub(crate) fn left_of(&self, class: LocalClassIx) -> u32 {
-        self.left.iter().filter(|(of, ..)| *of == class).map(|(_, n, _)| n).sum()
+    pub(crate) fn unplaced_of(&self, class: LocalClassIx) -> u32 {
+        self.unplaced.iter().filter(|pods| pods.class == class).map(|pods| pods.count).sum()
     }
 
     /// Unplaced pods by priority, highest first.
-    pub(crate) fn left_by_priority(&self, choices: &[Choice]) -> Vec<u32> {
-        by_priority(choices.iter().map(|choice| (choice.priority, self.left_of(choice.class))))
+    pub(crate) fn unplaced_by_priority(&self, choices: &[Choice]) -> Vec<u32> {
+        by_priority(choices.iter().map(|choice| (choice.priority, self.unplaced_of(choice.class))))
     }
 }
 
@@ -119,7 +133,7 @@ pub(crate) struct TopologyView {
     pub(crate) opened: Arc<[Opened]>,
     /// A domain set that a class could use counts as a domain only once it has a pod: its other nodes may
     /// never be launched.
-    pub(crate) lean: bool,
+    pub(crate) counts_opened_only: bool,
 }
 
 /// A domain that a planned instance opens: the filter of the spread that counts it, its key and its value.
@@ -150,47 +164,47 @@ impl TopologyView {
         self.domain_sets.find(domain_set)?.values.get(at).copied().flatten()
     }
 
-    /// Count and holders of a group in a domain set; `None` without the label.
-    pub(super) fn at(
+    /// Pods in the domain of a group's key; `None` if nodes of the domain set lack the label.
+    pub(super) fn pod_counts(
         &self,
         groups: &BlockGroups,
         domain_set: DomainSetIx,
         group: GroupIx,
-    ) -> Option<(i64, i64)> {
+    ) -> Option<PodCounts> {
         let group = groups.list.find(group)?;
         let value = self.value(group, domain_set)?;
-        Some(group.find(value).map_or((0, 0), |d| (d.count, d.holds)))
+        Some(group.find(value).map_or(PodCounts::default(), |domain| domain.pods))
     }
 
     /// The domains that exist or that the class could open.
     fn domains(&self, group: &Group, choice: &Choice) -> SmallVec<[Sym; 8]> {
-        let mut seen: SmallVec<[Sym; 8]> =
+        let mut values: SmallVec<[Sym; 8]> =
             group.domains.iter().filter(|d| d.exists).map(|d| d.value).collect();
         // An instance launched for other pods opens a domain as well, if it passes the filter: the class may
         // be too large for it, not tolerate its taints, or, with nodeAffinityPolicy: Ignore, not go there at
         // all.
         let own = choice.domain_sets.iter().filter_map(|(domain_set, _)| self.value(group, *domain_set));
-        let own = own.filter(|value| !self.lean || group.count_in(Some(*value)) > 0);
+        let own = own.filter(|value| !self.counts_opened_only || group.count_in(Some(*value)) > 0);
         let others =
             self.opened.iter().filter(|(filter, key, _)| Some(*filter) == group.filter && *key == group.key);
         for value in own.chain(others.map(|(_, _, value)| *value)) {
-            if !seen.contains(&value) {
-                seen.push(value);
+            if !values.contains(&value) {
+                values.push(value);
             }
         }
-        seen
+        values
     }
 
     /// The least count among domains that exist or that the class could open; zero with fewer than
     /// `min_domains`.
-    pub(super) fn least(&self, groups: &BlockGroups, choice: &Choice, rule: &SpreadRule) -> i64 {
+    pub(super) fn min_count(&self, groups: &BlockGroups, choice: &Choice, rule: &SpreadRule) -> i64 {
         let Some(group) = groups.list.find(rule.group) else { return 0 };
-        let seen = self.domains(group, choice);
-        let number = i64::try_from(seen.len()).unwrap_or(i64::MAX);
+        let domains = self.domains(group, choice);
+        let number = i64::try_from(domains.len()).unwrap_or(i64::MAX);
         if number < rule.min_domains {
             return 0;
         }
-        seen.iter().map(|value| group.find(*value).map_or(0, |d| d.count)).min().unwrap_or(0)
+        domains.iter().map(|value| group.count_in(Some(*value))).min().unwrap_or(0)
     }
 
     /// Records the domains that the spreads of a class count.

@@ -14,14 +14,20 @@ use crate::{
     },
 };
 
+/// Pods of one domain, or of one node, that concern a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PodCounts {
+    /// Pods that the selector matches.
+    pub(crate) matching: i64,
+    /// Pods with required anti-affinity to matching pods; the selector need not match them themselves.
+    pub(crate) repelling: i64,
+}
+
 /// One domain of a group's topology.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Domain {
     pub(crate) value: Sym,
-    /// Pods that the selector matches.
-    pub(crate) count: i64,
-    /// Pods whose anti-affinity repels such pods.
-    pub(crate) holds: i64,
+    pub(crate) pods: PodCounts,
     /// An eligible node is in it: kube-scheduler counts the domain.
     pub(crate) exists: bool,
 }
@@ -35,33 +41,34 @@ pub(crate) struct Group {
     pub(crate) filter: Option<u32>,
     /// Domains of any key other than the hostname.
     pub(crate) domains: Vec<Domain>,
-    /// For the hostname: pods per node, and holders per node.
-    pub(crate) nodes: FxHashMap<NodeIx, (i64, i64)>,
+    /// For the hostname, whose domains are nodes.
+    pub(crate) nodes: FxHashMap<NodeIx, PodCounts>,
     /// Pods that the selector matches, in any domain.
     pub(crate) total: i64,
     /// Domains of the nodes left out on which the selector matches a pod.
-    leaving: FxHashSet<Sym>,
+    left_out_domains: FxHashSet<Sym>,
 }
 
 impl Group {
     /// A group without counts.
     pub(crate) fn new(selector: SelId, key: Sym, filter: Option<u32>) -> Self {
-        let (nodes, leaving) = (FxHashMap::default(), FxHashSet::default());
-        Self { selector, key, filter, domains: Vec::new(), nodes, total: 0, leaving }
+        let (nodes, left_out_domains) = (FxHashMap::default(), FxHashSet::default());
+        Self { selector, key, filter, domains: Vec::new(), nodes, total: 0, left_out_domains }
     }
 
-    /// True if a pod that must be near the group may be in the domain `value`; `first`: none of the group is anywhere, and the
-    /// pod may be its first. Pods of nodes left out stay in their domains: a moved pod is created while the one that it
-    /// replaces ends, and must be near it, and near those that haven't moved yet.
-    pub(crate) fn takes_near(&self, value: Sym, first: bool) -> bool {
-        self.count_in(Some(value)) > 0 || first && (self.leaving.is_empty() || self.leaving.contains(&value))
+    /// True if required affinity to the group allows a pod in the domain `value`. `is_first`: no domain has a matching pod, and
+    /// the pod may be the first. Pods of nodes left out stay in their domains: a moved pod is created while the pod that it
+    /// replaces ends, and its domain must be that of the replaced pod and of those that haven't moved yet.
+    pub(crate) fn admits_affinity(&self, value: Sym, is_first: bool) -> bool {
+        let has_left_out = || self.left_out_domains.is_empty() || self.left_out_domains.contains(&value);
+        self.count_in(Some(value)) > 0 || is_first && has_left_out()
     }
 
     /// The domain of `value`, existing or new.
     pub(crate) fn domain(&mut self, value: Sym) -> &mut Domain {
         let at = self.domains.iter().position(|d| d.value == value).unwrap_or(self.domains.len());
         if at == self.domains.len() {
-            self.domains.push(Domain { value, count: 0, holds: 0, exists: false });
+            self.domains.push(Domain { value, pods: PodCounts::default(), exists: false });
         }
         #[expect(clippy::indexing_slicing, reason = "`at` was found, or is that of the domain just added")]
         &mut self.domains[at]
@@ -71,9 +78,9 @@ impl Group {
         self.domains.iter().find(|d| d.value == value)
     }
 
-    /// Count of a domain; zero without the label.
+    /// Matching pods in a domain; zero without the label.
     pub(crate) fn count_in(&self, value: Option<Sym>) -> i64 {
-        value.and_then(|value| self.find(value)).map_or(0, |d| d.count)
+        value.and_then(|value| self.find(value)).map_or(0, |domain| domain.pods.matching)
     }
 }
 
@@ -83,40 +90,42 @@ pub(crate) struct SpreadRule {
     pub(crate) group: GroupIx,
     pub(crate) max_skew: i64,
     pub(crate) min_domains: i64,
-    /// The class matches its own selector.
+    /// The class matches its own selector: each of its pods adds to the skew.
     pub(crate) own: bool,
 }
 
-/// Topology constraints of a class, as indices into [`Groups::list`].
+/// Topology constraints of a class, as indices into [`Groups::list`]. Those over hostnames have names with `host_`: they are kept
+/// by the choice of a node or of an instance, the others by the choice of a domain set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Topology {
     pub(crate) spreads: Vec<SpreadRule>,
     pub(crate) host_spreads: Vec<SpreadRule>,
-    /// Groups of which a pod must be in the domain; `starts`: the class matches all terms itself.
-    pub(crate) near: Vec<GroupIx>,
-    pub(crate) host_near: Option<GroupIx>,
-    pub(crate) starts: bool,
-    pub(crate) anti: Vec<GroupIx>,
-    pub(crate) host_anti: Vec<GroupIx>,
-    /// Groups that count the class.
-    pub(crate) counted: Vec<GroupIx>,
-    pub(crate) host_counted: Vec<GroupIx>,
+    /// Groups that required pod affinity names: a pod goes only to domains with a matching pod.
+    pub(crate) affinity: Vec<GroupIx>,
+    pub(crate) host_affinity: Option<GroupIx>,
+    /// The class matches all its own affinity terms: kube-scheduler lets its first pod go anywhere while no pod matches.
+    pub(crate) may_be_first: bool,
+    pub(crate) anti_affinity: Vec<GroupIx>,
+    pub(crate) host_anti_affinity: Vec<GroupIx>,
+    /// Groups whose selector matches the class. Their filter is not considered here: it depends on the node.
+    pub(crate) matching_groups: Vec<GroupIx>,
+    pub(crate) host_matching_groups: Vec<GroupIx>,
 }
 
 impl Topology {
     /// True if the choice of domain matters: the class is constrained by it or counted in it.
-    pub(crate) fn chooses(&self) -> bool {
-        !(self.spreads.is_empty() && self.near.is_empty() && self.anti.is_empty() && self.counted.is_empty())
+    pub(crate) fn needs_domain(&self) -> bool {
+        self.is_constrained() || !self.matching_groups.is_empty()
     }
 
     /// True if pods placed later may make room for the class.
     pub(crate) fn needs_others(&self) -> bool {
-        self.bound() || self.host_near.is_some() || !self.host_spreads.is_empty()
+        self.is_constrained() || self.host_affinity.is_some() || !self.host_spreads.is_empty()
     }
 
     /// True if the class itself is constrained to some domain.
-    pub(crate) fn bound(&self) -> bool {
-        !(self.spreads.is_empty() && self.near.is_empty() && self.anti.is_empty())
+    pub(crate) fn is_constrained(&self) -> bool {
+        !(self.spreads.is_empty() && self.affinity.is_empty() && self.anti_affinity.is_empty())
     }
 }
 
@@ -172,45 +181,45 @@ impl Builder {
             to.push(rule);
         }
         if let Some((selector, keys)) = &shape.affinity {
-            topology.starts = class.matches(*selector);
+            topology.may_be_first = class.matches(*selector);
             for k in keys {
                 let group = self.group(*selector, key(*k), None);
                 if *k == host {
-                    topology.host_near = Some(group);
+                    topology.host_affinity = Some(group);
                 } else {
-                    topology.near.push(group);
+                    topology.affinity.push(group);
                 }
             }
         }
-        if topology.host_near.is_some()
+        if topology.host_affinity.is_some()
             && let Some((selector, _)) = &shape.affinity
         {
             // Pods on one host share its zone: domains that the class chooses must be those of its affinity targets.
             let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
-            for k in chosen.chain(shape.anti.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
+            for k in chosen.chain(shape.anti_affinity.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
                 let group = self.group(*selector, key(k), None);
-                if !topology.near.contains(&group) {
-                    topology.near.push(group);
+                if !topology.affinity.contains(&group) {
+                    topology.affinity.push(group);
                 }
             }
         }
-        for (selector, k) in &shape.anti {
+        for (selector, k) in &shape.anti_affinity {
             let group = self.group(*selector, key(*k), None);
-            let to = if *k == host { &mut topology.host_anti } else { &mut topology.anti };
+            let to = if *k == host { &mut topology.host_anti_affinity } else { &mut topology.anti_affinity };
             to.push(group);
         }
         topology
     }
 
     /// Adds the anti-affinity of running pods, where it concerns the demand.
-    fn hold(&mut self, cluster: &Cluster, demand: &Demand) {
+    fn add_repelling(&mut self, cluster: &Cluster, demand: &Demand) {
         let seen: rustc_hash::FxHashSet<SelId> =
             demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
         let mut terms: Vec<_> = cluster.holders.keys().filter(|(s, _)| seen.contains(s)).copied().collect();
         terms.sort_unstable();
         for (selector, k) in terms {
             let group = self.group(selector, cluster.keys.canonical(k), None);
-            hold(cluster, demand, &mut self.list[group], (selector, k));
+            count_repelling(cluster, demand, &mut self.list[group], (selector, k));
         }
     }
 }
@@ -220,16 +229,17 @@ impl Groups {
         let mut groups = Builder::default();
         let mut of: IndexVec<ClassIx, Topology> =
             demand.classes.iter().map(|class| groups.topology(cluster, class)).collect();
-        groups.hold(cluster, demand);
+        groups.add_repelling(cluster, demand);
         let Builder { mut list, by_selector, .. } = groups;
         for group in &mut list {
-            count(cluster, demand, group);
+            count_matching(cluster, demand, group);
         }
         for (class, topology) in demand.classes.iter().zip(&mut of) {
             for selector in class.matched.iter() {
                 for group in by_selector.get(selector).into_iter().flatten() {
                     let host = list[*group].key == cluster.keys.hostname;
-                    let to = if host { &mut topology.host_counted } else { &mut topology.counted };
+                    let to =
+                        if host { &mut topology.host_matching_groups } else { &mut topology.matching_groups };
                     to.push(*group);
                 }
             }
@@ -238,7 +248,7 @@ impl Groups {
     }
 
     /// Marks domains of coming nodes as existing: they exist by the time that pods are bound to those nodes.
-    pub(crate) fn see_coming(&mut self, cluster: &Cluster) {
+    pub(crate) fn mark_coming_domains(&mut self, cluster: &Cluster) {
         for (node, slot) in cluster.nodes.enumerate() {
             if slot.info.as_ref().is_none_or(|i| !i.coming) {
                 continue;
@@ -246,7 +256,7 @@ impl Groups {
             for group in self.list.iter_mut().filter(|g| g.key != cluster.keys.hostname) {
                 if let Some(value) = group
                     .filter
-                    .filter(|f| eligible(cluster, *f, node))
+                    .filter(|f| is_eligible(cluster, *f, node))
                     .and_then(|_| node_domain(cluster, node, group.key))
                 {
                     group.domain(value).exists = true;
@@ -260,22 +270,22 @@ impl Groups {
         let seen = self.list[rule.group].domains.iter().filter(|d| d.exists);
         let (mut least, mut number) = (i64::MAX, 0);
         for domain in seen {
-            least = least.min(domain.count);
+            least = least.min(domain.pods.matching);
             number += 1;
         }
         if number == 0 || number < rule.min_domains { 0 } else { least }
     }
 }
 
-/// True for a node that exists and isn't left out.
-pub(crate) fn there(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
+/// True for a registered node that the run doesn't leave out.
+pub(crate) fn is_remaining(cluster: &Cluster, demand: &Demand, node: NodeIx) -> bool {
     !demand.gone.contains(&node) && is_registered(cluster, node)
 }
 
 /// True if the pods of `node` count in `group`. Those of a coming node are planned for it and not bound yet: they share its
 /// host already, and its other domains once it registers.
-fn counts_in(cluster: &Cluster, demand: &Demand, group: &Group, node: NodeIx) -> bool {
-    there(cluster, demand, node)
+fn is_counted_in(cluster: &Cluster, demand: &Demand, group: &Group, node: NodeIx) -> bool {
+    is_remaining(cluster, demand, node)
         || group.key == cluster.keys.hostname && !demand.gone.contains(&node) && is_coming(cluster, node)
 }
 
@@ -294,7 +304,7 @@ pub(crate) fn node_domain(cluster: &Cluster, node: NodeIx, key: Sym) -> Option<S
 }
 
 /// True if `node` passes `filter`.
-pub(crate) fn eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
+pub(crate) fn is_eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
     let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;
@@ -311,20 +321,20 @@ pub(crate) fn eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
             .is_none_or(|t| taint::untolerated(tables.tolerations.get(t), &info.taints).is_none())
 }
 
-fn hold(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelId, Sym)) {
+fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelId, Sym)) {
     for (node, count) in cluster.holders.get(&term).into_iter().flatten() {
-        if !counts_in(cluster, demand, group, *node) {
+        if !is_counted_in(cluster, demand, group, *node) {
             continue;
         }
         if group.key == cluster.keys.hostname {
-            group.nodes.entry(*node).or_default().1 += i64::from(*count);
+            group.nodes.entry(*node).or_default().repelling += i64::from(*count);
         } else if let Some(value) = node_domain(cluster, *node, term.1) {
-            group.domain(value).holds += i64::from(*count);
+            group.domain(value).pods.repelling += i64::from(*count);
         }
     }
 }
 
-fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
+fn count_matching(cluster: &Cluster, demand: &Demand, group: &mut Group) {
     let tables = &cluster.tables;
     let selector = tables.selectors.get(group.selector);
     let host = group.key == cluster.keys.hostname;
@@ -336,20 +346,20 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
             if demand.gone.contains(node)
                 && let Some(value) = node_domain(cluster, *node, group.key)
             {
-                group.leaving.insert(value);
+                group.left_out_domains.insert(value);
             }
-            if !counts_in(cluster, demand, group, *node)
-                || group.filter.is_some_and(|f| !eligible(cluster, f, *node))
+            if !is_counted_in(cluster, demand, group, *node)
+                || group.filter.is_some_and(|f| !is_eligible(cluster, f, *node))
             {
                 continue;
             }
             let count = i64::from(*count);
             if host {
-                group.nodes.entry(*node).or_default().0 += count;
+                group.nodes.entry(*node).or_default().matching += count;
                 // A pod with affinity to its own kind may start anywhere until one of them is bound.
                 group.total += if is_coming(cluster, *node) { 0 } else { count };
             } else if let Some(value) = node_domain(cluster, *node, group.key) {
-                group.domain(value).count += count;
+                group.domain(value).pods.matching += count;
                 group.total += count;
             }
         }
@@ -367,7 +377,7 @@ fn count(cluster: &Cluster, demand: &Demand, group: &mut Group) {
         for node in candidates(cluster, reqs) {
             // A node that is left out stays while its pods are bound elsewhere: its domain counts, without them.
             if is_registered(cluster, node)
-                && eligible(cluster, filter, node)
+                && is_eligible(cluster, filter, node)
                 && let Some(value) = node_domain(cluster, node, group.key)
             {
                 group.domain(value).exists = true;
@@ -409,13 +419,13 @@ pub(crate) fn candidates(cluster: &Cluster, reqs: &[u32]) -> Vec<NodeIx> {
 }
 
 /// Groups that constrain or count `class`, by index.
-pub(crate) fn all_of(topology: &Topology) -> impl Iterator<Item = GroupIx> + '_ {
+pub(crate) fn groups_of(topology: &Topology) -> impl Iterator<Item = GroupIx> + '_ {
     let spreads = topology.spreads.iter().chain(&topology.host_spreads).map(|s| s.group);
     spreads
-        .chain(topology.near.iter().copied())
-        .chain(topology.host_near)
-        .chain(topology.anti.iter().copied())
-        .chain(topology.host_anti.iter().copied())
-        .chain(topology.counted.iter().copied())
-        .chain(topology.host_counted.iter().copied())
+        .chain(topology.affinity.iter().copied())
+        .chain(topology.host_affinity)
+        .chain(topology.anti_affinity.iter().copied())
+        .chain(topology.host_anti_affinity.iter().copied())
+        .chain(topology.matching_groups.iter().copied())
+        .chain(topology.host_matching_groups.iter().copied())
 }

@@ -7,7 +7,7 @@ use crate::{
     demand::{Class, Demand},
     ids::NodeIx,
     state::{cluster::Cluster, interner::Sym, pod_shape::SelId},
-    topology::groups::{node_domain, there},
+    topology::groups::{is_remaining, node_domain},
 };
 
 /// Weight of a ScheduleAnyway spread beside preferences of 1 to 100.
@@ -87,7 +87,7 @@ fn running(cluster: &Cluster, demand: &Demand, wish: Wish) -> FxHashMap<Sym, i64
         if !selector.matches(&tables.symbols, &cluster.namespaces, tables.idents.get(*ident)) {
             continue;
         }
-        for (node, count) in nodes.iter().filter(|(node, _)| there(cluster, demand, **node)) {
+        for (node, count) in nodes.iter().filter(|(node, _)| is_remaining(cluster, demand, **node)) {
             if let Some(value) = domain(cluster, *node, wish.key) {
                 *counts.entry(value).or_default() += i64::from(*count);
             }
