@@ -141,9 +141,9 @@ fn global(name: &str, arguments: &[Value]) -> Outcome {
         ("size", [Value::List(items)]) => size(items.len()),
         ("size", [Value::Map(map)]) => size(map.len()),
         ("size", [Value::Text(text)]) => size(text.chars().count()),
-        ("int", [Value::Text(text)]) => {
-            text.parse().map_or_else(|_| fail(format!("{text} is no number")), |number| Ok(Value::Int(number)))
-        }
+        ("int", [Value::Text(text)]) => text
+            .parse()
+            .map_or_else(|_| fail(format!("{text} is no number")), |number| Ok(Value::Int(number))),
         ("dyn", [value]) => Ok(value.clone()),
         ("string", [Value::Int(value)]) => Ok(Value::text(&value.to_string())),
         ("string", [text @ Value::Text(_)]) => Ok(text.clone()),
