@@ -119,7 +119,7 @@ impl PoolStatus {
             }
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
             let statements = self.statements(ctx, name, pool, inputs);
-            let resources = self.supplies.extended_resources(name).filter(|_| is_launched(pool));
+            let resources = self.supplies.extended_resources(name, pool).filter(|_| is_launched(pool));
             write_status(ctx, name, pool, &statements, resources);
         }
     }

@@ -37,8 +37,9 @@ impl Supplies {
     }
 
     /// The extended resources that instances of the pool can have; `None` until its types are known.
-    pub(super) fn extended_resources(&self, name: &str) -> Option<&Vec<ExtendedResource>> {
-        Some(&self.0.get(name)?.resources)
+    pub(super) fn extended_resources(&self, name: &str, pool: &TenantPool) -> Option<&Vec<ExtendedResource>> {
+        let known = self.0.get(name).filter(|known| known.pool.spec == pool.spec);
+        known.map(|known| &known.resources)
     }
 
     /// The conditions about what a pool may launch.

@@ -398,8 +398,15 @@ impl State {
             let conditions = pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
             conditions.iter().find(|c| c.type_ == ACCEPTED).cloned()
         };
+        // Namespaces carry what nodes of the pool can have.
+        let resources_of =
+            |pool: &TenantPool| pool.status.as_ref().and_then(|s| s.extended_resources.clone());
         let old = self.pools.insert(pool.name_any(), Arc::new(pool.clone()));
-        old.is_none_or(|old| old.spec != pool.spec || accepted_of(&old) != accepted_of(pool))
+        old.is_none_or(|old| {
+            old.spec != pool.spec
+                || accepted_of(&old) != accepted_of(pool)
+                || resources_of(&old) != resources_of(pool)
+        })
     }
 
     fn forget_namespace(&mut self, name: &str) -> bool {

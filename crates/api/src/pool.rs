@@ -302,9 +302,9 @@ pub struct TenantPoolStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ExtendedResource {
     /// Its name.
+    #[schemars(schema_with = "bounds::key")]
     pub name: String,
-    /// True if each instance type of the pool has extended resources. Pods that need this one go to such a pool of their tenant, if there
-    /// is one.
+    /// True if each instance type of the pool has it. Pods that need it go to such a pool of their tenant, if one could hold them.
     pub dedicated: bool,
 }
 

@@ -29,13 +29,15 @@ pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> 
 /// The extended resources that instances of `types` can have, such as `nvidia.com/gpu`.
 #[must_use]
 pub fn extended_resources(types: &[InstanceType]) -> Vec<ExtendedResource> {
-    let of = |kind: &InstanceType| -> Vec<String> {
-        let has = kind.capacity.iter().filter(|(name, amount)| name.contains('/') && *amount > 0);
-        has.map(|(name, _)| name.to_owned()).collect()
+    let has = |kind: &InstanceType, name: &str| kind.capacity.iter().any(|(own, n)| own == name && n > 0);
+    let names = types.iter().flat_map(|kind| kind.capacity.iter().map(|(name, _)| name));
+    let names: BTreeSet<&str> = names.filter(|name| name.contains('/')).collect();
+    let names = names.into_iter().filter(|name| types.iter().any(|kind| has(kind, name)));
+    let resource = |name: &str| ExtendedResource {
+        name: name.to_owned(),
+        dedicated: types.iter().all(|kind| has(kind, name)),
     };
-    let dedicated = types.iter().all(|kind| !of(kind).is_empty());
-    let names: BTreeSet<String> = types.iter().flat_map(of).collect();
-    names.into_iter().map(|name| ExtendedResource { name, dedicated }).collect()
+    names.map(resource).collect()
 }
 
 /// True if the pool may launch the type as this offering, as far as `requirements` say.

@@ -106,7 +106,7 @@ impl Admission {
         let tenants = Tenants::offline(
             convert::config(&settings, DEFAULT_NAMESPACE),
             tenants,
-            pools(input, types),
+            pools_of(input, types),
             namespaces.into_iter().map(convert::namespace).collect(),
             input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
         );
@@ -190,9 +190,15 @@ impl Admission {
     }
 }
 
+/// The pools of an input, as admission knows them.
+#[must_use]
+pub fn pools(input: &Input) -> Vec<policy::Pool> {
+    pools_of(input, &ClassTypes::new(input, &croft_cloud::builtin_catalog()))
+}
+
 /// The pools, with the extended resources of their instances, which the controller would write into their status. They count only where
 /// a tenant has a choice.
-fn pools(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
+fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
     let chosen: BTreeSet<&String> =
         input.tenants.iter().filter(|t| t.spec.pools.len() > 1).flat_map(|t| &t.spec.pools).collect();
     let with_resources = |pool: &TenantPool| {

@@ -165,7 +165,7 @@ impl Facts {
         let tenants = input.tenants.iter().map(|t| convert::tenant(&t.object)).collect::<Result<_, _>>()?;
         Ok(Self {
             tenants,
-            pools: input.pools.iter().map(|p| convert::pool(&p.object)).collect(),
+            pools: croft_inspect::admission::pools(input),
             config: input
                 .configs
                 .first()

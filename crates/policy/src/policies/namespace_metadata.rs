@@ -62,15 +62,15 @@ pub fn pool_label(entry: &str) -> &str {
 fn pools_annotation(declarations: &Declarations, tenant: &DeclaredTenant) -> String {
     let overrides = (tenant.on_conflict == OnConflict::Override).then(|| OVERRIDE.to_owned());
     let mut entries: Vec<String> = overrides.into_iter().collect();
-    let siblings = tenant.templates(declarations);
+    let siblings = &tenant.siblings;
     for (name, id) in &tenant.pools {
         let entry = match id.and_then(|id| declarations.pool(id)) {
             None => missing_pool(name),
             Some(pool) => {
                 let effects: Vec<&str> = pool.effects.iter().map(Effect::as_str).collect();
                 let label = pool.pool_name_label();
-                let name = if siblings.len() > 1 {
-                    format!(":{}:{}", pool.name, pool.template.text(&siblings))
+                let name = if tenant.pools.len() > 1 && !siblings.is_unknown {
+                    format!(":{}:{}", pool.name, pool.template.text(siblings))
                 } else if label == &*pool.name {
                     String::new()
                 } else {

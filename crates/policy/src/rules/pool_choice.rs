@@ -9,7 +9,7 @@ use crate::{
         declarations::{Declarations, DeclaredPool, DeclaredTenant, PoolId},
         index::Tenants,
         model::OnConflict,
-        node_template::{NodeTemplate, Obstacle},
+        node_template::{NodeTemplate, Obstacle, Siblings},
         taint::{Operator, Taint},
     },
 };
@@ -184,8 +184,9 @@ fn pool_of_node(
     Err(Denial::node_contradicts(node, own.first().map_or("", |id| name(*id)), name(selected)))
 }
 
-/// The first of the tenant's pools whose nodes could hold the pod; the first of all if none could. A pool that doesn't exist could hold
-/// any pod, which is refused then: it may be the one that is meant.
+/// The first of the tenant's pools whose nodes could hold the pod, or of those the first that is dedicated to a resource that the pod
+/// needs; the first of all if none could. A pool that doesn't exist could hold any pod, which is refused then: it may be the one that is
+/// meant.
 fn first_fit<'t>(
     declarations: &Declarations,
     tenant: &'t DeclaredTenant,
@@ -194,15 +195,18 @@ fn first_fit<'t>(
 ) -> Option<((&'t str, Option<PoolId>), PoolSource)> {
     let named = |(name, id): &'t (Box<str>, Option<PoolId>)| (&**name, *id);
     let first = named(tenant.pools.first()?);
-    if tenant.pools.len() == 1 {
+    if tenant.pools.len() == 1 || tenant.siblings.is_unknown {
         return Some((first, PoolSource::First));
     }
-    let siblings = tenant.templates(declarations);
+    let template = |id: Option<PoolId>| id.and_then(|id| declarations.pool(id)).map(|pool| &pool.template);
     let could_hold = |(_, id): &&(Box<str>, Option<PoolId>)| {
-        id.and_then(|id| declarations.pool(id))
-            .is_none_or(|pool| obstacles(&pool.template, spec, &siblings, dropped).next().is_none())
+        template(*id).is_none_or(|t| obstacles(t, spec, &tenant.siblings, dropped).next().is_none())
     };
-    let fit = tenant.pools.iter().find(could_hold).map_or(first, named);
+    let is_dedicated = |(_, id): &&(Box<str>, Option<PoolId>)| {
+        template(*id).is_some_and(|template| template.is_dedicated_to(spec))
+    };
+    let mut fitting = tenant.pools.iter().filter(could_hold);
+    let fit = fitting.clone().find(is_dedicated).or_else(|| fitting.next()).map_or(first, named);
     Some((fit, if fit == first { PoolSource::First } else { PoolSource::Fit }))
 }
 
@@ -210,7 +214,7 @@ fn first_fit<'t>(
 fn obstacles<'o>(
     template: &'o NodeTemplate,
     spec: &'o PodSpec<'_>,
-    siblings: &[&NodeTemplate],
+    siblings: &Siblings,
     dropped: &[String],
 ) -> impl Iterator<Item = Obstacle<'o>> {
     template.obstacles(spec, siblings).filter(
@@ -218,37 +222,63 @@ fn obstacles<'o>(
     )
 }
 
+/// Parts of a pod that are compared for a sentence.
+const FAULTS: usize = 8;
+
 /// A sentence about what keeps the pod off the nodes of the pool where it goes. If none of several pools could hold it, it is the part of
 /// the pod that keeps it off all of them, or else what keeps it off the one that comes closest.
-fn misfit<'t>(
-    declarations: &'t Declarations,
+fn misfit(
+    declarations: &Declarations,
     tenant: &DeclaredTenant,
-    (pool, source): (&'t DeclaredPool, PoolSource),
+    (pool, source): (&DeclaredPool, PoolSource),
     spec: &PodSpec<'_>,
     dropped: &[String],
 ) -> Option<String> {
-    let siblings = tenant.templates(declarations);
-    let of = |template: &'t NodeTemplate| obstacles(template, spec, &siblings, dropped);
-    let first = of(&pool.template).next()?;
-    if source != PoolSource::First || siblings.len() < 2 {
+    let Some(first) = obstacles(&pool.template, spec, &tenant.siblings, dropped).next() else {
+        return missing_resource(declarations, tenant, spec);
+    };
+    if source != PoolSource::First || tenant.pools.len() == 1 || tenant.siblings.is_unknown {
         let nodes = format!("nodes of pool {}, where tenant {} runs", pool.name, tenant.name);
         return Some(format!("{}; the pod will stay pending", sentence(first, &nodes)));
     }
-    let everywhere = |fault: &Obstacle<'_>| siblings.iter().all(|other| of(other).any(|o| o.is_like(*fault)));
-    let (fault, nodes) = if let Some(fault) = of(&pool.template).find(everywhere) {
+    let of = |pool: &DeclaredPool| -> Vec<Obstacle<'_>> {
+        let pool = declarations.pool(pool.id).map(|pool| &pool.template);
+        pool.into_iter().flat_map(|t| obstacles(t, spec, &tenant.siblings, dropped)).take(FAULTS).collect()
+    };
+    let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
+    let found: Vec<(&DeclaredPool, Vec<Obstacle<'_>>)> = pools.map(|pool| (pool, of(pool))).collect();
+    let everywhere = |fault: &&Obstacle<'_>| {
+        found.iter().all(|(_, obstacles)| obstacles.iter().any(|other| other.is_like(**fault)))
+    };
+    let own = found.iter().find(|(other, _)| other.id == pool.id)?;
+    let (fault, nodes) = if let Some(fault) = own.1.iter().find(everywhere) {
         (fault, format!("nodes of any pool of tenant {}", tenant.name))
     } else {
-        let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
-        let lacks = |pool: &&'t DeclaredPool| {
-            let pool: &'t DeclaredPool = pool;
-            // A pool that has what the pod selects is meant sooner than one that would take any pod.
-            let is_selected = |o: Obstacle<'_>| !matches!(o, Obstacle::Selector { .. } | Obstacle::Affinity);
-            (of(&pool.template).count(), !of(&pool.template).all(is_selected))
-        };
-        let nearest = pools.min_by_key(lacks)?;
-        (of(&nearest.template).next()?, format!("nodes of pool {}, which comes closest", nearest.name))
+        // A pool that has what the pod selects is meant sooner than one that would take any pod.
+        let is_selected = |o: &Obstacle<'_>| !matches!(o, Obstacle::Selector { .. } | Obstacle::Affinity);
+        let lacks = |(_, faults): &&(_, Vec<Obstacle<'_>>)| (faults.len(), !faults.iter().all(is_selected));
+        let (nearest, faults) = found.iter().min_by_key(lacks)?;
+        (faults.first()?, format!("nodes of pool {}, which comes closest", nearest.name))
     };
-    Some(format!("{}; the pod goes to pool {} and will stay pending", sentence(fault, &nodes), pool.name))
+    Some(format!("{}; the pod goes to pool {} and will stay pending", sentence(*fault, &nodes), pool.name))
+}
+
+/// A sentence about an extended resource that the pod needs and no instance of the tenant's pools has.
+fn missing_resource(
+    declarations: &Declarations,
+    tenant: &DeclaredTenant,
+    spec: &PodSpec<'_>,
+) -> Option<String> {
+    let lacks = |name: &&str| {
+        let pools = tenant.pools.iter().map(|(_, id)| id.and_then(|id| declarations.pool(id)));
+        pools.into_iter().all(|pool| pool.is_some_and(|pool| pool.template.lacks(name)))
+    };
+    let name = spec.extended_resources().find(lacks)?;
+    Some(format!(
+        "spec.containers: no instance type of tenant {}'s pools has {name}; the pod will stay pending unless a device plugin \
+         on a node reports it",
+        tenant.name
+    ))
 }
 
 /// What is at fault, in words.

@@ -13,7 +13,7 @@ use crate::{
             BUILT_IN_EXEMPT, Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool,
             Provisioner, Subject, Tenant,
         },
-        node_template::NodeTemplate,
+        node_template::{NodeTemplate, Siblings},
         selector::Selector,
         taint::{Effect, Effects},
     },
@@ -40,6 +40,8 @@ pub struct DeclaredTenant {
     pub pools: Box<[(Box<str>, Option<PoolId>)]>,
     /// Pods of its namespaces wait until the controller has written the namespace's objects.
     pub needs_objects: bool,
+    /// What its pools declare together, if it has several.
+    pub(crate) siblings: Siblings,
     names: FxHashSet<Box<str>>,
     selector: Option<Selector>,
     creation: Option<NamespaceCreation>,
@@ -51,12 +53,6 @@ impl DeclaredTenant {
     #[must_use]
     pub fn may_use(&self, pool: PoolId) -> bool {
         self.pools.iter().any(|(_, id)| *id == Some(pool))
-    }
-
-    /// The templates of its pools.
-    pub(crate) fn templates<'d>(&self, declarations: &'d Declarations) -> Vec<&'d NodeTemplate> {
-        let pools = self.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
-        pools.map(|pool| &pool.template).collect()
     }
 
     /// The names of its pools, separated by commas.
@@ -287,7 +283,7 @@ impl Declarations {
             self.collisions.push((declared.name, other));
             return;
         }
-        let template = pool.template.clone().with_labels(labels);
+        let template = pool.template.clone().with_own_labels(labels);
         for (key, value) in labels {
             let of_key = self.keys.entry(key.into()).or_default();
             of_key.values.insert(value.into(), id);
@@ -335,6 +331,7 @@ impl Declarations {
             on_conflict: tenant.on_conflict,
             pools: tenant.pools.iter().map(|p| (p.as_str().into(), self.pool_id(p))).collect(),
             needs_objects: tenant.needs_objects,
+            siblings: self.siblings(&tenant.pools),
             names: set(&tenant.namespaces),
             selector: tenant.selector.clone(),
             creation,
@@ -342,6 +339,11 @@ impl Declarations {
         };
         self.tenant_ids.insert(declared.name.clone(), id);
         self.tenants.push(declared);
+    }
+
+    fn siblings(&self, pools: &[String]) -> Siblings {
+        let templates = pools.iter().filter_map(|name| Some(&self.pool(self.pool_id(name)?)?.template));
+        if pools.len() > 1 { Siblings::of(templates) } else { Siblings::default() }
     }
 
     /// The tenant at `id`.

@@ -2,7 +2,7 @@
 //! hold it.
 //!
 //! Unknown is no reason against a pool: a label that the cloud, the kubelet or an agent writes may have any value until the pool's
-//! requirements say which, and extended resources count once the controller has said which the pool's instances have.
+//! requirements say which, and an extended resource counts once the controller has said which pools have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ const DEFAULT_OS: (&str, &str) = ("kubernetes.io/os", "linux");
 /// The capacity type of nodes whose pool requires none.
 const DEFAULT_CAPACITY_TYPE: (&str, &str) = ("karpenter.sh/capacity-type", "on-demand");
 
-/// Other names of a label, which nodes are selected by as well: the name, and the one that a pool declares.
+/// Other names of a label, by which nodes are selected as well: the name, and the one that is used here.
 const ALIASES: [(&str, &str); 7] = [
     ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
     ("beta.kubernetes.io/os", "kubernetes.io/os"),
@@ -27,7 +27,7 @@ const ALIASES: [(&str, &str); 7] = [
     ("croft.dev/capacity-type", "karpenter.sh/capacity-type"),
 ];
 
-/// Labels that nodes get from the cloud and the kubelet, and the beginnings of such labels.
+/// Beginnings of labels that nodes get from the cloud and the kubelet, whatever their pool declares.
 const WRITTEN_BY_OTHERS: [&str; 11] = [
     "beta.kubernetes.io/",
     "croft.dev/capacity-type",
@@ -35,15 +35,20 @@ const WRITTEN_BY_OTHERS: [&str; 11] = [
     "failure-domain.beta.kubernetes.io/",
     "karpenter.k8s.aws/",
     "karpenter.sh/capacity-type",
-    "kubernetes.io/arch",
-    "kubernetes.io/hostname",
-    "kubernetes.io/os",
+    "kubernetes.io/",
     "node.kubernetes.io/",
-    "topology.",
+    "topology.ebs.csi.aws.com/",
+    "topology.k8s.aws/",
+    "topology.kubernetes.io/",
 ];
 
-/// Bytes of a template's text. Of more, the longest lists of values are left out: they count as unknown.
-const LIMIT_BYTES: usize = 2_000;
+/// Characters that separate the parts of a template's text, and of the annotation that it is a part of. No valid key, value or name
+/// has one.
+const SEPARATORS: [char; 8] = [' ', ';', ':', ',', '=', '|', '*', '\n'];
+/// Bytes of the labels of a template's text. Of more, the longest lists of values are left out: they count as unknown.
+const LABELS_LIMIT_BYTES: usize = 2_000;
+/// Bytes of the texts of a tenant's templates. Of more, each counts as unknown: an object has 256 KiB of annotations at most.
+const TENANT_LIMIT_BYTES: usize = 64 * 1024;
 
 /// The values that a label of a node can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +64,9 @@ enum Values {
 /// The instances of a pool that have an extended resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Supply {
-    /// Some: others have none of any kind.
+    /// Some have it.
     Some,
-    /// The pool is made of instances with such resources.
+    /// Each has it.
     Dedicated,
 }
 
@@ -79,7 +84,7 @@ pub(crate) enum Obstacle<'o> {
     Affinity,
     /// The pod doesn't tolerate this taint.
     Taint(&'o Taint),
-    /// No node has this extended resource.
+    /// No node has this extended resource, which nodes of another pool have.
     Resource(&'o str),
 }
 
@@ -93,9 +98,50 @@ impl Obstacle<'_> {
     }
 }
 
-/// What a pool declares about its nodes.
+/// What the pools of one tenant declare together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Siblings {
+    /// Keys of the pools' own labels: a node of another pool doesn't have them.
+    keys: BTreeSet<Box<str>>,
+    /// Labels that some template gives: a node of another template doesn't have them.
+    labels: BTreeSet<Box<str>>,
+    /// Extended resources that some pool has.
+    resources: BTreeSet<Box<str>>,
+    /// True if the templates are too many or too long to count.
+    pub(crate) is_unknown: bool,
+}
+
+impl Siblings {
+    /// True if nodes of a template that doesn't have the label lack it.
+    fn exclude(&self, key: &str, is_declared: bool) -> bool {
+        self.keys.contains(key) || (is_declared && self.labels.contains(key))
+    }
+
+    pub(crate) fn of<'t>(templates: impl Iterator<Item = &'t NodeTemplate> + Clone) -> Self {
+        let given = templates.clone().flat_map(NodeTemplate::given_labels);
+        let mut siblings = Self {
+            keys: templates.clone().flat_map(|t| t.keys.iter().cloned()).collect(),
+            labels: given.map(Into::into).collect(),
+            resources: templates
+                .clone()
+                .flat_map(|t| t.resources.iter().flatten())
+                .map(|(k, _)| k.clone())
+                .collect(),
+            is_unknown: false,
+        };
+        let bytes = |template: &NodeTemplate| template.text(&siblings).len();
+        siblings.is_unknown = templates.map(bytes).sum::<usize>() > TENANT_LIMIT_BYTES;
+        siblings
+    }
+}
+
+/// What a pool declares about its nodes; by default nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTemplate {
+    /// True if Croft launches its nodes, so that they have no label but these and those that others write.
+    is_declared: bool,
+    /// Keys of the pool's own labels.
+    keys: BTreeSet<Box<str>>,
     labels: BTreeMap<Box<str>, Values>,
     taints: Vec<Taint>,
     /// The extended resources of its instances; `None` until they are known.
@@ -110,42 +156,51 @@ impl NodeTemplate {
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
         let mut values: BTreeMap<Box<str>, Values> = BTreeMap::new();
-        for requirement in requirements {
-            let known = values.remove(&*requirement.key).unwrap_or(Values::NoneOf(BTreeSet::new()));
-            values.insert((&*requirement.key).into(), known.narrowed(&requirement));
+        // Lists first, so that comparisons find the values that they compare.
+        let (lists, others): (Vec<_>, Vec<_>) = requirements
+            .into_iter()
+            .filter(is_readable)
+            .partition(|requirement| requirement.operator == "In");
+        for requirement in lists.into_iter().chain(others) {
+            let key = canonical(&requirement.key);
+            let known = values.remove(key).unwrap_or(Values::NoneOf(BTreeSet::new()));
+            values.insert(key.into(), known.narrowed(&requirement));
         }
         for (key, value) in [DEFAULT_OS, DEFAULT_CAPACITY_TYPE] {
             values.entry(key.into()).or_insert_with(|| Values::of(value));
         }
-        values.extend(labels.into_iter().map(|(key, value)| (key.into(), Values::of(value))));
+        let labels = labels.into_iter().filter(|(key, value)| is_plain(key) && is_plain(value));
+        values.extend(labels.map(|(key, value)| (canonical(key).into(), Values::of(value))));
+        forget_long_lists(&mut values);
         for (alias, key) in ALIASES {
-            // Under either name a pool may declare the label.
-            match (values.get(key).cloned(), values.get(alias).cloned()) {
-                (_, Some(declared)) => values.insert(key.into(), declared),
-                (Some(declared), None) => values.insert(alias.into(), declared),
-                (None, None) => None,
-            };
+            if let Some(known) = values.get(key).cloned() {
+                values.insert(alias.into(), known);
+            }
         }
-        let mut template = Self { labels: values, ..Self::default() };
-        template.forget_long_lists();
-        template
+        Self { is_declared: true, labels: values, ..Self::default() }
     }
 
-    /// Adds labels that every node has.
+    /// Adds the pool's own labels, which every node has.
     #[must_use]
-    pub fn with_labels<'l>(mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> Self {
-        self.labels.extend(labels.into_iter().map(|(key, value)| (key.into(), Values::of(value))));
+    pub fn with_own_labels<'l>(mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> Self {
+        for (key, value) in labels {
+            self.keys.insert(key.into());
+            self.labels.insert(key.into(), Values::of(value));
+        }
         self
     }
 
     /// Adds taints: those that a pod must tolerate count.
     #[must_use]
     pub fn with_taints(mut self, taints: impl IntoIterator<Item = Taint>) -> Self {
-        self.taints.extend(taints.into_iter().filter(|taint| Effects::HARD.contains(taint.effect)));
+        let counts = |taint: &Taint| {
+            Effects::HARD.contains(taint.effect) && is_plain(&taint.key) && is_plain(&taint.value)
+        };
+        self.taints.extend(taints.into_iter().filter(counts));
         self
     }
 
-    /// Says which extended resources its instances can have, and whether the pool is dedicated to them; `None` if that isn't known.
+    /// Says which extended resources its instances can have, and whether each instance has it; `None` if that isn't known.
     #[must_use]
     pub fn with_resources<'r>(
         mut self,
@@ -154,35 +209,22 @@ impl NodeTemplate {
         let supply = |(name, is_dedicated): (&str, bool)| {
             (name.into(), if is_dedicated { Supply::Dedicated } else { Supply::Some })
         };
-        self.resources = resources.map(|resources| resources.into_iter().map(supply).collect());
+        let readable = |(name, _): &(&str, bool)| is_plain(name);
+        self.resources =
+            resources.map(|resources| resources.into_iter().filter(readable).map(supply).collect());
         self
     }
 
-    fn forget_long_lists(&mut self) {
-        let length = |(key, values): (&Box<str>, &Values)| key.len() + values.text().len() + 2;
-        while self.labels.iter().map(length).sum::<usize>() > LIMIT_BYTES {
-            let longest = self.labels.iter().max_by_key(|label| length(*label)).map(|(key, _)| key.clone());
-            let Some(key) = longest else { return };
-            self.labels.insert(key, Values::NoneOf(BTreeSet::new()));
-            if self.labels.values().all(|values| *values == Values::NoneOf(BTreeSet::new())) {
-                return;
-            }
-        }
-    }
-
-    /// What keeps the pod off the nodes, of which some label may be absent because other pools alone have it: `siblings` are the
-    /// templates of the tenant's pools.
+    /// What keeps the pod off the nodes, where `siblings` is what the tenant's pools declare.
     pub(crate) fn obstacles<'o>(
         &'o self,
         spec: &'o PodSpec<'_>,
-        siblings: &[&Self],
+        siblings: &Siblings,
     ) -> impl Iterator<Item = Obstacle<'o>> {
-        let values = |key: &str| match self.labels.get(key) {
-            None if siblings.iter().any(|sibling| sibling.gives(key)) => Some(&Values::Absent),
-            known => known,
-        };
-        let can_have = |key: &str, operator: &str, wanted: &[&str]| {
-            values(key).is_none_or(|values| values.can(operator, wanted))
+        let can_have = |key: &str, operator: &str, wanted: &[&str]| match self.labels.get(key) {
+            Some(values) => values.can(operator, wanted),
+            None if siblings.exclude(key, self.is_declared) => Values::Absent.can(operator, wanted),
+            None => true,
         };
         let selector: Vec<Obstacle<'_>> = spec
             .node_selector
@@ -200,57 +242,76 @@ impl NodeTemplate {
         };
         let affinity = spec.terms().is_some_and(|terms| !terms.iter().any(can_match));
         let taints = self.taints.iter().filter(|taint| !tolerates(spec, taint)).map(Obstacle::Taint);
-        let resources: Vec<Obstacle<'_>> = spec
-            .extended_resources()
-            .filter(|name| !self.has(name, siblings))
-            .map(Obstacle::Resource)
-            .collect();
+        let lacks = |name: &&str| self.lacks(name) && siblings.resources.contains(*name);
+        let resources: Vec<Obstacle<'_>> =
+            spec.extended_resources().filter(lacks).map(Obstacle::Resource).collect();
         selector.into_iter().chain(affinity.then_some(Obstacle::Affinity)).chain(taints).chain(resources)
     }
 
-    /// True if pods that need the extended resource could get it here. Where a pool of the tenant is dedicated to it, they go there, and
-    /// not where it could be had as well.
-    fn has(&self, resource: &str, siblings: &[&Self]) -> bool {
-        let supply =
-            |template: &Self| template.resources.as_ref().and_then(|known| known.get(resource).copied());
-        match supply(self) {
-            None => self.resources.is_none(),
-            Some(Supply::Dedicated) => true,
-            Some(Supply::Some) => !siblings.iter().any(|other| supply(other) == Some(Supply::Dedicated)),
-        }
+    /// True if it is known that no instance has the extended resource.
+    pub(crate) fn lacks(&self, resource: &str) -> bool {
+        self.resources.as_ref().is_some_and(|known| !known.contains_key(resource))
     }
 
-    /// True if the template itself gives the label, so that a node of another one doesn't have it.
-    fn gives(&self, key: &str) -> bool {
-        !WRITTEN_BY_OTHERS.iter().any(|known| {
-            *known == key || ((known.ends_with('/') || known.ends_with('.')) && key.starts_with(known))
-        }) && self.labels.get(key).is_some_and(|values| *values != Values::Absent)
+    /// True if each instance has an extended resource that the pod needs.
+    pub(crate) fn is_dedicated_to(&self, spec: &PodSpec<'_>) -> bool {
+        let Some(known) = &self.resources else { return false };
+        spec.extended_resources().any(|name| known.get(name) == Some(&Supply::Dedicated))
     }
 
-    /// The template as policies read it: labels, taints and extended resources, as `key=in=value,value`, `key=not=value` and
-    /// `key=absent=`, `key=value=effect`, and names, each separated by blanks, and the three by bars. A star stands for resources
-    /// that aren't known. No key, value or name has one of these characters.
-    pub(crate) fn text(&self, siblings: &[&Self]) -> String {
-        let absent = siblings
-            .iter()
-            .flat_map(|sibling| sibling.labels.keys().filter(|key| sibling.gives(key)))
-            .filter(|key| !self.labels.contains_key(*key))
-            .map(|key| (key, &Values::Absent));
+    /// The labels that the template itself gives, so that nodes of other templates don't have them.
+    fn given_labels(&self) -> impl Iterator<Item = &str> {
+        let is_others = |key: &str| WRITTEN_BY_OTHERS.iter().any(|start| key.starts_with(start));
+        let given = self.labels.iter().filter(|(_, values)| matches!(values, Values::OneOf(_)));
+        given.map(|(key, _)| &**key).filter(move |key| !is_others(key))
+    }
+
+    /// The template as policies read it: labels, taints, and the extended resources that it lacks and that it is dedicated to, each
+    /// separated by blanks, and the four by bars. Labels are `key=in=value,value`, `key=not=value` and `key=absent=`, taints
+    /// `key=value=effect`.
+    pub(crate) fn text(&self, siblings: &Siblings) -> String {
+        let others = siblings.keys.union(&siblings.labels);
+        let absent =
+            others.filter(|key| !self.labels.contains_key(*key) && siblings.exclude(key, self.is_declared));
+        let absent = absent.map(|key| (key, &Values::Absent));
         let all: BTreeMap<_, _> = self.labels.iter().chain(absent).collect();
         let labels = all.into_iter().filter_map(|(key, values)| {
             let text = values.text();
             (!text.is_empty()).then(|| format!("{key}={text}"))
         });
         let taints = self.taints.iter().map(|t| format!("{}={}={}", t.key, t.value, t.effect));
-        let resources = self.resources.as_ref().map_or_else(
-            || "*".to_owned(),
-            |known| {
-                let names = known.keys().map(|name| &**name).filter(|name| self.has(name, siblings));
-                names.collect::<Vec<_>>().join(" ")
-            },
-        );
+        let lacking = siblings.resources.iter().filter(|name| self.lacks(name)).map(ToString::to_string);
+        let dedicated = self.resources.iter().flatten().filter(|(_, supply)| **supply == Supply::Dedicated);
+        let dedicated = dedicated.map(|(name, _)| name.to_string());
         let words = |words: Vec<String>| words.join(" ");
-        format!("{}|{}|{resources}", words(labels.collect()), words(taints.collect()))
+        let parts = [labels.collect(), taints.collect(), lacking.collect(), dedicated.collect()];
+        parts.map(words).join("|")
+    }
+}
+
+/// The name of a label that is used here.
+fn canonical(key: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.contains(SEPARATORS)
+}
+
+fn is_readable(requirement: &Expression<'_>) -> bool {
+    is_plain(&requirement.key) && requirement.values.iter().all(|value| is_plain(value))
+}
+
+fn forget_long_lists(labels: &mut BTreeMap<Box<str>, Values>) {
+    let bytes = |(key, values): (&Box<str>, &Values)| {
+        let text = values.text();
+        if text.is_empty() { 0 } else { key.len() + text.len() + 2 }
+    };
+    while labels.iter().map(bytes).sum::<usize>() > LABELS_LIMIT_BYTES {
+        // One that is forgotten has no bytes, so this one isn't.
+        let longest = labels.iter().max_by_key(|label| bytes(*label)).map(|(key, _)| key.clone());
+        let Some(key) = longest else { return };
+        labels.insert(key, Values::NoneOf(BTreeSet::new()));
     }
 }
 
@@ -339,7 +400,7 @@ fn number(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Map, Value, json};
 
     use super::*;
     use crate::tenancy::{stored::node_template, taint::Effect};
@@ -361,7 +422,11 @@ mod tests {
     fn obstacles(template: &NodeTemplate, spec: &Value, siblings: &[&NodeTemplate]) -> Vec<String> {
         let text = spec.to_string();
         let spec: PodSpec<'_> = serde_json::from_str(&text).unwrap();
-        template.obstacles(&spec, siblings).map(|obstacle| format!("{obstacle:?}")).collect()
+        template.obstacles(&spec, &of(siblings)).map(|obstacle| format!("{obstacle:?}")).collect()
+    }
+
+    fn of(templates: &[&NodeTemplate]) -> Siblings {
+        Siblings::of(templates.iter().copied())
     }
 
     fn could_hold(template: &NodeTemplate, spec: &Value) -> bool {
@@ -420,7 +485,11 @@ mod tests {
                 {"key": cpu, "operator": "NotIn", "values": ["8"]}]}}),
             &[],
         );
-        assert!(both.text(&[]).contains("karpenter.k8s.aws/instance-cpu=in=4 "), "{}", both.text(&[]));
+        assert!(
+            both.text(&of(&[])).contains("karpenter.k8s.aws/instance-cpu=in=4 "),
+            "{}",
+            both.text(&of(&[]))
+        );
         let none = requiring("kubernetes.io/os", "DoesNotExist", &[]);
         assert!(!could_hold(&none, &json!({"nodeSelector": {"kubernetes.io/os": "linux"}})));
     }
@@ -431,6 +500,9 @@ mod tests {
             {"key": "soft", "effect": "PreferNoSchedule"}]);
         let gpu = template(&json!({"spec": {"taints": taints}}), &["nvidia.com/gpu"]);
         let tolerations = json!([{"key": "gpu", "operator": "Exists"}]);
+        let other = template(&json!({"spec": {}}), &["amd.com/gpu"]);
+        let could_hold =
+            |template: &NodeTemplate, spec: &Value| obstacles(template, spec, &[template, &other]).is_empty();
         let asks = |name: &str, field: &str, amount: Value| json!({"tolerations": tolerations, "containers": [{"resources": {field: {name: amount, "cpu": 1}}}]});
         assert!(could_hold(&gpu, &asks("nvidia.com/gpu", "requests", json!("1"))));
         assert!(could_hold(&gpu, &asks("nvidia.com/gpu", "limits", json!(1))));
@@ -453,17 +525,65 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_need_a_resource_go_to_the_pool_that_is_dedicated_to_it() {
-        let of = |resources: Value| node_template(&json!({}), &json!({"extendedResources": resources}));
-        let some = of(json!([{"name": "nvidia.com/gpu", "dedicated": false}]));
-        let dedicated = of(json!([{"name": "nvidia.com/gpu", "dedicated": true}]));
-        let spec = json!({"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
-        assert!(obstacles(&some, &spec, &[&some]).is_empty());
-        assert_eq!(obstacles(&some, &spec, &[&some, &dedicated]), ["Resource(\"nvidia.com/gpu\")"]);
-        assert!(obstacles(&dedicated, &spec, &[&some, &dedicated]).is_empty());
-        assert!(obstacles(&some, &json!({}), &[&some, &dedicated]).is_empty());
-        assert!(some.text(&[&some, &dedicated]).ends_with("||"), "{}", some.text(&[&some, &dedicated]));
-        assert!(dedicated.text(&[&some, &dedicated]).ends_with("||nvidia.com/gpu"));
+    fn resources_count_where_a_pool_is_known_to_have_them() {
+        let with = |resources: Value| {
+            node_template(&json!({"template": {}}), &json!({"extendedResources": resources}))
+        };
+        let gpu = |dedicated: bool| with(json!([{"name": "nvidia.com/gpu", "dedicated": dedicated}]));
+        let (some, dedicated, none) = (gpu(false), gpu(true), with(json!([])));
+        let unknown = node_template(&json!({"template": {}}), &Value::Null);
+        let asks = |name: &str| json!({"containers": [{"resources": {"limits": {name: "1"}}}]});
+        let spec = asks("nvidia.com/gpu");
+        let all = [&some, &dedicated, &none, &unknown];
+        for (template, expected) in [(&some, 0), (&dedicated, 0), (&none, 1), (&unknown, 0)] {
+            assert_eq!(obstacles(template, &spec, &all).len(), expected, "{template:?}");
+            assert!(
+                obstacles(template, &asks("example.com/fpga"), &all).is_empty(),
+                "no pool is known to have it"
+            );
+            let text = spec.to_string();
+            let spec: PodSpec<'_> = serde_json::from_str(&text).unwrap();
+            assert_eq!(template.is_dedicated_to(&spec), std::ptr::eq(template, &raw const dedicated));
+        }
+        assert!(none.text(&of(&all)).ends_with("||nvidia.com/gpu|"), "{}", none.text(&of(&all)));
+        assert!(dedicated.text(&of(&all)).ends_with("|||nvidia.com/gpu"), "{}", dedicated.text(&of(&all)));
+    }
+
+    #[test]
+    fn parts_that_would_break_the_text_are_left_out() {
+        let template = node_template(
+            &json!({"template": {"metadata": {"labels": {"a;b": "c", "d": "e|f"}}, "spec": {
+                "requirements": [{"key": "k", "operator": "In", "values": ["a b"]}],
+                "taints": [{"key": "x y", "effect": "NoSchedule"}]}}}),
+            &json!({"extendedResources": [{"name": "x;node-pool=b:NoSchedule:b", "dedicated": true}, {"name": "*"}]}),
+        );
+        assert_eq!(template, node_template(&json!({"template": {}}), &json!({"extendedResources": []})));
+    }
+
+    #[test]
+    fn every_number_of_labels_has_a_text_within_the_limit() {
+        for count in 0..100_usize {
+            let labels: Map<String, Value> = (0..count)
+                .map(|at| {
+                    (format!("example.com/{}{at}", "k".repeat(at * 7 % 50)), json!("v".repeat(at % 60)))
+                })
+                .collect();
+            let template = template(&json!({"metadata": {"labels": labels}}), &[]);
+            // Labels with another name are there twice.
+            assert!(template.text(&of(&[])).len() < 2 * LABELS_LIMIT_BYTES, "{count}");
+        }
+        let long = |at: usize| requiring(&format!("example.com/{at}"), "In", &["v".repeat(60).as_str()]);
+        let many: Vec<NodeTemplate> = (0..60).map(long).collect();
+        assert!(Siblings::of(many.iter()).is_unknown && !Siblings::of(many.iter().take(3)).is_unknown);
+    }
+
+    #[test]
+    fn a_pool_of_another_provisioner_may_have_every_label() {
+        let labelled = template(&json!({"metadata": {"labels": {"team": "b"}}}), &[]);
+        let other = NodeTemplate::default().with_own_labels([("node-pool", "other")]);
+        let spec = json!({"nodeSelector": {"team": "b"}});
+        assert!(obstacles(&other, &spec, &[&other, &labelled]).is_empty());
+        assert_eq!(other.text(&of(&[&other, &labelled])), "node-pool=in=other|||");
     }
 
     #[test]
@@ -474,7 +594,7 @@ mod tests {
         let spec = json!({"nodeSelector": {"team": "b"}});
         assert_eq!(obstacles(&plain, &spec, &siblings), ["Selector { key: \"team\", value: \"b\" }"]);
         assert!(obstacles(&labelled, &spec, &siblings).is_empty());
-        assert!(plain.text(&siblings).contains(" team=absent=|"), "{}", plain.text(&siblings));
+        assert!(plain.text(&of(&siblings)).contains(" team=absent=|"), "{}", plain.text(&of(&siblings)));
         // The cloud gives every node a zone, whether or not a pool requires one.
         let zonal = requiring("topology.kubernetes.io/zone", "In", &["a"]);
         let spec = json!({"nodeSelector": {"topology.kubernetes.io/zone": "b"}});
@@ -487,7 +607,7 @@ mod tests {
         let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types},
             {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]);
         let long = template(&json!({"spec": {"requirements": requirements}}), &[]);
-        assert!(long.text(&[]).len() < LIMIT_BYTES, "{}", long.text(&[]).len());
+        assert!(long.text(&of(&[])).len() < LABELS_LIMIT_BYTES, "{}", long.text(&of(&[])).len());
         assert!(could_hold(
             &long,
             &json!({"nodeSelector": {"node.kubernetes.io/instance-type": "c5.large"}})

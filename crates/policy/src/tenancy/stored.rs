@@ -163,8 +163,10 @@ pub fn pool(name: String, created: Option<i64>, spec: &Value, status: &Value) ->
         shared_with: shared_with.unwrap_or_default(),
         provisioner,
         template: match provisioner {
-            Provisioner::Croft => node_template(spec, status),
-            Provisioner::Karpenter | Provisioner::None => NodeTemplate::default(),
+            Provisioner::Croft if spec.get("template").is_some_and(Value::is_object) => {
+                node_template(spec, status)
+            }
+            _ => NodeTemplate::default(),
         },
         name,
     };

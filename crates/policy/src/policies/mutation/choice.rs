@@ -24,13 +24,22 @@ pub(super) fn choosing() -> Vec<Variable> {
             ),
         ),
         (
+            "requested",
+            format!("{} + {}", named("variables.annotated"), named("variables.defaulted")),
+        ),
+        (
+            "fitting",
+            format!(
+                "size(variables.own) < 2 ? [] : variables.own.filter(o, {})",
+                fit::could_hold("o[4]")
+            ),
+        ),
+        (
             "wanted",
             format!(
-                "size(variables.chosen) > 0 ? variables.chosen : {} + {} + \
-                 (size(variables.own) < 2 ? [] : variables.own.filter(o, {})) + variables.own",
-                named("variables.annotated"),
-                named("variables.defaulted"),
-                fit::could_hold("o[4]"),
+                "size(variables.chosen) > 0 ? variables.chosen : size(variables.requested) > 0 ? variables.requested : \
+                 variables.fitting.filter(o, {}) + variables.fitting + variables.own",
+                fit::is_dedicated("o[4]")
             ),
         ),
         ("tenantRefusal", refusal()),

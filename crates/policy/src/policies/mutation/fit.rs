@@ -10,12 +10,17 @@ pub(super) fn could_hold(text: &str) -> String {
     // A list of one element is a variable: its only element is bound to a name.
     format!(
         "{text} == '' || [{text}.split('|')].exists(n, [n[0].split(' ').filter(w, w != '').map(w, w.split('='))]\
-         .exists(labels, {} && {}) && {} && {})",
+         .exists(labels, {} && {}) && {} && !{})",
         selector("labels"),
         affinity("labels"),
         taints("n[1]"),
-        resources("n[2]")
+        needs_one_of("n[2]")
     )
+}
+
+/// CEL: the pool with the template `text` is dedicated to an extended resource that the pod needs.
+pub(super) fn is_dedicated(text: &str) -> String {
+    format!("{text} != '' && [{text}.split('|')].exists(n, {})", needs_one_of("n[3]"))
 }
 
 /// CEL: each label of the selector that is declared can have its value. Keys of foreign pools are dropped from it.
@@ -66,17 +71,17 @@ fn taints(taints: &str) -> String {
     )
 }
 
-/// CEL: every extended resource that the pod needs is there. A star stands for resources that aren't known.
-fn resources(resources: &str) -> String {
-    let there = |field: &str| {
+/// CEL: the pod needs one of these extended resources.
+fn needs_one_of(resources: &str) -> String {
+    let needs = |field: &str| {
         format!(
-            "c.?resources.?{field}.orValue({{}}).all(k, !k.contains('/') || k.contains('kubernetes.io/') || \
-             string(c.resources.{field}[k]) == '0' || k in {resources}.split(' '))"
+            "c.?resources.?{field}.orValue({{}}).exists(k, string(c.resources.{field}[k]) != '0' && \
+             k in {resources}.split(' '))"
         )
     };
     format!(
-        "({resources} == '*' || variables.containers.all(c, {} && {}))",
-        there("requests"),
-        there("limits")
+        "({resources} != '' && variables.containers.exists(c, {} || {}))",
+        needs("requests"),
+        needs("limits")
     )
 }
