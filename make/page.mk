@@ -14,6 +14,6 @@ page-screenshots: lab browser ## write the pictures of docs/page: the page as a 
 	CROFT_PAGE_SCREENSHOTS=$(CURDIR)/docs/page cargo test --quiet --workspace --test page operators_and_tenants
 
 .PHONY: bench-page
-bench-page: lab browser ## the page with 50 tenants, 1,000 nodes and 10,000 pods in headless Chromium; sizes of ledger and log
+bench-page: lab browser ## the page with 50 tenants, 1,000 nodes and 10,000 pods in headless Chromium; sizes of ledger and log; the model at 10,000 nodes and tenants
 	cargo build --quiet --release --bin croft-page --bin bench-page
 	$(or $(CARGO_TARGET_DIR),target)/release/bench-page

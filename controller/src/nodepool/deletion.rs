@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{Tenant, TenantPool, condition::Statement, pool::Provisioner};
+use croft_api::{TenantPool, condition::Statement, pool::Provisioner};
 
 use crate::{
     definitions::conditions as reasons,
@@ -101,9 +101,7 @@ fn may_have_instances(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Opt
 }
 
 fn named_by_tenants(snapshot: &Snapshot, name: &str) -> Option<Statement> {
-    let names_pool = |t: &Tenant| t.spec.pools.iter().any(|pool| pool == name);
-    let tenants: Vec<&str> =
-        snapshot.tenants().iter().filter(|(_, t)| names_pool(t)).map(|(tenant, _)| tenant.as_str()).collect();
+    let tenants: Vec<&str> = snapshot.tenants_of_pool(name).map(|(tenant, _)| tenant.as_str()).collect();
     let shown = tenants.get(..NAMED).map_or_else(|| tenants.join(", "), |first| first.join(", ") + ", ...");
     let nodes = snapshot.nodes_of_pool(name).count();
     (!tenants.is_empty()).then(|| Statement {

@@ -118,8 +118,7 @@ impl StaticCapacity {
 /// The claims that count as the pool's replicas.
 fn counted_claims<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<(&'a String, &'a Arc<NodeClaim>)> {
     let find = |name: &str| snapshot.claims().get(name).map(|claim| &**claim);
-    let of_pool = snapshot.claims().iter().filter(|(_, claim)| claim.spec.pool == pool);
-    of_pool.filter(|(_, claim)| convert::counts(claim, find)).collect()
+    snapshot.claims_of_pool(pool).filter(|(_, claim)| convert::counts(claim, find)).collect()
 }
 
 /// Removes surplus nodes, those first that cost the pods least: unregistered nodes, then those with the fewest pods.

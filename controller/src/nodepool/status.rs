@@ -138,7 +138,7 @@ impl PoolStatus {
     fn statements(
         &mut self,
         ctx: &ReconcileContext<'_>,
-        name: &String,
+        name: &str,
         pool: &Arc<TenantPool>,
         inputs: PoolInputs<'_>,
     ) -> Vec<Statement> {
@@ -157,8 +157,8 @@ impl PoolStatus {
         statements.extend(registration_condition(ctx, pool));
         statements.extend(inputs.panics.statement(name));
         statements.extend(kubernetes_features::pool_condition(ctx.snapshot.release()));
-        let tenants = ctx.snapshot.tenants().values().filter(|t| t.spec.pools.contains(name));
-        statements.push(unlimited::of_pool(pool, tenants.map(|tenant| &**tenant)));
+        let tenants = ctx.snapshot.tenants_of_pool(name);
+        statements.push(unlimited::of_pool(pool, tenants.map(|(_, tenant)| &**tenant)));
         if let Some(why) = inputs.garbage_collection.stopped() {
             statements.push(Statement {
                 kind: reasons::COLLECTION_STOPPED,

@@ -212,9 +212,9 @@ fn offering_statements(
 
 /// The lighter pools that pods may use meanwhile.
 fn lighter_pools(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> String {
-    let owners = snapshot.tenants().values().filter(|t| t.spec.pools.iter().any(|p| p == name));
+    let owners = snapshot.tenants_of_pool(name);
     let mut others: Vec<(i32, &str)> = owners
-        .flat_map(|t| &t.spec.pools)
+        .flat_map(|(_, tenant)| &tenant.spec.pools)
         .filter_map(|other| Some((snapshot.pools().get(other)?.spec.weight, other.as_str())))
         .filter(|(weight, other)| *weight < pool.spec.weight && *other != name)
         .collect();

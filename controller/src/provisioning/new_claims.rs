@@ -117,8 +117,7 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
 
 /// Resources that some limit counts for the pool.
 fn limited_resources(snapshot: &Snapshot, pool_name: &str, pool: &TenantPool) -> BTreeSet<String> {
-    let tenants = snapshot.tenants().values().filter(|t| t.spec.pools.iter().any(|p| p == pool_name));
-    let of_tenants = tenants.flat_map(|t| t.spec.limits.keys());
+    let of_tenants = snapshot.tenants_of_pool(pool_name).flat_map(|(_, tenant)| tenant.spec.limits.keys());
     let of_cluster = snapshot.config().into_iter().flat_map(|config| config.spec.limits.keys());
     pool.spec
         .limits

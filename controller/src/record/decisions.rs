@@ -9,14 +9,14 @@ use croft_scheduler::PodKey;
 
 use super::{
     buffer::Buffer,
-    nodes::{claim_entry, tenants_of_pool},
+    nodes::{claim_entry, claims_by_instance, tenants_of_pool},
 };
 use crate::{
     action::{Action, NewClaim, UserEvent},
     definitions::{events::NOMINATED, keys},
     kube_api::{Target, Verb},
     provisioning::planning::RunSummary,
-    state::{BoundPod, Snapshot, instance_of, resource_version},
+    state::{BoundPod, Snapshot, resource_version},
     time::Now,
 };
 
@@ -131,12 +131,11 @@ pub(super) fn observe_action(buffer: &mut Buffer, facts: &Facts<'_>, action: &Ac
         }
         Action::RecordEvent(event) => observe_event(buffer, facts, event),
         Action::Terminate { ids } => {
+            let claims = claims_by_instance(facts.snapshot);
             for id in ids {
-                let of = |claim: &croft_api::NodeClaim| instance_of(claim) == Some(id);
-                let claim = facts.snapshot.claims().iter().find(|(_, claim)| of(claim));
-                let entry = claim.map_or_else(
+                let entry = claims.get(id.as_str()).map_or_else(
                     || facts.entry(EntryKind::Terminate),
-                    |(name, _)| facts.of_claim(name, EntryKind::Terminate),
+                    |name| facts.of_claim(name, EntryKind::Terminate),
                 );
                 let entry =
                     Entry { claim: entry.object.name, object: ObjectRef::cluster("Instance", id), ..entry };

@@ -73,8 +73,18 @@ impl Nodes {
 
 /// The tenants that name `pool`.
 pub(super) fn tenants_of_pool(snapshot: &Snapshot, pool: &str) -> Vec<String> {
-    let named = snapshot.tenants().iter().filter(|(_, tenant)| tenant.spec.pools.iter().any(|p| p == pool));
-    named.map(|(name, _)| name.clone()).collect()
+    snapshot.tenants_of_pool(pool).map(|(name, _)| name.clone()).collect()
+}
+
+/// The claims of instances by their ids; of two for one instance the first by name.
+pub(super) fn claims_by_instance(snapshot: &Snapshot) -> BTreeMap<&str, &String> {
+    let mut claims = BTreeMap::new();
+    for (name, claim) in snapshot.claims() {
+        if let Some(id) = instance_of(claim) {
+            claims.entry(id).or_insert(name);
+        }
+    }
+    claims
 }
 
 /// An entry about a claim, with its node, pool, tenants and price.
@@ -103,9 +113,13 @@ impl Nodes {
         going: impl IntoIterator<Item = (&'i str, Option<i64>)>,
         now: Now,
     ) {
+        let mut going = going.into_iter().peekable();
+        if going.peek().is_none() {
+            return;
+        }
+        let claims = claims_by_instance(snapshot);
         for (id, ended_at) in going {
-            let is_its = |claim: &NodeClaim| instance_of(claim) == Some(id);
-            if let Some((name, _)) = snapshot.claims().iter().find(|(_, claim)| is_its(claim)) {
+            if let Some(name) = claims.get(id).copied() {
                 // Whole seconds are charged.
                 let at = ended_at.unwrap_or(now.wall.as_second());
                 self.ended.entry(name.clone()).or_insert(at.saturating_mul(1_000));

@@ -15,6 +15,7 @@ use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::LimitRange, node::v1::Runt
 use kube::ResourceExt;
 
 use super::{
+    dirty_set::move_between_sets,
     records::ClassState,
     snapshot::{Snapshot, full_name, is_stale},
     views::{is_accepted, resource_version},
@@ -112,8 +113,7 @@ impl Snapshot {
     /// removed. A pool that a Tenant still names works.
     #[must_use]
     pub fn is_ending(&self, name: &str, pool: &TenantPool) -> bool {
-        pool.metadata.deletion_timestamp.is_some()
-            && !self.tenants.values().any(|tenant| tenant.spec.pools.iter().any(|named| named == name))
+        pool.metadata.deletion_timestamp.is_some() && self.tenants_of_pool(name).next().is_none()
     }
 
     /// True unless an older pool has the label of the pool `name`.
@@ -144,6 +144,21 @@ impl Snapshot {
         }
     }
 
+    /// The Tenants that name a pool, in order of their names.
+    pub fn tenants_of_pool(&self, pool: &str) -> impl Iterator<Item = (&String, &Arc<Tenant>)> {
+        let names = self.tenants_of_pool.get(pool);
+        names.into_iter().flatten().filter_map(|name| self.tenants.get_key_value(name))
+    }
+
+    pub(super) fn index_tenant_pools(&mut self, name: &str, old: Option<&Tenant>, new: Option<&Tenant>) {
+        for pool in old.into_iter().flat_map(|tenant| &tenant.spec.pools) {
+            move_between_sets(&mut self.tenants_of_pool, name, Some(pool), None);
+        }
+        for pool in new.into_iter().flat_map(|tenant| &tenant.spec.pools) {
+            move_between_sets(&mut self.tenants_of_pool, name, None, Some(pool));
+        }
+    }
+
     pub(super) fn observe_tenant(&mut self, tenant: Tenant) {
         let name = tenant.name_any();
         if self.tenants.get(&name).is_some_and(|old| old.spec == tenant.spec) {
@@ -168,7 +183,9 @@ impl Snapshot {
                 self.problems.insert(format!("Tenant {name}"), problem);
             }
         }
-        self.tenants.insert(name, Arc::new(tenant));
+        let new = Arc::new(tenant);
+        let old = self.tenants.insert(name.clone(), Arc::clone(&new));
+        self.index_tenant_pools(&name, old.as_deref(), Some(&new));
         self.plan_version += 1;
         self.pool_versions.bump_all();
     }

@@ -85,6 +85,8 @@ pub struct Snapshot {
     pub(super) labelled: BTreeMap<(String, String), BTreeSet<String>>,
     /// Pools that don't count, since an older pool has their label, and the older pool.
     pub(super) collisions: BTreeMap<String, String>,
+    /// Tenants by the pools that they name.
+    pub(super) tenants_of_pool: BTreeMap<String, BTreeSet<String>>,
     pub(super) claims_of_pool: BTreeMap<String, BTreeSet<String>>,
     pub(super) nodes_of_pool: BTreeMap<String, BTreeSet<String>>,
     /// Claims that replace others.
@@ -325,17 +327,17 @@ impl Snapshot {
     /// The one tenant that may use a pool, if there is exactly one.
     #[must_use]
     pub fn tenant_of_pool(&self, pool: &str) -> Option<&str> {
-        let mut owners = self.tenants.values().filter(|t| t.spec.pools.iter().any(|p| p == pool));
-        let first = owners.next()?;
+        let mut owners = self.tenants_of_pool(pool);
+        let (_, first) = owners.next()?;
         if owners.next().is_some() { None } else { first.metadata.name.as_deref() }
     }
 
     /// True if some limit counts the nodes of both pools together.
     #[must_use]
     pub fn share_limit(&self, pool: &str, other: &str) -> bool {
-        let names = |tenant: &Tenant, pool: &str| tenant.spec.pools.iter().any(|name| name == pool);
+        let names_other = |tenant: &Tenant| tenant.spec.pools.iter().any(|name| name == other);
         self.has_cluster_limits
-            || self.tenants.values().any(|t| !t.spec.limits.is_empty() && names(t, pool) && names(t, other))
+            || self.tenants_of_pool(pool).any(|(_, t)| !t.spec.limits.is_empty() && names_other(t))
     }
 
     /// True if the claim's node has pods, or plans put some there.
@@ -380,7 +382,8 @@ impl Snapshot {
             }
             Change::Tenant(tenant) => self.observe_tenant(*tenant),
             Change::TenantGone(name) => {
-                self.tenants.remove(&name);
+                let old = self.tenants.remove(&name);
+                self.index_tenant_pools(&name, old.as_deref(), None);
                 self.cluster.remove_tenant_limits(&name);
                 self.plan_version += 1;
                 self.pool_versions.bump_all();

@@ -1,6 +1,9 @@
 //! The status of Tenants.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use croft_api::{
     Tenant, TenantStatus,
@@ -11,7 +14,7 @@ use croft_api::{
 use croft_policy::{
     Tenants,
     audit::{LostClaim, lost_claims},
-    declarations::DeclaredTenant,
+    declarations::{DeclaredTenant, PoolId},
     definitions::TENANT_LABEL,
 };
 use croft_scheduler::Price;
@@ -103,6 +106,7 @@ pub(super) fn status_writes(
         }
     }
     let lost = lost_claims(view);
+    let usage = PoolUsage::new(state, view);
     let mut actions = Vec::new();
     for (name, tenant) in &state.tenants {
         let Some(rule) = rules.tenant_named(name) else { continue };
@@ -135,7 +139,7 @@ pub(super) fn status_writes(
         let (has_objects, has_creation) = (objects.is_some(), creation.is_some());
         let statements = valid.into_iter().chain(derived).chain(objects).chain(creation);
 
-        let mut new = status_without_conditions(state, view, tenant, rule, &counted, own);
+        let mut new = status_without_conditions(&usage, tenant, rule, &counted, own);
         new.conditions.clone_from(&old.conditions);
         new.quota = quota_use(state, tenant, own);
         new.conditions.retain(|condition| has_objects || condition.type_ != reasons::OBJECTS_KEPT);
@@ -164,31 +168,77 @@ pub(super) fn status_writes(
     actions
 }
 
+/// Nodes and the prices of claims by pool: each Tenant's status adds up those of its pools.
+#[derive(Default)]
+struct PoolUsage<'s> {
+    /// A node may carry the labels of several pools.
+    nodes: BTreeMap<PoolId, Vec<&'s str>>,
+    prices: BTreeMap<PoolId, Prices>,
+}
+
+/// The prices of claims per hour.
+#[derive(Clone, Copy, Default)]
+struct Prices {
+    micros: u64,
+    unpriced: usize,
+}
+
+impl Prices {
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            micros: self.micros.saturating_add(other.micros),
+            unpriced: self.unpriced.saturating_add(other.unpriced),
+        }
+    }
+}
+
+impl<'s> PoolUsage<'s> {
+    fn new(state: &'s State, view: &Tenants) -> Self {
+        let mut usage = Self::default();
+        for node in state.nodes.keys() {
+            for id in view.node(node).into_iter().flat_map(|pools| &pools.labelled) {
+                usage.nodes.entry(*id).or_default().push(node);
+            }
+        }
+        for (pool, price) in state.claims.values() {
+            if let Some(id) = view.declarations().pool_id(pool) {
+                let prices = usage.prices.entry(id).or_default();
+                let one = Prices { micros: price.unwrap_or(0), unpriced: usize::from(price.is_none()) };
+                *prices = prices.plus(one);
+            }
+        }
+        usage
+    }
+
+    /// The number of nodes, and the prices, of all of these pools.
+    fn of(&self, pools: &BTreeSet<PoolId>) -> (usize, Prices) {
+        let nodes: BTreeSet<&str> =
+            pools.iter().filter_map(|id| self.nodes.get(id)).flatten().copied().collect();
+        let prices = pools.iter().filter_map(|id| self.prices.get(id)).copied();
+        (nodes.len(), prices.fold(Prices::default(), Prices::plus))
+    }
+}
+
 fn status_without_conditions(
-    state: &State,
-    view: &Tenants,
+    usage: &PoolUsage<'_>,
     tenant: &Tenant,
     rule: &DeclaredTenant,
     counted: &Counted,
     own: &[&str],
 ) -> TenantStatus {
-    let in_pools =
-        |node: &&String| view.node(node).is_some_and(|p| p.labelled.iter().any(|id| rule.may_use(*id)));
-    let mine = |pool: &str| view.declarations().pool_id(pool).is_some_and(|id| rule.may_use(id));
-    let prices = || state.claims.values().filter(|(pool, _)| mine(pool)).map(|(_, price)| *price);
-    let micros = prices().flatten().fold(0, u64::saturating_add);
-    let unpriced = count(prices().filter(Option::is_none).count());
+    let (nodes, Prices { micros, unpriced }) =
+        usage.of(&rule.pools.iter().filter_map(|(_, id)| *id).collect());
     TenantStatus {
         conditions: Vec::new(),
         namespaces: own.iter().take(MAX_LISTED_NAMESPACES).map(|n| (*n).to_owned()).collect(),
         namespace_count: Some(count(own.len())),
         pool_names: Some(tenant.spec.pools.join(",")),
         pods: Some(counted.pods),
-        nodes: Some(count(state.nodes.keys().filter(in_pools).count())),
+        nodes: Some(count(nodes)),
         quota: Vec::new(),
         cost_per_hour: Some(cost_text(
             Price::from_micros(i64::try_from(micros).unwrap_or(i64::MAX)),
-            unpriced,
+            count(unpriced),
         )),
     }
 }

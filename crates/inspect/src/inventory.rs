@@ -1,6 +1,9 @@
 //! Nodes of an input with pool, claim and price, and the pods and namespaces beside them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use croft_api::convert::policy as convert;
 use croft_manifest::Input;
@@ -9,7 +12,7 @@ use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
-use crate::workload::is_active;
+use crate::{node_index::NodeIndex, offering_index::OfferingIndex, workload::is_active};
 
 /// A node with its pool, claim and price.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +40,9 @@ pub struct NodeInfo {
 /// Every node of the input, by name.
 #[must_use]
 pub fn node_infos(input: &Input, types: &Arc<[InstanceType]>) -> Vec<NodeInfo> {
+    let (index, offerings) = (NodeIndex::new(input), OfferingIndex::new(types));
     let mut nodes: Vec<NodeInfo> =
-        input.nodes.iter().map(|node| node_info(&node.object, input, types)).collect();
+        input.nodes.iter().map(|node| described(&node.object, &index, &offerings)).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
     nodes
 }
@@ -49,20 +53,19 @@ pub fn nodes(input: &Input) -> Vec<NodeInfo> {
     node_infos(input, &croft_cloud::builtin_catalog())
 }
 
-/// Pool, claim and price of one node. The claim's price is preferred to the catalogue's.
+/// Pool, claim and price of one node. [`node_infos`] reads the input once for all of them.
 #[must_use]
 pub fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -> NodeInfo {
+    described(node, &NodeIndex::new(input), &OfferingIndex::new(types))
+}
+
+/// Pool, claim and price of a node. The claim's price is preferred to the catalogue's.
+pub(crate) fn described(node: &Node, index: &NodeIndex<'_>, offerings: &OfferingIndex<'_>) -> NodeInfo {
     let labels = node.labels();
     let label = |key: &str| labels.get(key).cloned().unwrap_or_default();
-    let pool = input.pools.iter().find(|pool| {
-        let (key, value) = (&pool.spec.key, croft_api::convert::scheduler::value(pool));
-        labels.get(key) == Some(&value)
-    });
+    let pool = index.pool_of(node);
     let name = node.name_any();
-    let claim = input.claims.iter().find(|claim| {
-        let status = claim.status.as_ref();
-        status.is_some_and(|s| s.node_name.as_ref() == Some(&name))
-    });
+    let claim = index.claim_naming(&name);
     let instance_type = label("node.kubernetes.io/instance-type");
     let zone = label("topology.kubernetes.io/zone");
     let capacity_type = label("karpenter.sh/capacity-type");
@@ -72,8 +75,7 @@ pub fn node_info(node: &Node, input: &Input, types: &Arc<[InstanceType]>) -> Nod
         Some((status.price_per_hour.as_ref()?.parse().ok()?, status.price_estimated))
     });
     let of_catalog = || {
-        let offered = types.iter().find(|t| t.name == instance_type)?;
-        let offering = offered.offerings.iter().find(|o| o.zone == zone && o.capacity_type == paid_as)?;
+        let offering = offerings.offering(&instance_type, &zone, paid_as)?;
         Some((offering.price?, offering.estimated))
     };
     let price = of_claim.or_else(of_catalog);
@@ -149,6 +151,16 @@ pub fn tenants_by_namespace(input: &Input, tenants: &Tenants) -> BTreeMap<String
             _ => None,
         })
         .collect()
+}
+
+/// The namespaces of each tenant, from the tenants of namespaces.
+#[must_use]
+pub fn namespaces_by_tenant(owners: &BTreeMap<String, String>) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut namespaces: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (namespace, tenant) in owners {
+        namespaces.entry(tenant).or_default().insert(namespace);
+    }
+    namespaces
 }
 
 /// The node that a pod is bound to.

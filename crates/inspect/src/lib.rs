@@ -17,6 +17,7 @@
 //! | [`simulation`] | the scheduler's plan for an input, consolidation and replay included |
 //! | [`advice`], `advice_rows` | prices of constraints |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
+//! | `node_index`, `offering_index` | pool and claim of a node, and the offering of its type, by key instead of by a scan for each node |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
@@ -33,8 +34,10 @@ pub mod amounts;
 mod class_types;
 pub mod inventory;
 mod launch_choice;
+mod node_index;
 mod node_removal;
 mod node_state;
+mod offering_index;
 mod outlook;
 mod places;
 mod planned;
@@ -47,6 +50,7 @@ pub mod workload;
 
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
+pub use node_index::NodeIndex;
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
 pub use node_state::{NodeState, node_state};
 pub use outlook::{Outlook, outlook};

@@ -187,6 +187,7 @@ impl Model {
             };
             self.pools.insert(pool.name_any(), facts);
         }
+        let mut namespaces = inventory::namespaces_by_tenant(&self.owners);
         for tenant in &input.tenants {
             let name = tenant.name_any();
             for pool in &tenant.spec.pools {
@@ -194,10 +195,10 @@ impl Model {
                     pool.tenants.push(name.clone());
                 }
             }
-            let namespaces = self.owners.iter().filter(|(_, owner)| **owner == name);
+            let own = namespaces.remove(name.as_str()).unwrap_or_default();
             let facts = TenantFacts {
                 pools: tenant.spec.pools.clone(),
-                namespaces: namespaces.map(|(namespace, _)| namespace.clone()).collect(),
+                namespaces: own.into_iter().map(str::to_owned).collect(),
                 limits: tenant
                     .spec
                     .limits

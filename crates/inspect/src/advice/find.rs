@@ -25,8 +25,10 @@ use super::{
 };
 use crate::{
     admission::Admission,
-    inventory::{node_info, node_of, tenants_by_namespace},
-    simulation::{Horizon, PodIndex, allows_nothing, has_do_not_disrupt, is_disrupted, pool_of},
+    inventory::{described, node_of, tenants_by_namespace},
+    node_index::NodeIndex,
+    offering_index::OfferingIndex,
+    simulation::{Horizon, PodIndex, allows_nothing, has_do_not_disrupt, is_disrupted},
     workload::{controller, workload_of},
 };
 
@@ -96,36 +98,52 @@ pub(super) fn find(
     focus: &Focus,
 ) -> Result<Vec<Found>, InputError> {
     let admission = Admission::new(input)?;
+    let (index, offerings) = (NodeIndex::new(input), OfferingIndex::new(types));
     let mut finder = Finder {
-        input,
+        index: &index,
         names,
         pods: PodIndex::new(input, now, Horizon::End),
         parts: Parts::new(input),
         owners: tenants_by_namespace(input, admission.tenants()),
+        tenants: tenants_by_pool(input),
         focus,
         found: BTreeMap::new(),
     };
     let mut nodes: Vec<&Node> = input.nodes.iter().map(|node| &node.object).collect();
     nodes.sort_by_key(|node| node.name_any());
     for node in nodes {
-        let pool = pool_of(input, node).filter(|pool| {
+        let pool = index.pool_of(node).filter(|pool| {
             pool.spec.provisioner == Provisioner::Croft && pool.spec.replicas.is_none() && !is_disrupted(node)
         });
         if let Some(pool) = pool {
-            let price = node_info(node, input, types).price.unwrap_or(Price::ZERO);
+            let price = described(node, &index, &offerings).price.unwrap_or(Price::ZERO);
             finder.node(node, pool, price);
         }
     }
     Ok(finder.found.into_values().map(|(found, _)| found).collect())
 }
 
+/// The tenants that list each pool, in the order of the input.
+fn tenants_by_pool(input: &Input) -> BTreeMap<&str, Vec<&Tenant>> {
+    let mut tenants: BTreeMap<&str, Vec<&Tenant>> = BTreeMap::new();
+    for tenant in &input.tenants {
+        let pools: BTreeSet<&str> = tenant.spec.pools.iter().map(String::as_str).collect();
+        for pool in pools {
+            tenants.entry(pool).or_default().push(&tenant.object);
+        }
+    }
+    tenants
+}
+
 struct Finder<'a> {
-    input: &'a Input,
+    index: &'a NodeIndex<'a>,
     names: &'a Input,
     pods: PodIndex<'a>,
     parts: Parts,
     /// Tenants by namespace.
     owners: BTreeMap<String, String>,
+    /// Tenants by pool.
+    tenants: BTreeMap<&'a str, Vec<&'a Tenant>>,
     focus: &'a Focus,
     /// With the last node whose price was counted.
     found: BTreeMap<Constraint, (Found, String)>,
@@ -178,13 +196,13 @@ impl<'a> Finder<'a> {
             (Constraint::TenantLimit { tenant, .. }, _) => vec![tenant.clone()],
             (Constraint::ClusterLimit(_), _) => Vec::new(),
             (_, Some(namespace)) => self.owners.get(namespace).cloned().into_iter().collect(),
-            (_, None) => self.tenants(place.pool).map(|tenant| tenant.name_any()).collect(),
+            (_, None) => self.tenants(place.pool).iter().map(|tenant| tenant.name_any()).collect(),
         };
         let part = match constraint {
             Constraint::ClusterLimit(_) => None,
             _ => self.parts.of(&place.pool.name_any()).map(str::to_owned),
         };
-        let words = words(self.input, &self.pods, &constraint, pod);
+        let words = words(self.index, &self.pods, &constraint, pod);
         let found = Found {
             constraint: constraint.clone(),
             part,
@@ -198,20 +216,15 @@ impl<'a> Finder<'a> {
     }
 
     /// The tenants that list a pool.
-    fn tenants(&self, pool: &TenantPool) -> impl Iterator<Item = &'a Tenant> + use<'a> {
-        let (name, input) = (pool.name_any(), self.input);
-        let tenants = input.tenants.iter().map(|tenant| &tenant.object);
-        tenants.filter(move |tenant| tenant.spec.pools.contains(&name))
+    fn tenants(&self, pool: &TenantPool) -> Vec<&'a Tenant> {
+        self.tenants.get(pool.name_any().as_str()).cloned().unwrap_or_default()
     }
 
     fn node_and_pool(&mut self, place: Place<'a>) {
         let Place { node, pool, .. } = place;
         let (name, own) = (node.name_any(), pool.name_any());
-        let claimed = |claim: &croft_api::NodeClaim| {
-            claim.status.as_ref().and_then(|s| s.node_name.as_ref()) == Some(&name)
-        };
-        let claim = self.input.claims.iter().find(|claim| claimed(&claim.object));
-        if has_do_not_disrupt(node) || claim.is_some_and(|claim| has_do_not_disrupt(&claim.object)) {
+        let claim = self.index.claim_naming(&name);
+        if has_do_not_disrupt(node) || claim.is_some_and(has_do_not_disrupt) {
             self.add(Constraint::NodeDoNotDisrupt(name), place, None);
         }
         if has_do_not_disrupt(pool) {
@@ -249,7 +262,7 @@ impl<'a> Finder<'a> {
                 self.add(Constraint::TenantLimit { tenant, resource }, place, None);
             }
         }
-        for resource in self.input.configs.iter().flat_map(|config| config.spec.limits.keys()) {
+        for resource in self.index.input().configs.iter().flat_map(|config| config.spec.limits.keys()) {
             self.add(Constraint::ClusterLimit(resource.clone()), place, None);
         }
     }

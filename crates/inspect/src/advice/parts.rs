@@ -14,13 +14,16 @@ impl Parts {
     pub(super) fn new(input: &Input) -> Self {
         let mut of_pool: BTreeMap<String, String> =
             input.pools.iter().map(|pool| (pool.name_any(), pool.name_any())).collect();
+        let mut members: BTreeMap<String, Vec<String>> =
+            of_pool.keys().map(|pool| (pool.clone(), vec![pool.clone()])).collect();
         for tenant in &input.tenants {
             let own: BTreeSet<String> =
                 tenant.spec.pools.iter().filter_map(|pool| of_pool.get(pool).cloned()).collect();
-            if let Some(first) = own.first() {
-                for part in of_pool.values_mut().filter(|part| own.contains(part.as_str())) {
-                    part.clone_from(first);
-                }
+            let mut own = own.into_iter();
+            let Some(first) = own.next() else { continue };
+            for pool in own.filter_map(|other| members.remove(&other)).flatten().collect::<Vec<_>>() {
+                of_pool.insert(pool.clone(), first.clone());
+                members.entry(first.clone()).or_default().push(pool);
             }
         }
         Self { of_pool }

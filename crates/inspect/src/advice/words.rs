@@ -6,7 +6,6 @@ use croft_api::{
     disruption::{Disruption, DisruptionReason},
 };
 use croft_disruption::blockers::is_do_not_disrupt;
-use croft_manifest::Input;
 use k8s_openapi::{
     api::core::v1::{Pod, PodAffinityTerm, PodSpec},
     apimachinery::pkg::util::intstr::IntOrString,
@@ -18,6 +17,7 @@ use super::{
     fields::{in_affinity, in_selector},
 };
 use crate::{
+    node_index::NodeIndex,
     simulation::{PodIndex, allows_nothing},
     workload::WorkloadName,
 };
@@ -36,8 +36,14 @@ impl Words {
     }
 }
 
-/// Describes a constraint of `input`; `pod` is one of those that have it.
-pub(super) fn words(input: &Input, pods: &PodIndex<'_>, constraint: &Constraint, pod: Option<&Pod>) -> Words {
+/// Describes a constraint of an input; `pod` is one of those that have it.
+pub(super) fn words(
+    index: &NodeIndex<'_>,
+    pods: &PodIndex<'_>,
+    constraint: &Constraint,
+    pod: Option<&Pod>,
+) -> Words {
+    let input = index.input();
     let spec = pod.and_then(|pod| pod.spec.as_ref());
     match constraint {
         Constraint::PodDisruptionBudget { namespace, name } => budget(pods, namespace, name, pod),
@@ -46,7 +52,7 @@ pub(super) fn words(input: &Input, pods: &PodIndex<'_>, constraint: &Constraint,
             let from = format!("{}metadata.annotations", template(workload));
             annotated(workload.to_string(), "its pods are", &key, &from)
         }
-        Constraint::NodeDoNotDisrupt(name) => node(input, name),
+        Constraint::NodeDoNotDisrupt(name) => node(index, name),
         Constraint::PoolDoNotDisrupt(name) => {
             let key = annotation(input.pools.get("", name).map(|pool| &pool.object));
             annotated(format!("TenantPool {name}"), "it is", &key, "metadata.annotations")
@@ -115,17 +121,14 @@ fn annotated(object: String, which: &str, key: &str, from: &str) -> Words {
     Words::new(object, format!("{which} annotated {key}"), format!("remove {key} from {from}"))
 }
 
-fn node(input: &Input, name: &str) -> Words {
-    let key = annotation(input.nodes.get("", name).map(|node| &node.object));
+fn node(index: &NodeIndex<'_>, name: &str) -> Words {
+    let key = annotation(index.input().nodes.get("", name).map(|node| &node.object));
     if !key.is_empty() {
         return annotated(format!("Node {name}"), "it is", &key, "metadata.annotations");
     }
-    let claim = input
-        .claims
-        .iter()
-        .find(|claim| claim.status.as_ref().and_then(|status| status.node_name.as_deref()) == Some(name));
+    let claim = index.claim_naming(name);
     let object = claim.map(|claim| format!("NodeClaim {}", claim.name_any())).unwrap_or_default();
-    annotated(object, "it is", &annotation(claim.map(|claim| &claim.object)), "metadata.annotations")
+    annotated(object, "it is", &annotation(claim), "metadata.annotations")
 }
 
 fn budget(pods: &PodIndex<'_>, namespace: &str, name: &str, pod: Option<&Pod>) -> Words {

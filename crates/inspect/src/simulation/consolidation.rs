@@ -26,7 +26,7 @@ use super::{
     horizon::{Horizon, time_of},
     outcome::{Savings, Simulation},
 };
-use crate::amounts::per_month;
+use crate::{amounts::per_month, node_index::NodeIndex, offering_index::OfferingIndex};
 
 /// Why a node without a NodeClaim is kept, among others that have one.
 pub const WITHOUT_CLAIM: &str = "it has no NodeClaim: Croft didn't launch it and won't remove it";
@@ -66,11 +66,13 @@ pub(super) fn question(
     let options = Options { without_counts: true, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
     let (mut empty, mut held) = (Vec::new(), Vec::new());
-    let is_empty = |node: &str| !simulation.has_pods_for(node) && pods.movable(node).next().is_none();
+    let planned = simulation.nodes_with_pods();
+    let is_empty = |node: &str| !planned.contains(node) && pods.movable(node).next().is_none();
+    let (index, offerings) = (NodeIndex::new(input), OfferingIndex::new(types));
     let mut nodes: BTreeMap<String, NodeCounts> = BTreeMap::new();
     for node in &input.nodes {
         let name = node.name_any();
-        let pool = pool_of(input, &node.object).filter(|p| p.spec.provisioner == Provisioner::Croft);
+        let pool = index.pool_of(&node.object).filter(|p| p.spec.provisioner == Provisioner::Croft);
         let Some(pool) = pool else {
             kept.insert(name, "its pool is not provisioned by Croft".to_owned());
             continue;
@@ -85,7 +87,7 @@ pub(super) fn question(
         let counts = nodes.entry(pool.name_any()).or_default();
         counts.total += 1;
         counts.out += usize::from(is_disrupted(&node.object));
-        match candidate(input, types, &node.object, pool, &pods) {
+        match candidate(&index, &offerings, &node.object, pool, &pods) {
             Ok(candidate) if is_empty(&candidate.node) => empty.push(candidate),
             Ok(candidate) => ask.candidates.push(candidate),
             Err(why) => {
@@ -178,15 +180,6 @@ fn add_empty(found: &mut Consolidation, empty: Vec<Candidate>, held: Vec<Candida
     }
 }
 
-/// The pool whose label a node carries.
-pub(crate) fn pool_of<'i>(input: &'i Input, node: &Node) -> Option<&'i TenantPool> {
-    let mut pools = input.pools.iter().map(|p| &p.object);
-    pools.find(|pool| {
-        let value = croft_api::convert::scheduler::value(pool);
-        node.labels().get(&pool.spec.key) == Some(&value)
-    })
-}
-
 /// True if a node is being removed or isn't Ready, so that it counts against its pool's budget already.
 pub(crate) fn is_disrupted(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
@@ -225,8 +218,8 @@ fn allowed(
 
 /// The node as a candidate, or why it is kept.
 fn candidate(
-    input: &Input,
-    types: &[InstanceType],
+    index: &NodeIndex<'_>,
+    offerings: &OfferingIndex<'_>,
     node: &Node,
     pool: &TenantPool,
     pods: &PodIndex<'_>,
@@ -234,11 +227,9 @@ fn candidate(
     if is_disrupted(node) {
         return Err("it is being removed, or is not Ready".to_owned());
     }
-    let claim = input.claims.iter().find(|claim| {
-        claim.status.as_ref().is_some_and(|s| s.node_name == node.metadata.name && s.node_name.is_some())
-    });
+    let claim = node.metadata.name.as_deref().and_then(|name| index.claim_naming(name));
     // A file without NodeClaims is of nodes alone, which count as Croft's.
-    if claim.is_none() && !input.claims.is_empty() {
+    if claim.is_none() && !index.input().claims.is_empty() {
         return Err(WITHOUT_CLAIM.to_owned());
     }
     let label = |key: &str| node.labels().get(key).map(String::as_str);
@@ -246,13 +237,11 @@ fn candidate(
     let of_claim =
         claim.and_then(|claim| claim.status.as_ref()?.price_per_hour.as_deref()?.parse::<Price>().ok());
     let of_catalog = || {
-        let instance_type =
-            types.iter().find(|t| Some(t.name.as_str()) == label("node.kubernetes.io/instance-type"))?;
-        let zone = label("topology.kubernetes.io/zone");
-        let mut offers = instance_type.offerings.iter().filter(|o| o.capacity_type == capacity_type);
-        offers.find(|o| Some(o.zone.as_str()) == zone)?.price
+        let (name, zone) =
+            (label("node.kubernetes.io/instance-type")?, label("topology.kubernetes.io/zone")?);
+        offerings.offering(name, zone, capacity_type)?.price
     };
-    let annotated = claim.is_some_and(|c| has_do_not_disrupt(&c.object));
+    let annotated = claim.is_some_and(has_do_not_disrupt);
     let (price, disruption_cost) = pods.candidate(node, pool, annotated, of_claim.or_else(of_catalog))?;
     Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disruption_cost })
 }

@@ -12,7 +12,7 @@ use croft_api::{
         scheduler as convert, static_capacity,
     },
 };
-use croft_manifest::{Input, InputError, Origin, Problem, Sourced};
+use croft_manifest::{Input, InputError, Origin, Problem};
 use croft_scheduler::{Cluster, ComingNode, PodKey};
 use k8s_openapi::{
     api::core::v1::{Namespace, PersistentVolumeClaim, Pod},
@@ -24,6 +24,7 @@ use super::denied::Denied;
 use crate::{
     admission::{Admission, Outcome},
     class_types::ClassTypes,
+    node_index::NodeIndex,
     workload::{PodNames, WorkloadKind, create_pods, prototype, workloads},
 };
 
@@ -136,14 +137,14 @@ impl Builder {
     }
 
     fn nodes(&mut self, input: &Input, types: &ClassTypes) {
+        let index = NodeIndex::new(input);
         for node in &input.nodes {
-            let claim = input.claims.iter().find(|claim| belongs(node, claim));
-            let result =
-                self.cluster.upsert_node(&planned_node(&node.object, claim.map(|claim| &claim.object)));
+            let planned = planned_node(&node.object, index.claim_of(&node.object));
+            let result = self.cluster.upsert_node(&planned);
             self.report(&node.origin, result);
         }
         for claim in &input.claims {
-            if !input.nodes.iter().any(|node| belongs(node, claim)) {
+            if index.node_of(&claim.object).is_none() {
                 self.cluster.upsert_coming(coming_node(claim, types));
             }
         }
@@ -301,17 +302,6 @@ fn key(pod: &Pod) -> PodKey {
         pod.metadata.namespace.as_deref().unwrap_or_default(),
         pod.metadata.name.as_deref().unwrap_or_default(),
     )
-}
-
-/// True if the node runs on the claim's instance: same provider id, or the node name that the cloud reported.
-#[must_use]
-pub fn belongs(node: &Sourced<k8s_openapi::api::core::v1::Node>, claim: &Sourced<NodeClaim>) -> bool {
-    let Some(status) = &claim.status else { return false };
-    let id = node.spec.as_ref().and_then(|s| s.provider_id.as_deref());
-    match (&status.provider_id, id) {
-        (Some(ours), Some(its)) => ours == its,
-        _ => status.node_name.is_some() && status.node_name == node.metadata.name,
-    }
 }
 
 /// The coming node of a claim whose Node doesn't exist yet.

@@ -18,9 +18,10 @@ use k8s_openapi::{
         core::v1::{Node, Pod},
         policy::v1::PodDisruptionBudget,
     },
-    apimachinery::pkg::util::intstr::IntOrString,
+    apimachinery::pkg::{apis::meta::v1::ObjectMeta, util::intstr::IntOrString},
 };
 use kube::ResourceExt as _;
+use rustc_hash::FxHashMap;
 
 use super::horizon::Horizon;
 
@@ -36,26 +37,31 @@ fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
+fn namespace(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or_default()
+}
+
 fn key(pod: &Pod) -> PodKey {
     PodKey::new(&pod.namespace().unwrap_or_default(), &pod.name_any())
 }
 
 /// A PodDisruptionBudget that can be read.
 struct Budget<'a> {
-    namespace: String,
     name: String,
     selector: Selector,
     object: &'a PodDisruptionBudget,
-    /// The facts that decide about evictions, once they are known: it takes a look at every pod.
+    /// The facts that decide about evictions, once they are known: it takes a look at every pod of the namespace.
     facts: OnceCell<BudgetFacts>,
 }
 
-/// Pods of the input by node and by owner, and the PodDisruptionBudgets that cover them.
+/// Pods of the input by node, by owner and by namespace, and the PodDisruptionBudgets that cover them.
 pub(crate) struct PodIndex<'a> {
     by_node: BTreeMap<&'a str, Vec<&'a Pod>>,
     replicas: BTreeMap<&'a str, usize>,
-    pods: Vec<&'a Pod>,
-    budgets: Vec<Budget<'a>>,
+    /// By namespace, outside of which no budget covers a pod.
+    pods: FxHashMap<&'a str, Vec<&'a Pod>>,
+    /// By namespace.
+    budgets: FxHashMap<&'a str, Vec<Budget<'a>>>,
     now: Timestamp,
     horizon: Horizon,
     /// When pods last came to a node or left it, where more is known than the ages of pods tell.
@@ -67,14 +73,14 @@ impl<'a> PodIndex<'a> {
         let mut index = Self {
             by_node: BTreeMap::new(),
             replicas: BTreeMap::new(),
-            pods: Vec::new(),
-            budgets: Vec::new(),
+            pods: FxHashMap::default(),
+            budgets: FxHashMap::default(),
             now,
             horizon,
             changed: None,
         };
         for pod in &input.pods {
-            index.pods.push(&pod.object);
+            index.pods.entry(namespace(&pod.metadata)).or_default().push(&pod.object);
             let finished = matches!(phase(&pod.object), Some("Succeeded" | "Failed"));
             if let Some(node) = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|_| !finished) {
                 index.by_node.entry(node).or_default().push(&pod.object);
@@ -87,8 +93,7 @@ impl<'a> PodIndex<'a> {
             let wanted = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
             // The API server refuses selectors that can't be read, so none is missed.
             if let Some(selector) = wanted.and_then(|s| selector(s).ok()) {
-                index.budgets.push(Budget {
-                    namespace: budget.namespace().unwrap_or_default(),
+                index.budgets.entry(namespace(&budget.metadata)).or_default().push(Budget {
                     name: budget.name_any(),
                     selector,
                     object: &budget.object,
@@ -171,7 +176,19 @@ impl<'a> PodIndex<'a> {
 
     /// The number of pods that a budget covers.
     fn covered(&self, budget: &Budget<'_>) -> i64 {
-        count(self.pods.iter().filter(|pod| budget.covers(pod)).count())
+        count(self.pods_under(budget).count())
+    }
+
+    /// The pods that a budget covers.
+    fn pods_under<'b>(&'b self, budget: &'b Budget<'_>) -> impl Iterator<Item = &'a Pod> + 'b {
+        let pods = self.pods.get(namespace(&budget.object.metadata));
+        pods.into_iter().flatten().copied().filter(|pod| budget.selects(pod))
+    }
+
+    /// The budgets that cover a pod.
+    fn budgets_over<'b>(&'b self, pod: &'b Pod) -> impl Iterator<Item = &'b Budget<'a>> {
+        let budgets = self.budgets.get(namespace(&pod.metadata));
+        budgets.into_iter().flatten().filter(|budget| budget.selects(pod))
     }
 
     fn age(&self, pod: &Pod) -> Option<Duration> {
@@ -193,7 +210,7 @@ impl<'a> PodIndex<'a> {
     }
 
     fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
-        let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
+        let covering = self.budgets_over(pod);
         let facts = |budget: &Budget<'_>| *budget.facts.get_or_init(|| self.budget_facts(budget));
         let covering = covering.map(|budget| (budget.name.as_str(), facts(budget)));
         Eviction::of(self.guard(pod), covering).blocked()
@@ -215,7 +232,7 @@ impl<'a> PodIndex<'a> {
         if self.eviction_blocked(pod).is_none() {
             return Vec::new();
         }
-        let covering = self.budgets.iter().filter(|budget| budget.covers(pod));
+        let covering = self.budgets_over(pod);
         let expected = |budget: &Budget<'_>| {
             let told = budget.object.status.as_ref().and_then(|status| status.expected_pods);
             told.map_or_else(|| self.covered(budget), i64::from)
@@ -256,9 +273,8 @@ impl<'a> PodIndex<'a> {
             });
         }
         let expected = self.covered(budget);
-        let runs = |pod: &&&Pod| phase(pod) == Some("Running") && self.guard(pod) == Guard::Ready;
-        let covered = self.pods.iter().filter(|pod| budget.covers(pod));
-        let healthy = if is_lasting { expected } else { count(covered.filter(runs).count()) };
+        let runs = |pod: &&Pod| phase(pod) == Some("Running") && self.guard(pod) == Guard::Ready;
+        let healthy = if is_lasting { expected } else { count(self.pods_under(budget).filter(runs).count()) };
         let spec = budget.object.spec.as_ref();
         let least = match (
             spec.and_then(|s| s.min_available.as_ref()),
@@ -293,9 +309,9 @@ fn scaled(value: &IntOrString, all: i64) -> i64 {
 }
 
 impl Budget<'_> {
-    fn covers(&self, pod: &Pod) -> bool {
-        pod.metadata.namespace.as_deref().unwrap_or_default() == self.namespace
-            && self.selector.matches(|label| pod.labels().get(label).map(String::as_str))
+    /// True if the selector matches a pod of the budget's namespace.
+    fn selects(&self, pod: &Pod) -> bool {
+        self.selector.matches(|label| pod.labels().get(label).map(String::as_str))
     }
 }
 

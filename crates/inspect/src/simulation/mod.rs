@@ -21,9 +21,9 @@ mod static_capacity;
 mod totals;
 
 pub use consolidation::WITHOUT_CLAIM;
-pub(crate) use consolidation::{is_disrupted, pool_of};
+pub(crate) use consolidation::is_disrupted;
+pub use demand::is_created;
 pub(crate) use demand::is_stored;
-pub use demand::{belongs, is_created};
 pub use denied::{DENIED, Denied};
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
 pub(crate) use horizon::Horizon;

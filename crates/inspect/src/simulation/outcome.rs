@@ -1,10 +1,11 @@
 //! The answer of a simulation: the plan, and the savings of consolidation.
 
-use std::{collections::BTreeMap, sync::Arc};
-
-use croft_scheduler::{
-    ExistingPlacement, InstanceType, Plan, PlannedInstance, Price, consolidation::Consolidation,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
+
+use croft_scheduler::{InstanceType, Plan, PlannedInstance, Price, consolidation::Consolidation};
 
 use super::denied::Denied;
 
@@ -43,10 +44,11 @@ impl Simulation {
         self.headroom.get(node).copied().unwrap_or(0)
     }
 
-    /// True if pending or headroom pods have a place on a node that exists.
-    pub(super) fn has_pods_for(&self, node: &str) -> bool {
-        let is_planned = |place: &ExistingPlacement| place.node == node && !place.pods.is_empty();
-        self.headroom_on(node) > 0 || self.plan.existing.iter().any(is_planned)
+    /// The nodes on which pending or headroom pods have a place.
+    pub(super) fn nodes_with_pods(&self) -> BTreeSet<&str> {
+        let planned = self.plan.existing.iter().filter(|place| !place.pods.is_empty());
+        let with_headroom = self.headroom.iter().filter(|(_, pods)| **pods > 0);
+        planned.map(|place| place.node.as_str()).chain(with_headroom.map(|(node, _)| node.as_str())).collect()
     }
 
     /// True if no pod stays pending.

@@ -28,13 +28,13 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    consolidation::pool_of,
     horizon::time_of,
     settle::{Settling, register_coming},
     totals::{MILLIS_PER_HOUR, Totals, is_provisioned},
 };
 use crate::{
     inventory::node_of,
+    node_index::NodeIndex,
     workload::{controller, is_active},
 };
 
@@ -180,9 +180,10 @@ impl Replay {
         if used > 0 {
             return after(self.at, WHILE_IT_FINDS.saturating_mul(used));
         }
+        let index = NodeIndex::new(&self.input);
         let due = self.changed.iter().filter_map(|(name, at)| {
             let node = self.input.nodes.get("", name)?;
-            let wait = &pool_of(&self.input, node)?.spec.disruption.consolidate_after;
+            let wait = &index.pool_of(node)?.spec.disruption.consolidate_after;
             let wait = SignedDuration::try_from(duration::parse(wait).ok().flatten()?).ok()?;
             Some(after(*at, wait)).filter(|due| *due > self.at)
         });
@@ -217,13 +218,15 @@ impl Replay {
     /// Replaces pods and settings by those of `next`, whose pods run where they ran in this cluster.
     fn follow(&mut self, mut next: Input, admit: &dyn Fn(Pod) -> Option<Pod>) {
         let before = std::mem::take(&mut self.input);
-        let foreign: BTreeSet<String> = {
-            let nodes = next.nodes.iter().filter(|node| !is_provisioned(&next, node));
-            nodes.map(|node| node.name_any()).collect()
+        let (foreign, own) = {
+            let index = NodeIndex::new(&next);
+            let foreign = next.nodes.iter().filter(|node| !is_provisioned(&index, node));
+            let foreign: BTreeSet<String> = foreign.map(|node| node.name_any()).collect();
+            let own = before.nodes.iter().filter(|node| is_provisioned(&index, node));
+            (foreign, own.cloned().collect::<Vec<_>>())
         };
         next.nodes.retain(|node| foreign.contains(&node.name_any()));
         next.claims.retain(|_| false);
-        let own: Vec<_> = before.nodes.iter().filter(|node| is_provisioned(&next, node)).cloned().collect();
         for Sourced { object, origin } in own {
             next.nodes.put(object, origin);
         }
@@ -297,7 +300,8 @@ impl Replay {
 
 /// Makes nodes ready that were booting or being drained in the first snapshot: nothing later would end that.
 fn settle_nodes(input: &mut Input) {
-    let own: Vec<_> = input.nodes.iter().filter(|node| is_provisioned(input, node)).cloned().collect();
+    let index = NodeIndex::new(input);
+    let own: Vec<_> = input.nodes.iter().filter(|node| is_provisioned(&index, node)).cloned().collect();
     for Sourced { object: mut node, origin } in own {
         for condition in node.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
             if condition.type_ == "Ready" {

@@ -28,13 +28,13 @@ use kube::ResourceExt as _;
 
 use super::{
     consolidation::{Subject, question},
-    demand::{Created, belongs, coming_node},
+    demand::{Created, coming_node},
     denied::Denied,
     horizon::Horizon,
     outcome::Simulation,
     simulate::{Planned, plan},
 };
-use crate::class_types::ClassTypes;
+use crate::{class_types::ClassTypes, node_index::NodeIndex};
 
 /// Rounds of plan and search. Each lowers the cost or places pods, so that few are needed.
 const MOST_ROUNDS: usize = 20;
@@ -336,8 +336,9 @@ fn origin() -> Origin {
 
 /// Adds a Node for each NodeClaim that has none and isn't being deleted: it costs already, and pods will run there.
 pub fn register_coming(input: &mut Input, types: &Arc<[InstanceType]>) {
+    let index = NodeIndex::new(input);
     let waits = |claim: &&croft_manifest::Sourced<NodeClaim>| {
-        claim.metadata.deletion_timestamp.is_none() && !input.nodes.iter().any(|node| belongs(node, claim))
+        claim.metadata.deletion_timestamp.is_none() && index.node_of(claim).is_none()
     };
     let coming: Vec<_> = input.claims.iter().filter(waits).cloned().collect();
     if coming.is_empty() {

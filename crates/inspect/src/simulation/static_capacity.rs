@@ -6,9 +6,9 @@ use croft_api::{TenantPool, convert::static_capacity};
 use croft_manifest::Input;
 use croft_scheduler::{Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price, resources, solve};
 use kube::ResourceExt as _;
+use rustc_hash::FxHashMap;
 
-use super::demand::belongs;
-use crate::{amounts::counted, class_types::ClassTypes};
+use crate::{amounts::counted, class_types::ClassTypes, node_index::NodeIndex};
 
 /// Instances that static pools lack.
 #[derive(Default)]
@@ -25,11 +25,16 @@ pub(super) fn launch(
     warnings: &mut Vec<String>,
 ) -> MissingReplicas {
     let mut replicas = MissingReplicas::default();
-    let mut pools: Vec<&TenantPool> = input.pools.iter().map(|pool| &pool.object).collect();
-    pools.sort_by_key(|pool| pool.name_any());
-    for pool in pools {
-        let there = nodes(input, pool);
-        let missing = static_capacity::replicas(pool).map_or(0, |wanted| wanted.saturating_sub(there));
+    let of_pools = input.pools.iter().map(|pool| &pool.object);
+    let mut pools: Vec<(&TenantPool, usize)> =
+        of_pools.filter_map(|pool| Some((pool, static_capacity::replicas(pool)?))).collect();
+    if pools.is_empty() {
+        return replicas;
+    }
+    pools.sort_by_key(|(pool, _)| pool.name_any());
+    let counts = ReplicaCounts::new(input);
+    for (pool, wanted) in pools {
+        let missing = wanted.saturating_sub(counts.of(pool));
         if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
             continue;
         }
@@ -60,19 +65,45 @@ pub(super) fn launch(
     replicas
 }
 
-/// Nodes and claims of the pool that count as its replicas.
-fn nodes(input: &Input, pool: &TenantPool) -> usize {
-    let name = pool.name_any();
-    let find = |name: &str| input.claims.iter().map(|claim| &claim.object).find(|c| c.name_any() == name);
-    let of_pool = input.claims.iter().filter(|claim| claim.spec.pool == name);
-    let claims = of_pool.filter(|claim| static_capacity::counts(claim, find)).count();
-    let value = croft_api::convert::scheduler::value(pool);
-    let alone = input.nodes.iter().filter(|node| {
-        node.labels().get(&pool.spec.key) == Some(&value)
-            && node.metadata.deletion_timestamp.is_none()
-            && !input.claims.iter().any(|claim| belongs(node, claim))
-    });
-    claims.saturating_add(alone.count())
+/// Nodes and claims that count as replicas.
+struct ReplicaCounts<'i> {
+    /// Claims by the name of their pool.
+    claims: FxHashMap<&'i str, usize>,
+    /// Nodes without a claim, by the key, then by the value of each pool's label that they carry: two pools with one label have
+    /// the same nodes.
+    nodes: FxHashMap<&'i str, FxHashMap<&'i str, usize>>,
+}
+
+impl<'i> ReplicaCounts<'i> {
+    fn new(input: &'i Input) -> Self {
+        let mut counts = Self {
+            claims: FxHashMap::default(),
+            nodes: input.pools.iter().map(|pool| (pool.spec.key.as_str(), FxHashMap::default())).collect(),
+        };
+        let find = |name: &str| input.claims.get("", name).map(|claim| &claim.object);
+        for claim in input.claims.iter().filter(|claim| static_capacity::counts(claim, find)) {
+            *counts.claims.entry(&claim.spec.pool).or_default() += 1;
+        }
+        let index = NodeIndex::new(input);
+        for node in &input.nodes {
+            if node.metadata.deletion_timestamp.is_some() || index.claim_of(node).is_some() {
+                continue;
+            }
+            for (key, value) in node.labels() {
+                if let Some(of_key) = counts.nodes.get_mut(key.as_str()) {
+                    *of_key.entry(value).or_default() += 1;
+                }
+            }
+        }
+        counts
+    }
+
+    fn of(&self, pool: &TenantPool) -> usize {
+        let claims = self.claims.get(pool.name_any().as_str()).copied().unwrap_or_default();
+        let value = croft_api::convert::scheduler::value(pool);
+        let nodes = self.nodes.get(pool.spec.key.as_str()).and_then(|of_key| of_key.get(value.as_str()));
+        claims.saturating_add(nodes.copied().unwrap_or_default())
+    }
 }
 
 impl MissingReplicas {

@@ -12,8 +12,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
-use super::consolidation::pool_of;
-use crate::inventory::node_infos;
+use crate::{inventory::node_infos, node_index::NodeIndex};
 
 pub(super) const MILLIS_PER_HOUR: i128 = 3_600_000;
 
@@ -104,11 +103,12 @@ impl Totals {
 
 /// The names of the nodes that are in a pool which Croft provisions.
 fn names(input: &Input) -> BTreeSet<String> {
-    let nodes = input.nodes.iter().filter(|node| is_provisioned(input, node));
+    let index = NodeIndex::new(input);
+    let nodes = input.nodes.iter().filter(|node| is_provisioned(&index, node));
     nodes.map(|node| node.name_any()).collect()
 }
 
 /// True for a node of a pool that Croft provisions.
-pub(super) fn is_provisioned(input: &Input, node: &Node) -> bool {
-    pool_of(input, node).is_some_and(|pool| pool.spec.provisioner == Provisioner::Croft)
+pub(super) fn is_provisioned(index: &NodeIndex<'_>, node: &Node) -> bool {
+    index.pool_of(node).is_some_and(|pool| pool.spec.provisioner == Provisioner::Croft)
 }

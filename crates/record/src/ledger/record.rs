@@ -1,6 +1,6 @@
 //! The book of a decision log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     book::{Book, HOUR_MILLIS, Line},
@@ -34,6 +34,8 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub struct LogBook {
     claims: BTreeMap<String, Known>,
+    /// The claims that had each instance at some time. A log has as many launches as claims, and each asks for the others.
+    claims_of_instance: BTreeMap<String, BTreeSet<String>>,
     book: Book,
     begins: Option<(u64, i64)>,
     through: u64,
@@ -70,6 +72,9 @@ impl LogBook {
         let name = entry.object.name.as_str();
         let known = self.claims.entry(name.to_owned()).or_default();
         let was_paid = known.cost.is_some();
+        if let Some(instance) = entry.instance.as_ref().filter(|instance| !instance.id.is_empty()) {
+            self.claims_of_instance.entry(instance.id.clone()).or_default().insert(name.to_owned());
+        }
         if !known.observe(entry) {
             return;
         }
@@ -89,8 +94,10 @@ impl LogBook {
     /// Until when another claim paid for the instance of `claim`: one that lost its claim gets a new one.
     fn paid_before(&self, claim: &str) -> Option<i64> {
         let instance = &self.claims.get(claim).filter(|known| !known.instance.is_empty())?.instance;
-        let others = self.claims.iter().filter(|(name, known)| *name != claim && known.instance == *instance);
-        others.filter_map(|(_, known)| known.ended).max()
+        let others = self.claims_of_instance.get(instance)?.iter().filter(|name| *name != claim);
+        let others =
+            others.filter_map(|name| self.claims.get(name)).filter(|known| known.instance == *instance);
+        others.filter_map(|known| known.ended).max()
     }
 
     /// Charges what runs up to `at`.
@@ -129,6 +136,11 @@ impl LogBook {
         self.book.forget(from);
         let from = from.saturating_sub(HOUR_MILLIS);
         self.claims.retain(|_, known| known.ended.is_none_or(|ended| ended >= from));
+        let claims = &self.claims;
+        self.claims_of_instance.retain(|_, names| {
+            names.retain(|name| claims.contains_key(name));
+            !names.is_empty()
+        });
     }
 }
 

@@ -7,8 +7,12 @@
 //! - `longest_task_ms`: the longest task of the browser's main thread while views are scrolled and nodes change; 0 below 50.
 //! - `kb`: the page's files, compressed.
 //! - `ledger_mb`, `log_mb_day`: as `record` says.
+//! - `model_1000_ms`, `model_10000_ms`: to build the page's model, as `model` says.
+//!
+//! `bench-page model` measures the model alone, without a control plane and without a browser.
 
 mod fill;
+mod model;
 mod record;
 mod view;
 
@@ -19,6 +23,12 @@ use crate::view::Change;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
+    let model =
+        format!("model_1000_ms={:.1} model_10000_ms={:.1}", model::build(1_000)?, model::build(10_000)?);
+    if std::env::args().nth(1).as_deref() == Some("model") {
+        println!("bench-page: {model}");
+        return Ok(());
+    }
     croft_runtime::process::install_crypto();
     let (ledger, log) = (record::ledger_megabytes(), record::log_megabytes_a_day());
     let options = Options::default()
@@ -45,7 +55,7 @@ async fn main() -> anyhow::Result<()> {
     let kb = view::kilobytes().await?;
     println!(
         "bench-page: first_view_ms={first_view:.0} event_ms={event} drain_ms={drain} longest_task_ms={longest:.0} kb={kb:.1} \
-         ledger_mb={ledger:.1} log_mb_day={log:.1}"
+         ledger_mb={ledger:.1} log_mb_day={log:.1} {model}"
     );
     Ok(())
 }

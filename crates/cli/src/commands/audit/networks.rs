@@ -2,7 +2,7 @@
 //!
 //! Read from a cluster alone: files don't hold what the controller writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use croft_api::{
@@ -72,14 +72,16 @@ impl Networks {
             names.retain(|name| index.surplus(name).is_none());
             names.sort_unstable();
         }
-        let is_deleted = |name: &str| {
-            namespaces.iter().any(|n| n.name_any() == name && n.metadata.deletion_timestamp.is_some())
-        };
+        let deleted: BTreeSet<String> = namespaces
+            .iter()
+            .filter(|namespace| namespace.metadata.deletion_timestamp.is_some())
+            .map(|namespace| namespace.name_any())
+            .collect();
         let mut findings = Vec::new();
         for (tenant, names) in &own {
             let reached: Vec<&str> = names.iter().map(String::as_str).collect();
             let Some(wanted) = network_policy(self.isolated.get(*tenant), &reached) else { continue };
-            for namespace in reached.iter().filter(|name| !is_deleted(name)) {
+            for namespace in reached.iter().filter(|name| !deleted.contains(**name)) {
                 let Some(what) = self.difference(tenant, namespace, &wanted) else { continue };
                 findings.push(Finding {
                     violation: Violation::NamespaceOpen,

@@ -1,5 +1,7 @@
 //! Limits of cost: of the cluster, of each Tenant, of each pool.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use croft_api::{
     CroftConfig, Tenant, TenantPool,
     condition::Statement,
@@ -32,15 +34,19 @@ pub(super) async fn check(client: &Client) -> Finding {
     };
     let is_unlimited = |statement: Statement| statement.status == Some(true);
     let mut open: Vec<String> = Vec::new();
+    let by_name: BTreeMap<String, &TenantPool> = pools.iter().map(|pool| (pool.name_any(), pool)).collect();
+    let mut naming: BTreeMap<&str, Vec<&Tenant>> = BTreeMap::new();
     for tenant in &tenants {
-        let own = pools.iter().filter(|pool| tenant.spec.pools.contains(&pool.name_any()));
+        let names: BTreeSet<&str> = tenant.spec.pools.iter().map(String::as_str).collect();
+        names.iter().for_each(|name| naming.entry(name).or_default().push(tenant));
+        let own = names.into_iter().filter_map(|name| by_name.get(name).copied());
         if is_unlimited(unlimited::of_tenant(tenant, own)) {
             open.push(format!("Tenant {}", tenant.name_any()));
         }
     }
     for pool in pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft) {
         let name = pool.name_any();
-        let naming = tenants.iter().filter(|tenant| tenant.spec.pools.contains(&name));
+        let naming = naming.get(name.as_str()).into_iter().flatten().copied();
         if is_unlimited(unlimited::of_pool(pool, naming)) {
             open.push(format!("TenantPool {name}"));
         }

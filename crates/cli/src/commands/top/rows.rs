@@ -172,11 +172,12 @@ impl Rows {
             })
             .collect();
         let is_narrowed = filter.pool.is_some() || filter.tenant.is_some();
-        let infos = inventory::node_infos(input, &croft_cloud::builtin_catalog());
+        let kept: BTreeSet<&str> = pools.iter().map(String::as_str).collect();
+        let infos = inventory::nodes(input);
         let infos: Vec<NodeInfo> = infos
             .into_iter()
             .filter(|node| filter.zone.is_none_or(|zone| zone == node.zone))
-            .filter(|node| !is_narrowed || node.pool.as_ref().is_some_and(|pool| pools.contains(pool)))
+            .filter(|node| !is_narrowed || node.pool.as_deref().is_some_and(|pool| kept.contains(pool)))
             .collect();
         let mut pods_of: BTreeMap<&str, usize> = BTreeMap::new();
         for node in inventory::active_pods(input).filter_map(inventory::node_of) {
@@ -198,7 +199,15 @@ impl Rows {
             })
             .collect();
         let tenants = tenant_rows(input, admission, filter, &infos);
-        let pools = pools.iter().map(|pool| pool_row(input, pool, &nodes, &infos, users_of(pool))).collect();
+        let nodes_of = by_pool(&infos);
+        let coming = coming_by_pool(input, &infos);
+        let pool_row = |name: &String| {
+            let its = nodes_of.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let coming = coming.get(name.as_str()).copied().unwrap_or_default();
+            let pods = its.iter().filter_map(|node| pods_of.get(node.name.as_str())).sum();
+            pool_row(input, name, its, coming, pods, users_of(name))
+        };
+        let pools = pools.iter().map(pool_row).collect();
         let cost = inventory::total_cost(infos.iter().filter(|node| node.pool.is_some()));
         Ok(Self { tenants, pools, nodes, cost })
     }
@@ -248,13 +257,64 @@ fn users(input: &Input) -> BTreeMap<String, Vec<String>> {
     users
 }
 
+/// Pods of a tenant.
+#[derive(Clone, Copy, Debug, Default)]
+struct PodCount {
+    all: usize,
+    pending: usize,
+}
+
+impl PodCount {
+    /// The active pods of each tenant that owns some namespace.
+    fn by_tenant<'o>(input: &Input, owners: &'o BTreeMap<String, String>) -> BTreeMap<&'o str, Self> {
+        let mut counts: BTreeMap<&str, Self> = BTreeMap::new();
+        for pod in inventory::active_pods(input) {
+            let Some(tenant) = pod.metadata.namespace.as_ref().and_then(|name| owners.get(name)) else {
+                continue;
+            };
+            let count = counts.entry(tenant).or_default();
+            count.all += 1;
+            count.pending += usize::from(inventory::node_of(pod).is_none());
+        }
+        counts
+    }
+}
+
+/// The nodes of each pool, in their order.
+fn by_pool(nodes: &[NodeInfo]) -> BTreeMap<&str, Vec<&NodeInfo>> {
+    let mut pools: BTreeMap<&str, Vec<&NodeInfo>> = BTreeMap::new();
+    for node in nodes {
+        if let Some(pool) = &node.pool {
+            pools.entry(pool).or_default().push(node);
+        }
+    }
+    pools
+}
+
+/// The NodeClaims of each pool that aren't a node's.
+fn coming_by_pool<'i>(input: &'i Input, nodes: &[NodeInfo]) -> BTreeMap<&'i str, usize> {
+    let registered: BTreeSet<(&str, &str)> =
+        nodes.iter().filter_map(|node| Some((node.pool.as_deref()?, node.claim.as_deref()?))).collect();
+    let mut coming = BTreeMap::new();
+    for claim in input.claims.iter() {
+        let pool = claim.object.spec.pool.as_str();
+        if !registered.contains(&(pool, claim.name_any().as_str())) {
+            *coming.entry(pool).or_default() += 1;
+        }
+    }
+    coming
+}
+
 fn tenant_rows(
     input: &Input,
     admission: &Admission,
     filter: Filter<'_>,
     nodes: &[NodeInfo],
 ) -> Vec<TenantRow> {
-    let by_namespace = inventory::tenants_by_namespace(input, admission.tenants());
+    let owners = inventory::tenants_by_namespace(input, admission.tenants());
+    let mut namespaces_of = inventory::namespaces_by_tenant(&owners);
+    let pods_of = PodCount::by_tenant(input, &owners);
+    let nodes_of = by_pool(nodes);
     let mut rows = Vec::new();
     for tenant in input.tenants.iter() {
         let (name, pools) = (tenant.name_any(), &tenant.spec.pools);
@@ -263,18 +323,14 @@ fn tenant_rows(
         if !is_kept {
             continue;
         }
-        let namespaces: BTreeSet<&str> = by_namespace
-            .iter()
-            .filter(|(_, owner)| **owner == name)
-            .map(|(namespace, _)| namespace.as_str())
-            .collect();
-        let pods: Vec<_> = inventory::active_pods(input)
-            .filter(|pod| pod.metadata.namespace.as_deref().is_some_and(|n| namespaces.contains(n)))
-            .collect();
-        let its = || nodes.iter().filter(|node| node.pool.as_ref().is_some_and(|pool| pools.contains(pool)));
+        let namespaces = namespaces_of.remove(name.as_str()).unwrap_or_default();
+        let PodCount { all, pending } = pods_of.get(name.as_str()).copied().unwrap_or_default();
+        // A Tenant may list a pool twice.
+        let own: BTreeSet<&str> = pools.iter().map(String::as_str).collect();
+        let its = || own.iter().filter_map(|pool| nodes_of.get(pool)).flatten().copied();
         rows.push(TenantRow {
-            pending: pods.iter().filter(|pod| inventory::node_of(pod).is_none()).count(),
-            pods: pods.len(),
+            pods: all,
+            pending,
             nodes: its().count(),
             cost: inventory::total_cost(its()),
             ready: ready(
@@ -291,27 +347,22 @@ fn tenant_rows(
 fn pool_row(
     input: &Input,
     name: &str,
-    nodes: &[NodeRow],
-    infos: &[NodeInfo],
+    nodes: &[&NodeInfo],
+    coming: usize,
+    pods: usize,
     tenants: Vec<String>,
 ) -> PoolRow {
     let pool = input.pools.get("", name);
-    let its = || infos.iter().filter(|node| node.pool.as_deref() == Some(name));
-    let is_registered = |claim: &str| its().any(|node| node.claim.as_deref() == Some(claim));
     let conditions = pool.and_then(|pool| pool.status.as_ref()).map(|status| status.conditions.as_slice());
     let limits = pool.map(|pool| &pool.spec.limits);
     PoolRow {
         name: name.to_owned(),
         tenants,
-        nodes: its().count(),
-        coming: input
-            .claims
-            .iter()
-            .filter(|claim| claim.spec.pool == name && !is_registered(&claim.name_any()))
-            .count(),
-        pods: nodes.iter().filter(|node| node.pool.as_deref() == Some(name)).map(|node| node.pods).sum(),
+        nodes: nodes.len(),
+        coming,
+        pods,
         limits: limits.into_iter().flatten().map(|(key, limit)| (key.clone(), limit.0.clone())).collect(),
-        cost: inventory::total_cost(its()),
+        cost: inventory::total_cost(nodes.iter().copied()),
         ready: ready(conditions.unwrap_or_default()),
     }
 }

@@ -1,6 +1,9 @@
 //! Compares two clusters: before and after the edit.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use croft_inspect::{
     admission::Admission,
@@ -8,7 +11,7 @@ use croft_inspect::{
     simulation::{simulate, time_of},
 };
 use croft_manifest::{Input, InputError};
-use croft_scheduler::{InstanceType, Options, Plan, Price};
+use croft_scheduler::{InstanceType, Options, Plan, PodKey, Price};
 use kube::ResourceExt as _;
 
 use super::{
@@ -127,8 +130,8 @@ fn launched(before: &Plan, after: &Plan) -> Vec<Launched> {
 }
 
 fn pending(before: &Plan, after: &Plan) -> Vec<Pending> {
-    let is_new =
-        |left: &&croft_scheduler::Unschedulable| before.unschedulable.iter().all(|old| old.pod != left.pod);
+    let old: BTreeSet<&PodKey> = before.unschedulable.iter().map(|old| &old.pod).collect();
+    let is_new = |left: &&croft_scheduler::Unschedulable| !old.contains(&left.pod);
     let left = after.unschedulable.iter().filter(is_new);
     left.map(|left| Pending {
         pod: left.pod.to_string(),
@@ -138,11 +141,12 @@ fn pending(before: &Plan, after: &Plan) -> Vec<Pending> {
 }
 
 fn costs(now: &Input, impact: &Impact) -> (Cost, Cost) {
+    let gone: BTreeSet<&str> = impact.nodes.iter().map(|node| node.claim.as_str()).collect();
     let (mut before, mut after) = (Cost::default(), Cost::default());
     for claim in &now.claims {
         let price = claim.status.as_ref().and_then(|s| s.price_per_hour.as_deref()?.parse::<Price>().ok());
         before.add(price);
-        if impact.nodes.iter().all(|node| node.claim != claim.name_any()) {
+        if !gone.contains(claim.name_any().as_str()) {
             after.add(price);
         }
     }

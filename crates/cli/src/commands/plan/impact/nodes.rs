@@ -1,6 +1,6 @@
 //! Nodes that become drifted, expired, surplus or empty by the edit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     EC2NodeClass, NodeClaim, TenantPool,
@@ -9,7 +9,7 @@ use croft_api::{
     expiry,
     pool::Provisioner,
 };
-use croft_inspect::simulation::belongs;
+use croft_inspect::NodeIndex;
 use croft_manifest::{Input, Sourced};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -20,7 +20,8 @@ use super::model::NodeImpact;
 /// Nodes that the edit replaces or terminates, whatever their pods.
 pub(super) fn replaced(now: &Input, then: &Input, wall: Timestamp) -> Vec<NodeImpact> {
     let mut impacts = Vec::new();
-    for (claim, node) in with_nodes(now) {
+    let registered = with_nodes(now);
+    for &(claim, node) in &registered {
         let pool_before = managed(now, claim);
         let Some(pool) = managed(then, claim) else {
             if pool_before.is_some() && then.pools.get("", &claim.spec.pool).is_none() {
@@ -41,9 +42,7 @@ pub(super) fn replaced(now: &Input, then: &Input, wall: Timestamp) -> Vec<NodeIm
             impacts.push(impact(claim, node, "Drifted", fields.join(", ")));
         }
     }
-    for pool in &then.pools {
-        impacts.extend(surplus(now, then, &pool.object, &impacts));
-    }
+    impacts.extend(surplus(now, then, &registered, &impacts));
     impacts
 }
 
@@ -57,12 +56,12 @@ fn impact(claim: &NodeClaim, node: &Node, reason: &'static str, detail: String) 
     }
 }
 
-fn with_nodes(input: &Input) -> impl Iterator<Item = (&NodeClaim, &Node)> {
+/// Claims that aren't being deleted, with their nodes.
+fn with_nodes(input: &Input) -> Vec<(&NodeClaim, &Node)> {
+    let index = NodeIndex::new(input);
     let stays = |claim: &&Sourced<NodeClaim>| claim.metadata.deletion_timestamp.is_none();
-    input.claims.iter().filter(stays).filter_map(|claim| {
-        let node = input.nodes.iter().find(|node| belongs(node, claim))?;
-        Some((&claim.object, &node.object))
-    })
+    let claims = input.claims.iter().filter(stays);
+    claims.filter_map(|claim| Some((&claim.object, index.node_of(claim)?))).collect()
 }
 
 /// The claim's pool, if Croft provisions it.
@@ -88,61 +87,90 @@ fn drifted(input: &Input, claim: &NodeClaim, node: &Node, pool: &TenantPool) -> 
 
 /// Nodes that are being removed already, whatever is edited.
 pub(super) fn leaving(input: &Input) -> Vec<NodeImpact> {
+    let index = NodeIndex::new(input);
     let goes = |claim: &&Sourced<NodeClaim>| claim.metadata.deletion_timestamp.is_some();
     let leaving = input.claims.iter().filter(goes).filter_map(|claim| {
-        let node = input.nodes.iter().find(|node| belongs(node, claim))?;
+        let node = index.node_of(claim)?;
         Some(impact(claim, node, "Terminating", "its NodeClaim is being deleted".to_owned()))
     });
     leaving.collect()
 }
 
-/// Surplus nodes of a static pool: those with the fewest pods, then the youngest.
-fn surplus(now: &Input, then: &Input, pool: &TenantPool, others: &[NodeImpact]) -> Vec<NodeImpact> {
-    let Some(wanted) = static_capacity::replicas(pool) else { return Vec::new() };
-    let name = pool.name_any();
+/// Surplus nodes of static pools: of each those with the fewest pods, then the youngest.
+fn surplus(
+    now: &Input,
+    then: &Input,
+    registered: &[(&NodeClaim, &Node)],
+    others: &[NodeImpact],
+) -> Vec<NodeImpact> {
+    let pools = || then.pools.iter().filter_map(|pool| Some((pool, static_capacity::replicas(pool)?)));
+    if pools().next().is_none() {
+        return Vec::new();
+    }
     let find = |name: &str| now.claims.get("", name).map(|claim| &claim.object);
-    let of_pool = || {
-        with_nodes(now).filter(|(claim, _)| claim.spec.pool == name && static_capacity::counts(claim, find))
-    };
-    let had = then.pools.get("", &name).and(now.pools.get("", &name));
-    let had = had.and_then(|pool| static_capacity::replicas(&pool.object));
-    let mut there: Vec<(&NodeClaim, &Node)> = of_pool().collect();
-    let least = had.map_or(there.len(), |had| had.min(there.len()));
-    let surplus = least.saturating_sub(wanted);
-    there.retain(|(claim, _)| others.iter().all(|other| other.claim != claim.name_any()));
-    let pods = |node: &Node| workload_pods(now, &node.name_any()).count();
-    there.sort_by_key(|(claim, node)| {
-        (pods(node), std::cmp::Reverse(claim.metadata.creation_timestamp.clone()), claim.name_any())
-    });
-    let detail = format!("spec.replicas is {wanted}");
-    there
-        .into_iter()
-        .take(surplus)
-        .map(|(claim, node)| impact(claim, node, "ScaledDown", detail.clone()))
-        .collect()
+    let mut of_pools: BTreeMap<&str, Vec<(&NodeClaim, &Node)>> = BTreeMap::new();
+    for &(claim, node) in registered {
+        if static_capacity::counts(claim, find) {
+            of_pools.entry(&claim.spec.pool).or_default().push((claim, node));
+        }
+    }
+    let others: BTreeSet<&str> = others.iter().map(|other| other.claim.as_str()).collect();
+    let pods = WorkloadPods::new(now);
+    let mut impacts = Vec::new();
+    for (pool, wanted) in pools() {
+        let name = pool.name_any();
+        let had = now.pools.get("", &name).and_then(|pool| static_capacity::replicas(&pool.object));
+        let mut there = of_pools.remove(name.as_str()).unwrap_or_default();
+        let least = had.map_or(there.len(), |had| had.min(there.len()));
+        let surplus = least.saturating_sub(wanted);
+        there.retain(|(claim, _)| !others.contains(claim.name_any().as_str()));
+        there.sort_by_cached_key(|(claim, node)| {
+            let age = std::cmp::Reverse(claim.metadata.creation_timestamp.clone());
+            (pods.on(&node.name_any()), age, claim.name_any())
+        });
+        let detail = format!("spec.replicas is {wanted}");
+        let surplus = there.into_iter().take(surplus);
+        impacts.extend(surplus.map(|(claim, node)| impact(claim, node, "ScaledDown", detail.clone())));
+    }
+    impacts
 }
 
-/// Pods that keep a node from being empty.
-fn workload_pods<'i>(input: &'i Input, node: &'i str) -> impl Iterator<Item = &'i Pod> {
-    let here = |pod: &&Pod| pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(node);
-    let works = |pod: &&Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-        !matches!(phase, Some("Succeeded" | "Failed")) && owners.iter().all(|owner| owner.kind != "DaemonSet")
-    };
-    input.pods.iter().map(|pod| &pod.object).filter(move |pod| here(pod)).filter(works)
+/// How many pods keep each node from being empty.
+struct WorkloadPods<'i>(BTreeMap<&'i str, usize>);
+
+impl<'i> WorkloadPods<'i> {
+    fn new(input: &'i Input) -> Self {
+        let mut pods = BTreeMap::new();
+        for pod in input.pods.iter().filter(|pod| keeps_node(&pod.object)) {
+            if let Some(node) = pod.object.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) {
+                *pods.entry(node).or_default() += 1;
+            }
+        }
+        Self(pods)
+    }
+
+    fn on(&self, node: &str) -> usize {
+        self.0.get(node).copied().unwrap_or_default()
+    }
+}
+
+/// True for a pod that is neither finished nor a DaemonSet's.
+fn keeps_node(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    !matches!(phase, Some("Succeeded" | "Failed")) && owners.iter().all(|owner| owner.kind != "DaemonSet")
 }
 
 /// Nodes whose pods all leave by the edit.
 pub(super) fn emptied(now: &Input, then: &Input, after: &Input) -> Vec<NodeImpact> {
     let mut impacts = Vec::new();
+    let (before, left) = (WorkloadPods::new(now), WorkloadPods::new(after));
     for (claim, node) in with_nodes(now) {
         let name = node.name_any();
         let there = after.nodes.get("", &name).is_some();
         let Some(pool) = managed(then, claim).filter(|_| there) else { continue };
         let goes = pool.spec.replicas.is_none() && pool.spec.disruption.consolidate_after != "Never";
-        if goes && workload_pods(now, &name).next().is_some() && workload_pods(after, &name).next().is_none()
-        {
+        if goes && before.on(&name) > 0 && left.on(&name) == 0 {
             let detail =
                 format!("its pods leave; it is terminated {} later", pool.spec.disruption.consolidate_after);
             impacts.push(impact(claim, node, "Empty", detail));
@@ -155,6 +183,7 @@ pub(super) fn emptied(now: &Input, then: &Input, after: &Input) -> Vec<NodeImpac
 pub(super) fn remove(input: &mut Input, impacts: &[NodeImpact]) {
     let gone: BTreeMap<&str, &str> =
         impacts.iter().map(|impact| (impact.node.as_str(), impact.claim.as_str())).collect();
+    let claims: BTreeSet<&str> = gone.values().copied().collect();
     input.nodes.retain(|node| !gone.contains_key(node.name_any().as_str()));
-    input.claims.retain(|claim| gone.values().all(|name| *name != claim.name_any()));
+    input.claims.retain(|claim| !claims.contains(claim.name_any().as_str()));
 }

@@ -1,5 +1,7 @@
 //! Pods and DaemonSets whose admission the edit changes.
 
+use std::collections::BTreeSet;
+
 use croft_api::{config::Misplaced, convert::policy as convert};
 use croft_inspect::{
     admission::{Admission, Outcome},
@@ -66,7 +68,7 @@ pub(super) fn displace(
     let policy = after.configs.first().map_or(Misplaced::default(), |config| config.spec.misplaced);
     let mut impacts = Vec::new();
     let mut again: Vec<(Pod, Origin)> = Vec::new();
-    let mut gone: Vec<(String, String)> = Vec::new();
+    let mut gone: BTreeSet<(String, String)> = BTreeSet::new();
     for pod in now.pods.iter().filter(|pod| is_created(&pod.object) && !is_finished(&pod.object)) {
         if pod.annotations().contains_key(MIRROR_ANNOTATION) {
             continue;
@@ -76,7 +78,7 @@ pub(super) fn displace(
             .is_some_and(|node| now.nodes.get("", node).is_some() && after.nodes.get("", node).is_none());
         if owner(&pod.object) == Some("DaemonSet") {
             if lost_node {
-                gone.push(key);
+                gone.insert(key);
             }
             continue;
         }
