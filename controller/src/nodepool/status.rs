@@ -207,7 +207,7 @@ fn write_status(
 ) {
     let old = pool.status.clone().unwrap_or_default();
     let mut new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
-    // What isn't known for a while stays as it was known.
+    // Resources that aren't known for a while stay as they were known.
     if resources.is_some() || !is_launched(pool) {
         new.extended_resources = resources.cloned();
     }

@@ -11,7 +11,7 @@ pub fn requirements(pool: &TenantPool) -> Vec<Requirement> {
     pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement).collect()
 }
 
-/// Those of `types` that the pool may launch, each with the offerings that it may use.
+/// The types that the pool may launch among `types`, each with the offerings that it may use.
 #[must_use]
 pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> {
     let requirements = requirements(pool);

@@ -60,6 +60,6 @@ pub use tenancy::{
         self, Config, Mutation, Namespace, NamespaceCreation, Node, NonTenantPods, OnConflict, Owner, Pool,
         Provisioner, Subject, Tenant,
     },
-    node_template::NodeTemplate,
+    node_template::{LabelRequirement, NodeTemplate},
     replica_status, selector, stored, taint,
 };

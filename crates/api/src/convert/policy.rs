@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use croft_policy::{
-    self as policy, NodeTemplate, Subject,
+    self as policy, LabelRequirement, NodeTemplate, Subject,
     definitions::POOL_NAME_LABEL,
     selector::{Requirement, Selector, Test},
     taint::{Effect, Taint},
@@ -127,17 +127,17 @@ pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
     }
 }
 
-/// What the nodes of `pool` can be.
+/// The declarations of `pool` about its nodes.
 fn node_template(pool: &crate::TenantPool) -> NodeTemplate {
     let Some(template) =
         pool.spec.template.as_ref().filter(|_| pool.spec.provisioner == pool::Provisioner::Croft)
     else {
         return NodeTemplate::default();
     };
-    let requirements = template.spec.requirements.iter().map(|requirement| view::Expression {
-        key: (&requirement.key).into(),
-        operator: super::scheduler::requirement(requirement).operator.as_str().into(),
-        values: requirement.values.iter().map(policy::Text::from).collect(),
+    let requirements = template.spec.requirements.iter().map(|requirement| LabelRequirement {
+        key: &requirement.key,
+        operator: super::scheduler::requirement(requirement).operator.as_str(),
+        values: requirement.values.iter().map(String::as_str).collect(),
     });
     let labels = template.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let resources = pool.status.as_ref().and_then(|status| status.extended_resources.as_ref());

@@ -14,7 +14,7 @@ use crate::request::text::Text;
 pub struct ExtendedResources<'a>(Vec<Text<'a>>);
 
 impl<'a> ExtendedResources<'a> {
-    /// Those among `amounts`, each a name with an amount.
+    /// The extended resources among `amounts`, each a name with an amount.
     #[must_use]
     pub fn among(amounts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let named = amounts.into_iter().filter(|(name, amount)| is_extended(name) && *amount != "0");

@@ -9,7 +9,7 @@
 //! | `binding` | nodes that are named outright |
 //! | `node`, `namespace` | writes of nodes and namespaces |
 //! | `role_binding` | roles that Croft's controller gives |
-//! | `pool_choice`, `injection` | the pool of a tenant's pod, and what its spec lacks to run there |
+//! | `pool_choice`, `injection` | the pool of a tenant's pod, and what its spec lacks to run there; `obstacles` compares it with nodes |
 //! | `keep_out`, `node_affinity` | what keeps a non-tenant pod off the pools |
 
 pub(crate) mod binding;
@@ -21,6 +21,7 @@ pub(crate) mod keep_out;
 pub mod namespace;
 pub mod node;
 pub(crate) mod node_affinity;
+pub(crate) mod obstacles;
 pub(crate) mod pod;
 pub(crate) mod pool_choice;
 pub(crate) mod role_binding;

@@ -4,12 +4,15 @@ use crate::{
     denial::Denial,
     outcome::PoolSource,
     request::view::{Metadata, PodSpec},
-    rules::binding::own_pools,
+    rules::{
+        binding::own_pools,
+        obstacles::{Obstacle, is_dedicated, obstacles},
+    },
     tenancy::{
         declarations::{Declarations, DeclaredPool, DeclaredTenant, PoolId},
         index::Tenants,
         model::OnConflict,
-        node_template::{NodeTemplate, Obstacle, Siblings},
+        node_template::{NodeTemplate, Siblings},
         taint::{Operator, Taint},
     },
 };
@@ -200,24 +203,24 @@ fn first_fit<'t>(
     }
     let template = |id: Option<PoolId>| id.and_then(|id| declarations.pool(id)).map(|pool| &pool.template);
     let could_hold = |(_, id): &&(Box<str>, Option<PoolId>)| {
-        template(*id).is_none_or(|t| obstacles(t, spec, &tenant.siblings, dropped).next().is_none())
+        template(*id).is_none_or(|t| kept_obstacles(t, spec, &tenant.siblings, dropped).next().is_none())
     };
     let is_dedicated = |(_, id): &&(Box<str>, Option<PoolId>)| {
-        template(*id).is_some_and(|template| template.is_dedicated_to(spec))
+        template(*id).is_some_and(|template| is_dedicated(template, spec))
     };
     let mut fitting = tenant.pools.iter().filter(could_hold);
     let fit = fitting.clone().find(is_dedicated).or_else(|| fitting.next()).map_or(first, named);
     Some((fit, if fit == first { PoolSource::First } else { PoolSource::Fit }))
 }
 
-/// What keeps the pod off the nodes of `template`. Entries of the selector that are dropped don't count.
-fn obstacles<'o>(
+/// The obstacles on nodes of `template`, without entries of the selector that are dropped.
+fn kept_obstacles<'o>(
     template: &'o NodeTemplate,
     spec: &'o PodSpec<'_>,
     siblings: &Siblings,
     dropped: &[String],
 ) -> impl Iterator<Item = Obstacle<'o>> {
-    template.obstacles(spec, siblings).filter(
+    obstacles(template, spec, siblings).filter(
         |obstacle| !matches!(obstacle, Obstacle::Selector { key, .. } if dropped.iter().any(|other| other == key)),
     )
 }
@@ -234,7 +237,7 @@ fn misfit(
     spec: &PodSpec<'_>,
     dropped: &[String],
 ) -> Option<String> {
-    let Some(first) = obstacles(&pool.template, spec, &tenant.siblings, dropped).next() else {
+    let Some(first) = kept_obstacles(&pool.template, spec, &tenant.siblings, dropped).next() else {
         return missing_resource(declarations, tenant, spec);
     };
     if source != PoolSource::First || tenant.pools.len() == 1 || tenant.siblings.is_unknown {
@@ -243,7 +246,10 @@ fn misfit(
     }
     let of = |pool: &DeclaredPool| -> Vec<Obstacle<'_>> {
         let pool = declarations.pool(pool.id).map(|pool| &pool.template);
-        pool.into_iter().flat_map(|t| obstacles(t, spec, &tenant.siblings, dropped)).take(FAULTS).collect()
+        pool.into_iter()
+            .flat_map(|t| kept_obstacles(t, spec, &tenant.siblings, dropped))
+            .take(FAULTS)
+            .collect()
     };
     let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
     let found: Vec<(&DeclaredPool, Vec<Obstacle<'_>>)> = pools.map(|pool| (pool, of(pool))).collect();
@@ -281,7 +287,7 @@ fn missing_resource(
     ))
 }
 
-/// What is at fault, in words.
+/// The part at fault, in words.
 fn sentence(fault: Obstacle<'_>, nodes: &str) -> String {
     match fault {
         Obstacle::Selector { key, value } => {

@@ -40,7 +40,7 @@ pub struct DeclaredTenant {
     pub pools: Box<[(Box<str>, Option<PoolId>)]>,
     /// Pods of its namespaces wait until the controller has written the namespace's objects.
     pub needs_objects: bool,
-    /// What its pools declare together, if it has several.
+    /// The declarations of its pools together, if it has several.
     pub(crate) siblings: Siblings,
     names: FxHashSet<Box<str>>,
     selector: Option<Selector>,
@@ -138,7 +138,7 @@ pub struct DeclaredPool {
     pub effects: Effects,
     /// The process that launches its nodes.
     pub provisioner: Provisioner,
-    /// What its nodes can be, as far as it is known.
+    /// The nodes that it can have, as far as they are known.
     pub template: NodeTemplate,
     shared_with: FxHashSet<Box<str>>,
 }

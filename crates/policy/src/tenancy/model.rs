@@ -165,7 +165,7 @@ pub struct Pool {
     pub shared_with: Vec<String>,
     /// The process that launches its nodes.
     pub provisioner: Provisioner,
-    /// What its nodes can be, as far as it is known.
+    /// The nodes that it can have, as far as they are known.
     pub template: NodeTemplate,
 }
 

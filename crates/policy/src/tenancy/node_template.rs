@@ -1,15 +1,12 @@
-//! What the nodes of a pool can be, as far as it is declared. Among a tenant's pools, a pod goes to the first whose nodes could
-//! hold it.
+//! The nodes that a pool can have, as far as it declares them. Among a tenant's pools, a pod goes to the first whose nodes could hold
+//! it: [`obstacles`](crate::rules::obstacles) compares them.
 //!
 //! Unknown is no reason against a pool: a label that the cloud, the kubelet or an agent writes may have any value until the pool's
 //! requirements say which, and an extended resource counts once the controller has said which pools have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    request::view::{Expression, PodSpec, Term},
-    tenancy::taint::{Effects, Operator, Taint},
-};
+use crate::tenancy::taint::{Effects, Taint};
 
 /// The operating system of nodes whose pool requires none.
 const DEFAULT_OS: (&str, &str) = ("kubernetes.io/os", "linux");
@@ -46,7 +43,7 @@ const WRITTEN_BY_OTHERS: [&str; 11] = [
 /// has one.
 const SEPARATORS: [char; 8] = [' ', ';', ':', ',', '=', '|', '*', '\n'];
 /// Bytes of the labels of a template's text. Of more, the longest lists of values are left out: they count as unknown.
-const LABELS_LIMIT_BYTES: usize = 2_000;
+pub(crate) const LABELS_LIMIT_BYTES: usize = 2_000;
 /// Bytes of the texts of a tenant's templates. Of more, each counts as unknown: an object has 256 KiB of annotations at most.
 const TENANT_LIMIT_BYTES: usize = 64 * 1024;
 
@@ -70,35 +67,18 @@ enum Supply {
     Dedicated,
 }
 
-/// What keeps a pod off the nodes of a template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Obstacle<'o> {
-    /// No node has this label, which the node selector asks for.
-    Selector {
-        /// Its key.
-        key: &'o str,
-        /// Its value.
-        value: &'o str,
-    },
-    /// No term of the required node affinity can hold.
-    Affinity,
-    /// The pod doesn't tolerate this taint.
-    Taint(&'o Taint),
-    /// No node has this extended resource, which nodes of another pool have.
-    Resource(&'o str),
+/// A requirement on a label of a pool's nodes.
+#[derive(Clone, Debug)]
+pub struct LabelRequirement<'a> {
+    /// The label's key.
+    pub key: &'a str,
+    /// Its operator, as a TenantPool names it.
+    pub operator: &'a str,
+    /// Its values.
+    pub values: Vec<&'a str>,
 }
 
-impl Obstacle<'_> {
-    /// True if the same part of the pod is at fault.
-    pub(crate) fn is_like(self, other: Obstacle<'_>) -> bool {
-        match (self, other) {
-            (Self::Taint(_), Obstacle::Taint(_)) => true,
-            _ => self == other,
-        }
-    }
-}
-
-/// What the pools of one tenant declare together.
+/// The declarations of one tenant's pools together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Siblings {
     /// Keys of the pools' own labels: a node of another pool doesn't have them.
@@ -112,6 +92,11 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
+    /// True if some pool is known to have the extended resource.
+    pub(crate) fn have(&self, resource: &str) -> bool {
+        self.resources.contains(resource)
+    }
+
     /// True if nodes of a template that doesn't have the label lack it.
     fn exclude(&self, key: &str, is_declared: bool) -> bool {
         self.keys.contains(key) || (is_declared && self.labels.contains(key))
@@ -135,7 +120,7 @@ impl Siblings {
     }
 }
 
-/// What a pool declares about its nodes; by default nothing.
+/// A pool's declarations about its nodes; by default none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeTemplate {
     /// True if Croft launches its nodes, so that they have no label but these and those that others write.
@@ -152,7 +137,7 @@ impl NodeTemplate {
     /// The template with these requirements and labels.
     #[must_use]
     pub fn new<'a>(
-        requirements: impl IntoIterator<Item = Expression<'a>>,
+        requirements: impl IntoIterator<Item = LabelRequirement<'a>>,
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
         let mut values: BTreeMap<Box<str>, Values> = BTreeMap::new();
@@ -162,7 +147,7 @@ impl NodeTemplate {
             .filter(is_readable)
             .partition(|requirement| requirement.operator == "In");
         for requirement in lists.into_iter().chain(others) {
-            let key = canonical(&requirement.key);
+            let key = canonical(requirement.key);
             let known = values.remove(key).unwrap_or(Values::NoneOf(BTreeSet::new()));
             values.insert(key.into(), known.narrowed(&requirement));
         }
@@ -215,37 +200,18 @@ impl NodeTemplate {
         self
     }
 
-    /// What keeps the pod off the nodes, where `siblings` is what the tenant's pools declare.
-    pub(crate) fn obstacles<'o>(
-        &'o self,
-        spec: &'o PodSpec<'_>,
-        siblings: &Siblings,
-    ) -> impl Iterator<Item = Obstacle<'o>> {
-        let can_have = |key: &str, operator: &str, wanted: &[&str]| match self.labels.get(key) {
-            Some(values) => values.can(operator, wanted),
-            None if siblings.exclude(key, self.is_declared) => Values::Absent.can(operator, wanted),
+    /// True if a node can meet the expression, where `siblings` are the declarations of the tenant's pools.
+    pub(crate) fn can_meet(&self, key: &str, operator: &str, values: &[&str], siblings: &Siblings) -> bool {
+        match self.labels.get(key) {
+            Some(known) => known.can_meet(operator, values),
+            None if siblings.exclude(key, self.is_declared) => Values::Absent.can_meet(operator, values),
             None => true,
-        };
-        let selector: Vec<Obstacle<'_>> = spec
-            .node_selector
-            .iter()
-            .flat_map(|selector| selector.iter())
-            .filter(|(key, value)| !can_have(key, "In", &[value]))
-            .map(|(key, value)| Obstacle::Selector { key, value })
-            .collect();
-        let can_match = |term: &Term<'_>| {
-            !term.is_empty()
-                && term.expressions().iter().all(|expression| {
-                    let wanted: Vec<&str> = expression.values.iter().map(|value| &**value).collect();
-                    can_have(&expression.key, &expression.operator, &wanted)
-                })
-        };
-        let affinity = spec.terms().is_some_and(|terms| !terms.iter().any(can_match));
-        let taints = self.taints.iter().filter(|taint| !tolerates(spec, taint)).map(Obstacle::Taint);
-        let lacks = |name: &&str| self.lacks(name) && siblings.resources.contains(*name);
-        let resources: Vec<Obstacle<'_>> =
-            spec.extended_resources().filter(lacks).map(Obstacle::Resource).collect();
-        selector.into_iter().chain(affinity.then_some(Obstacle::Affinity)).chain(taints).chain(resources)
+        }
+    }
+
+    /// The taints that a pod must tolerate.
+    pub(crate) fn taints(&self) -> &[Taint] {
+        &self.taints
     }
 
     /// True if it is known that no instance has the extended resource.
@@ -253,10 +219,9 @@ impl NodeTemplate {
         self.resources.as_ref().is_some_and(|known| !known.contains_key(resource))
     }
 
-    /// True if each instance has an extended resource that the pod needs.
-    pub(crate) fn is_dedicated_to(&self, spec: &PodSpec<'_>) -> bool {
-        let Some(known) = &self.resources else { return false };
-        spec.extended_resources().any(|name| known.get(name) == Some(&Supply::Dedicated))
+    /// True if each instance has the extended resource.
+    pub(crate) fn is_dedicated_to(&self, resource: &str) -> bool {
+        self.resources.as_ref().is_some_and(|known| known.get(resource) == Some(&Supply::Dedicated))
     }
 
     /// The labels that the template itself gives, so that nodes of other templates don't have them.
@@ -298,20 +263,20 @@ fn is_plain(text: &str) -> bool {
     !text.contains(SEPARATORS)
 }
 
-fn is_readable(requirement: &Expression<'_>) -> bool {
-    is_plain(&requirement.key) && requirement.values.iter().all(|value| is_plain(value))
+fn is_readable(requirement: &LabelRequirement<'_>) -> bool {
+    is_plain(requirement.key) && requirement.values.iter().all(|value| is_plain(value))
 }
 
 fn forget_long_lists(labels: &mut BTreeMap<Box<str>, Values>) {
-    let bytes = |(key, values): (&Box<str>, &Values)| {
+    fn bytes(key: &str, values: &Values) -> usize {
         let text = values.text();
         if text.is_empty() { 0 } else { key.len() + text.len() + 2 }
-    };
-    while labels.iter().map(bytes).sum::<usize>() > LABELS_LIMIT_BYTES {
+    }
+    while labels.iter().map(|(key, values)| bytes(key, values)).sum::<usize>() > LABELS_LIMIT_BYTES {
         // One that is forgotten has no bytes, so this one isn't.
-        let longest = labels.iter().max_by_key(|label| bytes(*label)).map(|(key, _)| key.clone());
-        let Some(key) = longest else { return };
-        labels.insert(key, Values::NoneOf(BTreeSet::new()));
+        let longest = labels.iter_mut().max_by_key(|(key, values)| bytes(key, values));
+        let Some((_, values)) = longest else { return };
+        *values = Values::NoneOf(BTreeSet::new());
     }
 }
 
@@ -321,9 +286,9 @@ impl Values {
     }
 
     /// The values that meet the requirement as well.
-    fn narrowed(self, requirement: &Expression<'_>) -> Self {
-        let named: BTreeSet<Box<str>> = requirement.values.iter().map(|value| (&**value).into()).collect();
-        let kept: BTreeSet<Box<str>> = match (self, &*requirement.operator) {
+    fn narrowed(self, requirement: &LabelRequirement<'_>) -> Self {
+        let named: BTreeSet<Box<str>> = requirement.values.iter().map(|value| (*value).into()).collect();
+        let kept: BTreeSet<Box<str>> = match (self, requirement.operator) {
             (_, "DoesNotExist") | (Self::Absent, _) => return Self::Absent,
             (Self::OneOf(known), "In") => known.intersection(&named).cloned().collect(),
             (Self::NoneOf(known), "In") => named.difference(&known).cloned().collect(),
@@ -348,13 +313,12 @@ impl Values {
     }
 
     /// True if a node can meet an expression of a pod.
-    fn can(&self, operator: &str, wanted: &[&str]) -> bool {
+    fn can_meet(&self, operator: &str, wanted: &[&str]) -> bool {
         let number_meets = |meets: fn(&i64, &i64) -> bool| match self {
             Self::OneOf(known) => {
                 let bound = if let [bound] = wanted { number(bound) } else { None };
-                let meets_bound =
-                    |value: &Box<str>| number(value).zip(bound).is_some_and(|(v, b)| meets(&v, &b));
-                known.iter().any(meets_bound)
+                let meets_bound = |value: &str| number(value).zip(bound).is_some_and(|(v, b)| meets(&v, &b));
+                known.iter().any(|value| meets_bound(value))
             }
             Self::NoneOf(_) => true,
             Self::Absent => false,
@@ -383,235 +347,9 @@ impl Values {
     }
 }
 
-/// Compares only `Equal` and `Exists`: with their feature gate off, `Lt` and `Gt` tolerate nothing.
-fn tolerates(spec: &PodSpec<'_>, taint: &Taint) -> bool {
-    spec.tolerations().iter().filter_map(|toleration| toleration.parse()).any(|toleration| {
-        matches!(toleration.operator, Operator::Equal | Operator::Exists)
-            && toleration.tolerates(&taint.key, &taint.value, taint.effect)
-    })
-}
-
 /// A number as CEL reads it here.
 fn number(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let is_number = (1..=18).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
     if is_number { text.parse().ok() } else { None }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Map, Value, json};
-
-    use super::*;
-    use crate::tenancy::{stored::node_template, taint::Effect};
-
-    fn template(spec: &Value, resources: &[&str]) -> NodeTemplate {
-        let resources: Vec<Value> =
-            resources.iter().map(|name| json!({"name": name, "dedicated": false})).collect();
-        node_template(&json!({"template": spec}), &json!({"extendedResources": resources}))
-    }
-
-    fn requiring(key: &str, operator: &str, values: &[&str]) -> NodeTemplate {
-        template(
-            &json!({"spec": {"requirements": [{"key": key, "operator": operator, "values": values}]}}),
-            &[],
-        )
-    }
-
-    /// The obstacles of a pod with this spec, as words.
-    fn obstacles(template: &NodeTemplate, spec: &Value, siblings: &[&NodeTemplate]) -> Vec<String> {
-        let text = spec.to_string();
-        let spec: PodSpec<'_> = serde_json::from_str(&text).unwrap();
-        template.obstacles(&spec, &of(siblings)).map(|obstacle| format!("{obstacle:?}")).collect()
-    }
-
-    fn of(templates: &[&NodeTemplate]) -> Siblings {
-        Siblings::of(templates.iter().copied())
-    }
-
-    fn could_hold(template: &NodeTemplate, spec: &Value) -> bool {
-        obstacles(template, spec, &[template]).is_empty()
-    }
-
-    #[test]
-    fn requirements_decide_which_labels_a_node_can_have() {
-        let cpu = "karpenter.k8s.aws/instance-cpu";
-        let arch = "kubernetes.io/arch";
-        let expression = |key: &str, operator: &str, values: &[&str]| {
-            let term = json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
-            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
-                {"nodeSelectorTerms": [term]}}}})
-        };
-        let arm = requiring(arch, "In", &["arm64"]);
-        let not_arm = requiring(arch, "NotIn", &["arm64"]);
-        let sizes = requiring(cpu, "In", &["4", "8", "large"]);
-        let large = requiring(cpu, "Gt", &["4"]);
-        let cases = [
-            (&arm, json!({"nodeSelector": {arch: "arm64"}}), true),
-            (&arm, json!({"nodeSelector": {arch: "amd64"}}), false),
-            (&arm, json!({"nodeSelector": {"beta.kubernetes.io/arch": "arm64"}}), true),
-            (&arm, json!({"nodeSelector": {"beta.kubernetes.io/arch": "amd64"}}), false),
-            (&not_arm, json!({"nodeSelector": {arch: "amd64"}}), true),
-            (&not_arm, json!({"nodeSelector": {arch: "arm64"}}), false),
-            // Nothing is declared: the pool may be right.
-            (&arm, json!({"nodeSelector": {"topology.kubernetes.io/zone": "a"}}), true),
-            (&arm, json!({"nodeSelector": {"example.com/team": "a"}}), true),
-            // The defaults of a pool.
-            (&arm, json!({"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}), false),
-            (&arm, json!({"nodeSelector": {"kubernetes.io/os": "windows"}}), false),
-            (&arm, expression(arch, "In", &["amd64", "arm64"]), true),
-            (&arm, expression(arch, "NotIn", &["amd64"]), true),
-            (&arm, expression(arch, "NotIn", &["arm64"]), false),
-            (&arm, expression(arch, "Exists", &[]), true),
-            (&arm, expression(arch, "DoesNotExist", &[]), false),
-            (&sizes, expression(cpu, "Gt", &["4"]), true),
-            (&sizes, expression(cpu, "Gt", &["8"]), false),
-            (&sizes, expression(cpu, "Lt", &["5"]), true),
-            (&sizes, expression(cpu, "Lt", &["4"]), false),
-            (&large, expression(cpu, "Lt", &["4"]), true),
-            (
-                &arm,
-                json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
-                {"nodeSelectorTerms": [{}]}}}}),
-                false,
-            ),
-        ];
-        for (template, spec, expected) in cases {
-            assert_eq!(could_hold(template, &spec), expected, "{spec} on {template:?}");
-        }
-        let both = template(
-            &json!({"spec": {"requirements": [
-                {"key": cpu, "operator": "In", "values": ["2", "4", "8"]}, {"key": cpu, "operator": "Gte", "values": ["4"]},
-                {"key": cpu, "operator": "NotIn", "values": ["8"]}]}}),
-            &[],
-        );
-        assert!(
-            both.text(&of(&[])).contains("karpenter.k8s.aws/instance-cpu=in=4 "),
-            "{}",
-            both.text(&of(&[]))
-        );
-        let none = requiring("kubernetes.io/os", "DoesNotExist", &[]);
-        assert!(!could_hold(&none, &json!({"nodeSelector": {"kubernetes.io/os": "linux"}})));
-    }
-
-    #[test]
-    fn taints_and_extended_resources_keep_pods_off() {
-        let taints = json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"},
-            {"key": "soft", "effect": "PreferNoSchedule"}]);
-        let gpu = template(&json!({"spec": {"taints": taints}}), &["nvidia.com/gpu"]);
-        let tolerations = json!([{"key": "gpu", "operator": "Exists"}]);
-        let other = template(&json!({"spec": {}}), &["amd.com/gpu"]);
-        let could_hold =
-            |template: &NodeTemplate, spec: &Value| obstacles(template, spec, &[template, &other]).is_empty();
-        let asks = |name: &str, field: &str, amount: Value| json!({"tolerations": tolerations, "containers": [{"resources": {field: {name: amount, "cpu": 1}}}]});
-        assert!(could_hold(&gpu, &asks("nvidia.com/gpu", "requests", json!("1"))));
-        assert!(could_hold(&gpu, &asks("nvidia.com/gpu", "limits", json!(1))));
-        assert!(!could_hold(&gpu, &asks("amd.com/gpu", "limits", json!(1))));
-        assert!(could_hold(&gpu, &asks("amd.com/gpu", "limits", json!(0))));
-        assert!(could_hold(&gpu, &asks("amd.com/gpu", "requests", json!("0"))));
-        assert!(could_hold(&gpu, &asks("hugepages-2Mi", "limits", json!("4Mi"))));
-        assert!(!could_hold(
-            &gpu,
-            &json!({"initContainers": [{"resources": {"limits": {"amd.com/gpu": "1"}}}],
-            "tolerations": tolerations})
-        ));
-        assert!(!could_hold(&gpu, &json!({})));
-        assert!(!could_hold(&gpu, &json!({"tolerations": [{"key": "gpu", "value": "no"}]})));
-        assert!(could_hold(&gpu, &json!({"tolerations": [{"key": "gpu", "value": "yes"}]})));
-        let unknown = node_template(&json!({"template": {}}), &Value::Null);
-        assert!(could_hold(&unknown, &asks("amd.com/gpu", "limits", json!(1))), "unknown is not none");
-        let soft = Taint { key: "k".to_owned(), value: String::new(), effect: Effect::PreferNoSchedule };
-        assert!(could_hold(&NodeTemplate::default().with_taints([soft]), &json!({})));
-    }
-
-    #[test]
-    fn resources_count_where_a_pool_is_known_to_have_them() {
-        let with = |resources: Value| {
-            node_template(&json!({"template": {}}), &json!({"extendedResources": resources}))
-        };
-        let gpu = |dedicated: bool| with(json!([{"name": "nvidia.com/gpu", "dedicated": dedicated}]));
-        let (some, dedicated, none) = (gpu(false), gpu(true), with(json!([])));
-        let unknown = node_template(&json!({"template": {}}), &Value::Null);
-        let asks = |name: &str| json!({"containers": [{"resources": {"limits": {name: "1"}}}]});
-        let spec = asks("nvidia.com/gpu");
-        let all = [&some, &dedicated, &none, &unknown];
-        for (template, expected) in [(&some, 0), (&dedicated, 0), (&none, 1), (&unknown, 0)] {
-            assert_eq!(obstacles(template, &spec, &all).len(), expected, "{template:?}");
-            assert!(
-                obstacles(template, &asks("example.com/fpga"), &all).is_empty(),
-                "no pool is known to have it"
-            );
-            let text = spec.to_string();
-            let spec: PodSpec<'_> = serde_json::from_str(&text).unwrap();
-            assert_eq!(template.is_dedicated_to(&spec), std::ptr::eq(template, &raw const dedicated));
-        }
-        assert!(none.text(&of(&all)).ends_with("||nvidia.com/gpu|"), "{}", none.text(&of(&all)));
-        assert!(dedicated.text(&of(&all)).ends_with("|||nvidia.com/gpu"), "{}", dedicated.text(&of(&all)));
-    }
-
-    #[test]
-    fn parts_that_would_break_the_text_are_left_out() {
-        let template = node_template(
-            &json!({"template": {"metadata": {"labels": {"a;b": "c", "d": "e|f"}}, "spec": {
-                "requirements": [{"key": "k", "operator": "In", "values": ["a b"]}],
-                "taints": [{"key": "x y", "effect": "NoSchedule"}]}}}),
-            &json!({"extendedResources": [{"name": "x;node-pool=b:NoSchedule:b", "dedicated": true}, {"name": "*"}]}),
-        );
-        assert_eq!(template, node_template(&json!({"template": {}}), &json!({"extendedResources": []})));
-    }
-
-    #[test]
-    fn every_number_of_labels_has_a_text_within_the_limit() {
-        for count in 0..100_usize {
-            let labels: Map<String, Value> = (0..count)
-                .map(|at| {
-                    (format!("example.com/{}{at}", "k".repeat(at * 7 % 50)), json!("v".repeat(at % 60)))
-                })
-                .collect();
-            let template = template(&json!({"metadata": {"labels": labels}}), &[]);
-            // Labels with another name are there twice.
-            assert!(template.text(&of(&[])).len() < 2 * LABELS_LIMIT_BYTES, "{count}");
-        }
-        let long = |at: usize| requiring(&format!("example.com/{at}"), "In", &["v".repeat(60).as_str()]);
-        let many: Vec<NodeTemplate> = (0..60).map(long).collect();
-        assert!(Siblings::of(many.iter()).is_unknown && !Siblings::of(many.iter().take(3)).is_unknown);
-    }
-
-    #[test]
-    fn a_pool_of_another_provisioner_may_have_every_label() {
-        let labelled = template(&json!({"metadata": {"labels": {"team": "b"}}}), &[]);
-        let other = NodeTemplate::default().with_own_labels([("node-pool", "other")]);
-        let spec = json!({"nodeSelector": {"team": "b"}});
-        assert!(obstacles(&other, &spec, &[&other, &labelled]).is_empty());
-        assert_eq!(other.text(&of(&[&other, &labelled])), "node-pool=in=other|||");
-    }
-
-    #[test]
-    fn a_label_of_another_pool_alone_is_absent() {
-        let labelled = template(&json!({"metadata": {"labels": {"team": "b"}}, "spec": {}}), &[]);
-        let plain = template(&json!({"spec": {}}), &[]);
-        let siblings = [&plain, &labelled];
-        let spec = json!({"nodeSelector": {"team": "b"}});
-        assert_eq!(obstacles(&plain, &spec, &siblings), ["Selector { key: \"team\", value: \"b\" }"]);
-        assert!(obstacles(&labelled, &spec, &siblings).is_empty());
-        assert!(plain.text(&of(&siblings)).contains(" team=absent=|"), "{}", plain.text(&of(&siblings)));
-        // The cloud gives every node a zone, whether or not a pool requires one.
-        let zonal = requiring("topology.kubernetes.io/zone", "In", &["a"]);
-        let spec = json!({"nodeSelector": {"topology.kubernetes.io/zone": "b"}});
-        assert!(obstacles(&plain, &spec, &[&plain, &zonal]).is_empty());
-    }
-
-    #[test]
-    fn a_long_list_of_values_counts_as_unknown() {
-        let types: Vec<String> = (0..300).map(|number| format!("m{number}.large")).collect();
-        let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types},
-            {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]);
-        let long = template(&json!({"spec": {"requirements": requirements}}), &[]);
-        assert!(long.text(&of(&[])).len() < LABELS_LIMIT_BYTES, "{}", long.text(&of(&[])).len());
-        assert!(could_hold(
-            &long,
-            &json!({"nodeSelector": {"node.kubernetes.io/instance-type": "c5.large"}})
-        ));
-        assert!(!could_hold(&long, &json!({"nodeSelector": {"kubernetes.io/arch": "amd64"}})));
-    }
 }

@@ -11,13 +11,12 @@ use serde_json::{Map, Value};
 
 use crate::{
     definitions::{OWNERS_ROLE, POOL_NAME_LABEL},
-    request::view::Expression,
     tenancy::{
         model::{
             Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, Provisioner,
             Subject, Tenant,
         },
-        node_template::NodeTemplate,
+        node_template::{LabelRequirement, NodeTemplate},
         selector::{Requirement, Selector, Test},
         taint::{Effect, Taint},
     },
@@ -173,17 +172,17 @@ pub fn pool(name: String, created: Option<i64>, spec: &Value, status: &Value) ->
     Decoded { object, error: errors.into_iter().next() }
 }
 
-/// What the nodes of a pool that Croft launches can be, by the spec and the status of the TenantPool. What can't be decoded doesn't
-/// count: a pod goes to a pool that may not hold it sooner than past one that does.
+/// The declarations of a pool that Croft launches about its nodes, by the spec and the status of the TenantPool. A part that can't be
+/// decoded doesn't count: a pod goes to a pool that may not hold it sooner than past one that does.
 #[must_use]
 pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
     let list = |field: &str| spec.pointer(field).and_then(Value::as_array).into_iter().flatten();
     let requirements = list("/template/spec/requirements").filter_map(|requirement| {
         let values = requirement.get("values").and_then(Value::as_array).into_iter().flatten();
-        Some(Expression {
-            key: requirement.get("key")?.as_str()?.into(),
-            operator: requirement.get("operator")?.as_str()?.into(),
-            values: values.filter_map(|value| Some(value.as_str()?.into())).collect(),
+        Some(LabelRequirement {
+            key: requirement.get("key")?.as_str()?,
+            operator: requirement.get("operator")?.as_str()?,
+            values: values.filter_map(Value::as_str).collect(),
         })
     });
     let labels = spec.pointer("/template/metadata/labels").and_then(Value::as_object).into_iter().flatten();

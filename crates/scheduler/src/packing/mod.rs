@@ -9,7 +9,7 @@
 //! | `first_fit_decreasing` | what plan is always found, however few steps there are |
 //! | `colocation` | which instance takes a pod together with the pod that its host affinity requires |
 //! | `greedy` | which instance and pattern have the best value for their cost next |
-//! | `column_generation` | which patterns are worth their cost, and what no packing can cost less than |
+//! | `column_generation` | which patterns lower the cost, and a cost that no packing is below |
 //! | `knapsack` | which pattern of one instance has the highest value |
 //! | `simplex` | how the patterns known so far cover the demand at the least cost, and at which dual prices |
 //! | `neighbourhood_search` | whether the pods of a few instances can be packed again for less |

@@ -49,7 +49,7 @@ fn pods_of_an_ignored_scheduler_are_no_demand_until_it_counts_again() {
     let mut c = cluster(vec![pool("p", kinds())], &[of("a", "volcano"), of("b", "other"), of("c", "")]);
     c.ignore_schedulers(["volcano"]);
     assert_eq!(c.pending(), 2);
-    // Taken in again, and one that is new.
+    // One is upserted again, and another is new.
     c.upsert_pod(&of("a", "volcano")).unwrap();
     c.upsert_pod(&of("d", "volcano")).unwrap();
     assert_eq!(c.pending(), 2);

@@ -21,7 +21,7 @@ const RECORDS: [&str; 8] = [
     "",
 ];
 
-/// What the pools of tenant-e differ by, beside keys and values that no pool declares.
+/// Labels by which the pools of tenant-e differ, beside keys and values that no pool declares.
 const KINDS: [(&str, &[&str]); 6] = [
     ("kubernetes.io/arch", &["amd64", "arm64"]),
     ("beta.kubernetes.io/arch", &["amd64", "arm64"]),
