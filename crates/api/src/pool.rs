@@ -287,6 +287,7 @@ pub struct TenantPoolStatus {
     /// The extended resources, such as `nvidia.com/gpu`, that instances of the pool can have. A tenant's pod that needs another
     /// one goes to another of the tenant's pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub extended_resources: Option<Vec<ExtendedResource>>,
     /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
@@ -302,7 +303,7 @@ pub struct TenantPoolStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ExtendedResource {
     /// Its name.
-    #[schemars(schema_with = "bounds::key")]
+    #[schemars(length(min = 1, max = 317))]
     pub name: String,
     /// True if each instance type of the pool has it. Pods that need it go to such a pool of their tenant, if one could hold them.
     pub dedicated: bool,

@@ -141,6 +141,19 @@ fn placed(
     write_prices(input, Focus::Pod { namespace, name }, out)
 }
 
+/// Writes about a scheduler that isn't kube-scheduler. True if Croft launches nothing for its pods.
+fn is_ignored(input: &Input, scheduler: &str, out: &mut Output) -> Result<bool, Failure> {
+    let ignores = |config: &CroftConfig| config.spec.ignored_schedulers.iter().any(|name| name == scheduler);
+    let is_ignored = input.configs.iter().any(|config| ignores(&config.object));
+    let so = if is_ignored {
+        ", which CroftConfig.spec.ignoredSchedulers names: Croft launches nothing for it".to_owned()
+    } else {
+        format!(": Croft launches nodes for it, and {scheduler} chooses among them")
+    };
+    writeln!(out, "  its scheduler is {scheduler}{so}")?;
+    Ok(is_ignored)
+}
+
 fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
     let spec = pod.spec.clone().unwrap_or_default();
     if pod.metadata.deletion_timestamp.is_some() {
@@ -152,20 +165,10 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
         writeln!(out, "  it waits for its scheduling gates: {}", gates.join(", "))?;
         return Ok(());
     }
-    if let Some(other) = spec.scheduler_name.as_deref().filter(|s| *s != "default-scheduler") {
-        let is_ignored =
-            |config: &CroftConfig| config.spec.ignored_schedulers.iter().any(|name| name == other);
-        if input.configs.iter().any(|config| is_ignored(&config.object)) {
-            writeln!(
-                out,
-                "  its scheduler is {other}, which CroftConfig.spec.ignoredSchedulers names: Croft launches nothing for it"
-            )?;
-            return Ok(());
-        }
-        writeln!(
-            out,
-            "  its scheduler is {other}: Croft launches nodes for it, and {other} chooses among them"
-        )?;
+    if let Some(other) = spec.scheduler_name.as_deref().filter(|s| *s != "default-scheduler")
+        && is_ignored(input, other, out)?
+    {
+        return Ok(());
     }
     if let Some(node) =
         pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref()).filter(|n| !n.is_empty())
