@@ -337,6 +337,12 @@ metadata: {name: urgent}
 value: 1000000
 ";
 
+/// The pools of tenant a, as its namespaces carry them: of two, each with what its nodes can be.
+pub const POOLS_OF_A: &str = "node-pool=pool-a:NoSchedule:pool-a:pool-a:\
+     node-pool=in=pool-a node-restriction.kubernetes.io/pool=in=pool-a other-key=absent=|||;\
+     other-key=two:NoSchedule,NoExecute:pool-a2:pool-a2:\
+     node-pool=absent= node-restriction.kubernetes.io/pool=in=pool-a2 other-key=in=two|||";
+
 /// Namespaces of [`arena`], in which the user `jane` has the default role `admin`.
 pub const NAMESPACES: [&str; 4] = ["tenant-a", "tenant-b", "no-tenant", "agents"];
 

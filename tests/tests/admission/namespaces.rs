@@ -14,8 +14,8 @@ use croft_testkit::{
 };
 use croft_tests::{
     arena::{
-        self, Answer, SOON, create, end_taking_back, in_mode, kept_arena, mark, of_croft, pod, settings,
-        settled, tenant,
+        self, Answer, POOLS_OF_A, SOON, create, end_taking_back, in_mode, kept_arena, mark, of_croft, pod,
+        settings, settled, tenant,
     },
     cli::croft,
 };
@@ -29,7 +29,6 @@ use serde_json::{Value, json};
 const OWN: &str = "croft-system";
 /// Another tenant's pool, as the controller would write it.
 const FOREIGN: &str = "node-pool=pool-b:NoSchedule:pool-b";
-const POOLS_OF_A: &str = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
 
 fn namespace(name: &str, labels: Value, annotations: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels, "annotations": annotations}})

@@ -6,7 +6,7 @@ use croft_testkit::{
     ControlPlane, Croft, Options,
     wait::{Seen, until},
 };
-use croft_tests::arena::{self, SOON, create, kept_arena, misplaced_pods, pod, pods};
+use croft_tests::arena::{self, POOLS_OF_A, SOON, create, kept_arena, misplaced_pods, pod, pods};
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingAdmissionPolicy,
     apps::v1::DaemonSet,
@@ -59,8 +59,7 @@ async fn marks(admin: &Client, namespace: &str, tenancy: Option<&str>, pools: Op
 #[tokio::test]
 async fn annotations_policies_and_statuses_are_maintained() {
     let (plane, croft, admin) = start().await;
-    let a = "node-pool=pool-a:NoSchedule:pool-a;other-key=two:NoSchedule,NoExecute:pool-a2";
-    marks(&admin, "tenant-a", None, Some(a)).await;
+    marks(&admin, "tenant-a", None, Some(POOLS_OF_A)).await;
     marks(&admin, "no-tenant", Some("none"), None).await;
     marks(&admin, "kube-system", None, None).await;
     condition(&admin, "a", "Ready", "True", "").await;
