@@ -113,7 +113,6 @@ async fn takes_over(stack: &mut Stack, before: &Observed, forgotten: &[String]) 
     assert!(now.is_superset(&launched) && now.len() == launched.len() + 1, "{now:?} after {launched:?}");
 }
 
-/// Waits until each pool's nodes were compared with what would be launched now.
 /// The changes since `before`, without those of parameters of the policies.
 async fn changes(stack: &Stack, before: &Observed, scaled: bool) -> Vec<String> {
     let mut changes = Observed::now(&stack.plane).await.unwrap().changes_since(before, scaled);
@@ -121,18 +120,24 @@ async fn changes(stack: &Stack, before: &Observed, scaled: bool) -> Vec<String> 
     changes
 }
 
-/// Parameters that this version's policies read and those of 0.1.0 didn't: a Tenant's `Override`, and their revision.
+/// Parameters that this version's policies read and those of 0.1.0 didn't: a Tenant's `Override`, what nodes of several pools can be,
+/// and their revision.
 fn is_parameter_of_policies(change: &str) -> bool {
     let Some((key, values)) = change.strip_prefix("Namespace ").and_then(|c| c.split_once(": \"")) else {
         return false;
     };
+    let earlier = |pools: &str| -> Vec<String> {
+        let entries = pools.split(';').filter(|entry| *entry != "Override:-:-");
+        entries.map(|entry| entry.split(':').take(3).collect::<Vec<_>>().join(":")).collect()
+    };
     let pools = key.ends_with("/policy.croft.dev/pools")
         && values
             .split_once("\" instead of \"")
-            .is_some_and(|(new, old)| new.strip_prefix("Override:-:-;") == old.strip_suffix('"'));
+            .is_some_and(|(new, old)| Some(earlier(new)) == old.strip_suffix('"').map(earlier));
     pools || key.ends_with("/policy.croft.dev/revision")
 }
 
+/// Waits until each pool's nodes were compared with what would be launched now.
 async fn all_are_compared(stack: &Stack, client: &Client, forgotten: &[String]) {
     let api: Api<NodeClaim> = Api::all(client.clone());
     let found = until("the comparison of each pool's nodes", EVENTUALLY, async || {
