@@ -9,7 +9,7 @@ use crate::{
     rules::{node_affinity::RecordedExclusion, pool_choice::PoolChoice},
     tenancy::{
         declarations::{DeclaredPool, DeclaredTenant},
-        taint::{Effect, Operator},
+        taint::Effect,
     },
 };
 
@@ -35,14 +35,12 @@ enum Coverage {
     Limited(usize),
 }
 
-/// Compares only `Equal` and `Exists`: with their feature gate off, `Lt` and `Gt` tolerate nothing.
 fn coverage(spec: &PodSpec<'_>, pool: &DeclaredPool, effect: Effect) -> Coverage {
-    let first = spec.tolerations().iter().enumerate().find(|(_, t)| {
-        t.parse().is_some_and(|p| {
-            matches!(p.operator, Operator::Equal | Operator::Exists)
-                && p.tolerates(&pool.key, &pool.value, effect)
-        })
-    });
+    let first = spec
+        .tolerations()
+        .iter()
+        .enumerate()
+        .find(|(_, t)| t.parse().is_some_and(|p| p.tolerates_by_default(&pool.key, &pool.value, effect)));
     match first {
         None => Coverage::Missing,
         // Eviction takes the first toleration that matches, so one with a time limit must not come first.

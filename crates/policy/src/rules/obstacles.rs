@@ -4,7 +4,7 @@ use crate::{
     request::view::{PodSpec, Term},
     tenancy::{
         node_template::{NodeTemplate, Siblings},
-        taint::{Operator, Taint},
+        taint::Taint,
     },
 };
 
@@ -69,12 +69,9 @@ pub(crate) fn is_dedicated(template: &NodeTemplate, spec: &PodSpec<'_>) -> bool 
     spec.extended_resources().any(|name| template.is_dedicated_to(name))
 }
 
-/// Compares only `Equal` and `Exists`: with their feature gate off, `Lt` and `Gt` tolerate nothing.
 fn tolerates(spec: &PodSpec<'_>, taint: &Taint) -> bool {
-    spec.tolerations().iter().filter_map(|toleration| toleration.parse()).any(|toleration| {
-        matches!(toleration.operator, Operator::Equal | Operator::Exists)
-            && toleration.tolerates(&taint.key, &taint.value, taint.effect)
-    })
+    let mut parsed = spec.tolerations().iter().filter_map(|toleration| toleration.parse());
+    parsed.any(|t| t.tolerates_by_default(&taint.key, &taint.value, taint.effect))
 }
 
 #[cfg(test)]

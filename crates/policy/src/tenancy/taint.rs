@@ -188,6 +188,12 @@ impl<'a> Toleration<'a> {
         self.effects.contains(effect) && self.matches(key, value)
     }
 
+    /// True if the taint is tolerated while the feature gate of `Lt` and `Gt` is off: then they tolerate nothing.
+    #[must_use]
+    pub fn tolerates_by_default(&self, key: &str, value: &str, effect: Effect) -> bool {
+        matches!(self.operator, Operator::Equal | Operator::Exists) && self.tolerates(key, value, effect)
+    }
+
     /// True if key and value match, whatever the effect. The feature-gated comparisons count as enabled.
     #[must_use]
     pub fn matches(&self, key: &str, value: &str) -> bool {
