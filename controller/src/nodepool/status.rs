@@ -7,7 +7,7 @@ use croft_api::{
     amount::Amount,
     condition::{ACCEPTED, INITIALIZED, READY, SPEC_VALID, Statement, UNLIMITED, set},
     convert::unlimited,
-    pool::{ExtendedResource, Provisioner},
+    pool::ExtendedResource,
 };
 use croft_runtime::kubernetes::Release;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -119,7 +119,7 @@ impl PoolStatus {
             }
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
             let statements = self.statements(ctx, name, pool, inputs);
-            let resources = self.supplies.extended_resources(name, pool).filter(|_| is_launched(pool));
+            let resources = self.supplies.extended_resources(name, pool);
             write_status(ctx, name, pool, &statements, resources);
         }
     }
@@ -146,7 +146,7 @@ impl PoolStatus {
             return deletion_condition(ctx.snapshot, name, pool).into_iter().collect();
         }
         let mut statements = inputs.isolation.pool_statements(name).to_vec();
-        if !is_launched(pool) {
+        if !ctx.snapshot.is_provisioned_by_croft(name) {
             statements.extend(provisioned_elsewhere(ctx.snapshot, name, pool));
             return statements;
         }
@@ -169,11 +169,6 @@ impl PoolStatus {
         }
         statements
     }
-}
-
-/// True if Croft launches the pool's nodes, so that it knows what they can have.
-fn is_launched(pool: &TenantPool) -> bool {
-    pool.spec.provisioner == Provisioner::Croft
 }
 
 fn status_inputs(
@@ -208,7 +203,7 @@ fn write_status(
     let old = pool.status.clone().unwrap_or_default();
     let mut new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
     // Resources that aren't known for a while stay as they were known.
-    if resources.is_some() || !is_launched(pool) {
+    if resources.is_some() || !ctx.snapshot.is_provisioned_by_croft(name) {
         new.extended_resources = resources.cloned();
     }
     let Some(patch) = merge_patch::diff_of(&old, &new) else { return };

@@ -5,14 +5,10 @@
 use std::collections::BTreeMap;
 
 use croft_api::{TenantPool, convert::scheduler as convert};
-use croft_cloud::facts::node_labels;
+use croft_cloud::{facts::node_labels, pool_types::requirements};
 use croft_scheduler::{InstanceType, Operator, PlannedInstance, Requirement};
 
 use crate::provisioning::labels::follows_from_instance;
-
-fn requirements(pool: &TenantPool) -> impl Iterator<Item = Requirement> + '_ {
-    pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement)
-}
 
 /// The requirements that the node of a planned instance would not meet, by the labels that it will have.
 #[must_use]
@@ -25,7 +21,7 @@ pub fn unmet_requirements(
     let mut labels = node_labels(planned, &instance.zone, instance.capacity_type);
     let own = instance.labels.iter().filter(|(key, _)| !follows_from_instance(key, Some(planned)));
     labels.extend(own.map(|(key, value)| (key.clone(), value.clone())));
-    requirements(pool).filter(|r| !r.is_met_by(&labels)).map(|r| r.to_string()).collect()
+    requirements(pool).iter().filter(|r| !r.is_met_by(&labels)).map(|r| r.to_string()).collect()
 }
 
 /// The first requirement that no node of the pool would meet: about a label that neither an instance type, the
@@ -45,7 +41,7 @@ pub fn never_met_requirement(pool: &TenantPool, types: &[InstanceType]) -> Optio
         };
         types.iter().any(of_offering)
     };
-    requirements(pool).filter(|r| !of_instance(r)).find(|r| {
+    requirements(pool).into_iter().filter(|r| !of_instance(r)).find(|r| {
         // If the requirement names values for a label of the user's own, the scheduler gives the label to the node.
         let given = r.operator == Operator::In
             && !follows_from_instance(&r.key, None)
