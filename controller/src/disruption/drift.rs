@@ -66,7 +66,8 @@ pub(crate) struct DriftInputs<'p> {
 /// Claims that are as they would be launched now, as long as no input of that changes.
 #[derive(Debug, Default)]
 struct Cache {
-    wanted: BTreeMap<String, Arc<drift::Wanted>>,
+    /// By pool, of each of its templates.
+    wanted: BTreeMap<String, Vec<Arc<drift::Wanted>>>,
     current: BTreeMap<String, Current>,
 }
 
@@ -90,11 +91,13 @@ impl Cache {
         pool: &Arc<TenantPool>,
         class: &Arc<EC2NodeClass>,
     ) -> Arc<drift::Wanted> {
-        if let Some(known) = self.wanted.get(name).filter(|known| known.is_of(pool, class)) {
+        let of_pool = self.wanted.entry(name.to_owned()).or_default();
+        if let Some(known) = of_pool.iter().find(|known| known.is_of(pool, class)) {
             return Arc::clone(known);
         }
         let new = Arc::new(drift::Wanted::new(pool, class));
-        self.wanted.insert(name.to_owned(), Arc::clone(&new));
+        of_pool.retain(|known| !known.is_of_template(pool));
+        of_pool.push(Arc::clone(&new));
         new
     }
 
@@ -206,13 +209,9 @@ impl Drift {
                 }
                 continue;
             }
-            let Some((reason, why)) = self.evaluate_claim(
-                ctx,
-                inputs.lifecycle,
-                (pool_name, pool),
-                (name, claim, view),
-                &mut found,
-            ) else {
+            let Some((reason, why)) =
+                self.evaluate_claim(ctx, inputs.lifecycle, (name, claim, view), &mut found)
+            else {
                 continue;
             };
             let due = DueNode { name, claim, node, reason, why };
@@ -239,13 +238,15 @@ impl Drift {
         &mut self,
         ctx: &mut ReconcileContext<'a>,
         lifecycle: &Lifecycle,
-        (pool_name, pool): (&'a String, &'a Arc<TenantPool>),
         (name, claim, view): (&'a String, &'a Arc<NodeClaim>, &NodeView),
         found: &mut Found<'a>,
     ) -> Option<(DisruptionReason, String)> {
         let snapshot = ctx.snapshot;
-        let class = snapshot.class_of(pool).and_then(|c| snapshot.classes().get(c));
-        let wanted = class.map(|class| self.cache.wanted(pool_name, pool, &class.object));
+        let template = snapshot.template_of(claim);
+        let class = template.and_then(|template| snapshot.classes().get(snapshot.class_of(template)?));
+        let wanted = template
+            .zip(class)
+            .map(|(template, class)| self.cache.wanted(&claim.spec.pool, template, &class.object));
         if let Some(wanted) = &wanted
             && let Some(expires) = self.cache.expires(name, claim, view, wanted)
             && !has_come(ctx, expires)
@@ -269,9 +270,9 @@ impl Drift {
                 current = Some(wanted);
                 None
             }
-            None => None,
+            None => template.is_none().then(|| drift::TEMPLATE.to_owned()),
         };
-        let expires = expiry::at(claim, pool);
+        let expires = template.and_then(|template| expiry::at(claim, template));
         let expired = has_come(ctx, expires);
         if let Some(wanted) = current.filter(|_| !expired && changed.is_none() && !has_drift_condition(claim))
         {

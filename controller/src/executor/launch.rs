@@ -11,8 +11,11 @@ use croft_api::{
     amount::Amount,
     claim::LaunchAttempt,
     condition::{LAUNCHED, REGISTERED, Statement},
+    convert::declared,
+    pool::DeclaredResources,
 };
 use croft_cloud::{InstanceState, LaunchError, LaunchRequest, Launched, Prepared, tags};
+use croft_scheduler::InstanceType;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use super::dispatch::{Executor, FIND_INSTANCE_EVERY, api_failure, cloud_failure};
@@ -124,7 +127,7 @@ impl Executor {
 
     async fn launched(&self, keys: Vec<Key>, mut held: ClaimWrites, launched: &Launched) -> ActionReport {
         let mut status = held.claim.status.clone().unwrap_or_default();
-        record_instance(&mut status, launched);
+        record_instance(&mut status, &held.claim.spec.resources, launched);
         let instance = &launched.instance;
         let statement = Statement {
             kind: LAUNCHED,
@@ -271,7 +274,7 @@ enum LaunchFailure {
     Launch(LaunchError),
 }
 
-fn record_instance(status: &mut NodeClaimStatus, launched: &Launched) {
+fn record_instance(status: &mut NodeClaimStatus, declared: &[DeclaredResources], launched: &Launched) {
     let instance = &launched.instance;
     if let Some(attempt) = &mut status.attempt {
         attempt.request = None;
@@ -289,7 +292,18 @@ fn record_instance(status: &mut NodeClaimStatus, launched: &Launched) {
     status.launch_time = launched_at.and_then(|at| Timestamp::from_second(at).ok()).map(Time);
     status.price_per_hour = launched.price.map(|p| p.to_string());
     status.price_estimated = launched.price_estimated;
-    status.capacity = amounts(&launched.capacity);
-    status.allocatable = amounts(&launched.allocatable);
+    let mut overhead = croft_scheduler::Resources::new();
+    for (name, amount) in launched.capacity.iter() {
+        overhead.set(name, amount.saturating_sub(launched.allocatable.get(name)));
+    }
+    let launched_type = InstanceType {
+        name: instance.instance_type.clone(),
+        capacity: launched.capacity.clone(),
+        overhead,
+        ..InstanceType::default()
+    };
+    let kind = declared::instance_type(&launched_type, declared);
+    status.capacity = amounts(&kind.capacity);
+    status.allocatable = amounts(&kind.allocatable());
     status.labels.clone_from(&launched.labels);
 }

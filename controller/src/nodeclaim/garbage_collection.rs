@@ -5,9 +5,12 @@
 //! If it has none, the API server is asked for its pods before it is terminated. A claim or a Node is lost when the
 //! cloud, asked by id, says that the instance is going, or hasn't known it for long (see [`super::instances`]).
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use croft_api::definitions::FINALIZER;
+use croft_api::{
+    TenantPool,
+    definitions::{FINALIZER, TEMPLATE_LABEL},
+};
 use croft_cloud::{CloudInstance, instance_id};
 use serde_json::json;
 
@@ -20,7 +23,7 @@ use crate::{
         writes::{WATCH_LAG, delete_claim},
     },
     reconcile::{ReconcileContext, breaker::Cause, object_reference},
-    state::{InstanceList, instance_of},
+    state::{InstanceList, NodeView, Snapshot, instance_of},
 };
 
 /// However few instances there are, this many may be terminated at once.
@@ -152,7 +155,7 @@ fn orphans<'l>(
 fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
     let snapshot = ctx.snapshot;
     let Some(pool_name) = instance.pool.as_deref() else { return };
-    let Some(pool) = snapshot.pools().get(pool_name) else { return };
+    let Some(pool) = template_of_instance(snapshot, pool_name, instance) else { return };
     let Some(class) = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref) else { return };
     // Named after the instance: the counter's next name may belong to the lost claim of another instance.
     let name = keys::claim_name(pool_name, &instance.id, 0);
@@ -191,6 +194,19 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
         call: Call { target: Target::Claim(name), verb: Verb::Create(object) },
         requeue_after: WATCH_LAG,
     });
+}
+
+/// The instance's pool, as the template describes it by whose label its Node is marked; otherwise as the first does.
+fn template_of_instance<'a>(
+    snapshot: &'a Snapshot,
+    pool: &str,
+    instance: &CloudInstance,
+) -> Option<&'a Arc<TenantPool>> {
+    let is_of_instance =
+        |node: &&NodeView| node.provider_id.as_deref().map(instance_id) == Some(&*instance.id);
+    let node = snapshot.nodes().values().find(is_of_instance);
+    let named = node.and_then(|node| node.labels.get(TEMPLATE_LABEL)).map(String::as_str);
+    snapshot.template(pool, named).or_else(|| snapshot.templates_of(pool).first())
 }
 
 /// Deletes claims whose instance is going or gone, by the cloud's answer about its id.
@@ -260,5 +276,5 @@ fn collect_nodes(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
 /// True if an instance's pool determines its claim.
 fn is_adoptable(ctx: &ReconcileContext<'_>, instance: &CloudInstance) -> bool {
     let pool = instance.pool.as_deref().and_then(|pool| ctx.snapshot.pools().get(pool));
-    pool.is_some_and(|pool| pool.spec.template.is_some())
+    pool.is_some_and(|pool| pool.spec.template.is_some() || !pool.spec.templates.is_empty())
 }

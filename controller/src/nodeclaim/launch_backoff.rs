@@ -59,9 +59,12 @@ fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a 
 }
 
 fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
-    let class = snapshot.class_of(pool).and_then(|class| snapshot.classes().get(class));
-    let class = class.and_then(|class| class.object.metadata.generation);
-    (pool.metadata.generation.unwrap_or_default(), class.unwrap_or_default())
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let classes = snapshot.templates_of(name).iter().filter_map(|template| snapshot.class_of(template));
+    let generation = |class| snapshot.classes().get(class)?.object.metadata.generation;
+    // Of several classes the sum: an edit of any of them makes it grow.
+    let of_classes = classes.filter_map(generation).fold(0i64, i64::saturating_add);
+    (pool.metadata.generation.unwrap_or_default(), of_classes)
 }
 
 /// Claims of a pool that are launched or about to be, and have no node yet.

@@ -181,7 +181,7 @@ impl Lifecycle {
         if node.version != 0 && self.is_maintained(name, claim, node) {
             return;
         }
-        let pool = snapshot.pools().get(&claim.spec.pool).map(|p| &**p);
+        let template = snapshot.template_of(claim).map(|template| &**template);
         let repair = node_patch::repair(claim, node);
         if repair.as_ref().is_some_and(|repair| repair.labels) {
             self.labels_changed_since.entry(name.to_owned()).or_insert(ctx.now.mono);
@@ -195,7 +195,7 @@ impl Lifecycle {
             ctx.event(object_reference(&**claim), true, events::TAINTS_RESTORED, note);
         }
         let repair = repair.map(|repair| Verb::JsonPatch(repair.patch));
-        let write = repair.or_else(|| node_patch::missing_marks(claim, pool, node).map(Verb::Patch));
+        let write = repair.or_else(|| node_patch::missing_marks(claim, template, node).map(Verb::Patch));
         let write = write.or_else(|| node_patch::add_finalizer(node).map(Verb::JsonPatch));
         let as_it_should_be = write.is_none();
         if let Some(verb) = write {
@@ -299,7 +299,7 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
     let snapshot = ctx.snapshot;
     let mut is_refused = false;
     if let Some((node_name, node)) = snapshot.node_of(claim) {
-        let pool = snapshot.pools().get(&claim.spec.pool).map(|p| &**p);
+        let pool = snapshot.pools().get(&claim.spec.pool);
         // The node keeps its starting taint while the pool takes none: the pool's condition says why.
         is_refused = pool.is_some_and(|pool| !is_accepted(pool));
         if !is_refused {
@@ -307,7 +307,7 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
                 snapshot,
                 name,
                 claim,
-                pool,
+                snapshot.template_of(claim).map(|template| &**template),
                 (node_name, node),
             ))));
             let Some(why) = termination.refusal(node_name) else { return };
@@ -462,7 +462,7 @@ pub fn initialization_blocker(claim: &NodeClaim, node: &NodeView) -> Option<Stri
     let known = claim.status.as_ref().map(|s| &s.allocatable);
     // A device whose plugin hasn't reported yet is absent or zero.
     let missing = known.into_iter().flatten().find(|(resource, amount)| {
-        resource.contains('/')
+        (resource.contains('/') || resource.starts_with("hugepages-"))
             && amount.0.parse::<Quantity>().is_ok_and(|q| q > Quantity::ZERO)
             && node.allocatable.get(resource) == 0
     });

@@ -291,9 +291,9 @@ impl Termination {
 }
 
 /// How long the pods of a claim's node have once the claim is deleted. The pool's current value holds for all of its
-/// nodes; the claim's own value, from its launch, holds once the pool is deleted.
+/// nodes; the claim's own value, from its launch, holds once the pool or its template is deleted.
 pub(crate) fn grace_period<'a>(snapshot: &'a Snapshot, claim: &'a NodeClaim) -> Option<&'a str> {
-    let template = snapshot.pools().get(&claim.spec.pool).and_then(|pool| pool.spec.template.as_ref());
+    let template = snapshot.template_of(claim).and_then(|pool| pool.spec.template.as_ref());
     let of_pool = template.map(|template| &template.spec.termination_grace_period);
     of_pool.unwrap_or(&claim.spec.termination_grace_period).as_deref()
 }

@@ -152,7 +152,7 @@ pub fn plan_nodes(
     if let Some(detail) = snapshot.launch_hold(name).and_then(|hold| hold.why.clone()) {
         return Ok((Plan::default(), Some(Shortfall { reason: Some(ReasonKind::LaunchBackoff), detail })));
     }
-    let types = snapshot.launchable_types(name, pool);
+    let types = |template: &TenantPool| snapshot.launchable_types(name, template);
     solver.run(Purpose::Replicas, |solve| {
         convert::new_nodes(snapshot.cluster(), pool, types, count, |cluster, options| solve(cluster, options))
     })

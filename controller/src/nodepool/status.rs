@@ -119,7 +119,7 @@ impl PoolStatus {
             }
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
             let statements = self.statements(ctx, name, pool, inputs);
-            let resources = self.supplies.extended_resources(name, pool);
+            let resources = self.supplies.extended_resources(ctx.snapshot, name);
             write_status(ctx, name, pool, &statements, resources);
         }
     }
@@ -150,7 +150,7 @@ impl PoolStatus {
             statements.extend(provisioned_elsewhere(ctx.snapshot, name, pool));
             return statements;
         }
-        statements.extend(self.supplies.statements(ctx.snapshot, name, pool));
+        statements.extend(self.supplies.statements(ctx.snapshot, name));
         statements.extend(replicas_condition(ctx.snapshot, inputs.static_capacity, name, pool));
         statements.extend(headroom_condition(ctx.snapshot, name));
         statements.extend(ctx.stopped(name).map(Stopped::statement));

@@ -19,7 +19,7 @@ use crate::{
 
 /// The statements about pools' offerings, as long as their inputs are unchanged.
 #[derive(Debug, Default)]
-pub(super) struct Supplies(BTreeMap<String, Known>);
+pub(super) struct Supplies(BTreeMap<String, Vec<Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -36,14 +36,48 @@ impl Supplies {
         self.0.retain(|name, _| snapshot.pools().contains_key(name));
     }
 
-    /// The extended resources that instances of the pool can have; `None` until its types are known.
-    pub(super) fn extended_resources(&self, name: &str, pool: &TenantPool) -> Option<&Vec<ExtendedResource>> {
-        let known = self.0.get(name).filter(|known| known.pool.spec == pool.spec);
-        known.map(|known| &known.resources)
+    /// The extended resources that instances of the pool can have; `None` until the types of all of its templates are known.
+    pub(super) fn extended_resources(
+        &self,
+        snapshot: &Snapshot,
+        name: &str,
+    ) -> Option<Vec<ExtendedResource>> {
+        let of_template = |template: &Arc<TenantPool>| {
+            let known = self.0.get(name)?.iter().find(|known| known.pool.spec == template.spec);
+            known.map(|known| known.resources.as_slice())
+        };
+        let templates: Option<Vec<_>> = snapshot.templates_of(name).iter().map(of_template).collect();
+        templates.filter(|known| !known.is_empty()).map(|known| pool_types::any_of(&known))
     }
 
-    /// The conditions about what a pool may launch.
-    pub(super) fn statements(
+    /// The conditions about what a pool may launch, of its templates together.
+    pub(super) fn statements(&mut self, snapshot: &Snapshot, name: &str) -> Vec<Statement> {
+        let templates = snapshot.templates_of(name);
+        if let Some(of_pool) = self.0.get_mut(name) {
+            of_pool.retain(|known| templates.iter().any(|template| template.spec == known.pool.spec));
+        }
+        let of_template = |template: &Arc<TenantPool>| {
+            (template.template_name(), self.statements_of_template(snapshot, name, template))
+        };
+        let mut statements = merged(templates.iter().map(of_template).collect());
+        let failing =
+            statements.iter().find(|s| s.kind != reasons::CAPACITY_AVAILABLE && s.status != Some(true));
+        statements.push(match failing {
+            None => Statement {
+                kind: READY,
+                status: Some(true),
+                reason: reasons::READY,
+                message: "the pool can launch nodes".to_owned(),
+            },
+            Some(s) => {
+                Statement { kind: READY, status: s.status, reason: s.reason, message: s.message.clone() }
+            }
+        });
+        statements
+    }
+
+    /// The conditions about what a pool with one kind of node may launch.
+    fn statements_of_template(
         &mut self,
         snapshot: &Snapshot,
         name: &str,
@@ -73,19 +107,6 @@ impl Supplies {
                     .unwrap_or_else(|| "the offerings of the class are not known yet".to_owned()),
             }),
         }
-        let failing =
-            statements.iter().find(|s| s.kind != reasons::CAPACITY_AVAILABLE && s.status != Some(true));
-        statements.push(match failing {
-            None => Statement {
-                kind: READY,
-                status: Some(true),
-                reason: reasons::READY,
-                message: "the pool can launch nodes".to_owned(),
-            },
-            Some(s) => {
-                Statement { kind: READY, status: s.status, reason: s.reason, message: s.message.clone() }
-            }
-        });
         statements
     }
 
@@ -97,7 +118,8 @@ impl Supplies {
         pool: &Arc<TenantPool>,
         types: &Arc<[InstanceType]>,
     ) -> Vec<Statement> {
-        let known = self.0.get(name).filter(|known| {
+        let of_pool = self.0.entry(name.to_owned()).or_default();
+        let known = of_pool.iter().find(|known| {
             known.pool.spec == pool.spec
                 && Arc::ptr_eq(&known.types, types)
                 && known.unavailable_version == snapshot.unavailable_version()
@@ -114,9 +136,47 @@ impl Supplies {
             unavailable_version: snapshot.unavailable_version(),
             statements: statements.clone(),
         };
-        self.0.insert(name.to_owned(), known);
+        of_pool.retain(|known| known.pool.template_name() != pool.template_name());
+        of_pool.push(known);
         statements
     }
+}
+
+/// Of each kind the best statement of a template, with the others' that aren't so: a pool launches while one of its templates can.
+fn merged(mut templates: Vec<(Option<&str>, Vec<Statement>)>) -> Vec<Statement> {
+    const fn rank(statement: &Statement) -> u8 {
+        match statement.status {
+            Some(true) => 2,
+            None => 1,
+            Some(false) => 0,
+        }
+    }
+    if let [(None, _)] = templates.as_slice() {
+        return templates.pop().map(|(_, statements)| statements).unwrap_or_default();
+    }
+    let named = templates.iter().flat_map(|(name, of)| of.iter().map(|s| (name.unwrap_or_default(), s)));
+    let mut kinds: Vec<(&str, Vec<(&str, &Statement)>)> = Vec::new();
+    for (name, statement) in named {
+        match kinds.iter_mut().find(|(kind, _)| *kind == statement.kind) {
+            Some((_, of_kind)) => of_kind.push((name, statement)),
+            None => kinds.push((statement.kind, vec![(name, statement)])),
+        }
+    }
+    let best = |(_, of_kind): (&str, Vec<(&str, &Statement)>)| {
+        let first = of_kind.iter().rev().max_by_key(|(_, statement)| rank(statement))?.1;
+        let alike = of_kind.iter().all(|(_, statement)| statement.message == first.message);
+        let worse = |statement: &Statement| rank(statement) < rank(first) || rank(first) == 0;
+        let others = of_kind.iter().filter(|(_, statement)| worse(statement));
+        let others: Vec<String> =
+            others.map(|(name, statement)| format!("template {name}: {}", statement.message)).collect();
+        let message = match (alike, others.is_empty(), rank(first)) {
+            (true, ..) | (_, true, _) => first.message.clone(),
+            (_, _, 0) => others.join("; "),
+            _ => format!("{}; {}", first.message, others.join("; ")),
+        };
+        Some(Statement { message, ..first.clone() })
+    };
+    kinds.into_iter().filter_map(best).collect()
 }
 
 fn class_condition(name: &str, class: Option<&EC2NodeClass>) -> Statement {
@@ -177,7 +237,7 @@ fn offering_statements(
     }
     if let Some(never) = never_met_requirement(pool, possible) {
         let message = format!(
-            "no node that Croft launches has {never}: neither instance types nor spec.template.metadata.labels give that label; \
+            "no node that Croft launches has {never}: neither instance types nor the template's metadata.labels give that label; \
              change the requirement, or add the label"
         );
         return vec![Statement {

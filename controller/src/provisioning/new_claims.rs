@@ -8,6 +8,7 @@ use std::{
 use croft_api::{
     NodeClaimSpec, TenantPool,
     amount::Amount,
+    convert::declared,
     definitions::FINALIZER,
     drift,
     pool::{self, NodeClassRef},
@@ -54,28 +55,23 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
         if snapshot.is_ending(pool_name, pool) || !is_accepted(pool) {
             continue;
         }
-        let Some(class) = pool.spec.template.as_ref().map(|t| t.spec.node_class_ref.clone()) else {
-            continue;
-        };
-        let state = snapshot.classes().get(&class.name);
-        let types = state.and_then(|c| c.types.clone()).unwrap_or_default();
-        let stamp = state.map(|c| drift::stamp(pool, &c.object));
-        let limited = limited_resources(snapshot, pool_name, pool);
         let instances = launch_backoff::limit_probes(snapshot, pool, instances);
         if instances.is_empty() {
             continue;
         }
-        let annotations = ClaimAnnotations {
-            launched_with: stamp,
-            launched_for: launch_backoff::launched_for(snapshot, pool),
-            probe: launch_backoff::rounds_before_launch(snapshot, pool),
-        };
+        let launched_for = launch_backoff::launched_for(snapshot, pool);
+        let probe = launch_backoff::rounds_before_launch(snapshot, pool);
+        let mut templates: BTreeMap<&str, Option<Template<'_>>> = BTreeMap::new();
         let first = pool.status.as_ref().and_then(|s| s.claim_counter).unwrap_or(0);
         let mut counter = first;
         let uid = pool.metadata.uid.as_deref().unwrap_or_default();
         let mut claims = Vec::with_capacity(instances.len());
         for instance in instances {
-            let unmet = unmet_requirements(pool, instance, &types);
+            let template = templates
+                .entry(&instance.template)
+                .or_insert_with(|| Template::of(snapshot, pool_name, &instance.template));
+            let Some(template) = template else { continue };
+            let unmet = unmet_requirements(template.pool, instance, &template.types);
             if !unmet.is_empty() {
                 result
                     .events
@@ -88,10 +84,15 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
                 result.nominations.push((pod.clone(), name.clone()));
                 result.events.extend(nominated_event(snapshot, pod, &name, instance));
             }
-            let mut spec = claim_spec(instance, &class, pool, &types, &limited);
+            let mut spec = template.claim_spec(instance);
             spec.instance_types.retain(|kind| {
                 *kind == instance.instance_type || !launch_backoff::has_failed(snapshot, pool, instance, kind)
             });
+            let annotations = ClaimAnnotations {
+                launched_with: template.stamp.as_ref(),
+                launched_for: &launched_for,
+                probe: probe.as_ref(),
+            };
             claims.push(NewClaim { object: claim_object(&name, &spec, pool, &annotations), name, spec });
         }
         if claims.is_empty() {
@@ -115,7 +116,63 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
     result
 }
 
-/// Resources that some limit counts for the pool.
+/// A template of a pool, and what its launches need.
+struct Template<'a> {
+    /// The pool as the template describes it.
+    pool: &'a Arc<TenantPool>,
+    class: &'a NodeClassRef,
+    types: Arc<[InstanceType]>,
+    /// The hashes of what its claims are launched with, once the class is known.
+    stamp: Option<String>,
+    /// Resources that some limit counts for it.
+    limited: BTreeSet<String>,
+}
+
+impl<'a> Template<'a> {
+    /// The template of this name, which is empty for the only one of a pool; `None` if it is gone.
+    fn of(snapshot: &'a Snapshot, pool_name: &str, name: &str) -> Option<Self> {
+        let pool = snapshot.template(pool_name, Some(name).filter(|name| !name.is_empty()))?;
+        let template = &pool.spec.template.as_ref()?.spec;
+        let class = &template.node_class_ref;
+        let state = snapshot.classes().get(&class.name);
+        let types = state.and_then(|c| c.types.clone()).unwrap_or_default();
+        let whole = snapshot.pools().get(pool_name)?;
+        let own = whole.spec.templates.iter().filter(|template| template.name == name);
+        let mut limited = limited_resources(snapshot, pool_name, pool);
+        limited.extend(own.flat_map(|template| template.limits.keys().cloned()));
+        Some(Self {
+            pool,
+            class,
+            types: declared::instance_types(types, &template.resources),
+            stamp: state.map(|c| drift::stamp(pool, &c.object)),
+            limited,
+        })
+    }
+
+    fn claim_spec(&self, instance: &PlannedInstance) -> NodeClaimSpec {
+        let template = self.pool.spec.template.as_ref();
+        let planned = self.types.iter().find(|t| t.name == instance.instance_type);
+        let mut labels = instance.labels.clone();
+        // Labels of the instance are known only once it is launched.
+        labels.retain(|key, _| !follows_from_instance(key, planned));
+        NodeClaimSpec {
+            pool: instance.pool.clone(),
+            node_class_ref: self.class.clone(),
+            instance_types: alternatives(instance, &self.types, &self.limited),
+            zones: instance.zones.clone(),
+            capacity_type: instance.capacity_type.as_str().to_owned(),
+            requirements: instance.requirements.iter().map(to_requirement).collect(),
+            requests: to_amounts(&instance.requests),
+            taints: instance.taints.clone(),
+            startup_taints: instance.startup_taints.clone(),
+            labels,
+            resources: template.map(|t| t.spec.resources.clone()).unwrap_or_default(),
+            termination_grace_period: template.and_then(|t| t.spec.termination_grace_period.clone()),
+        }
+    }
+}
+
+/// Resources that some limit of the pool, its tenants or the cluster counts.
 fn limited_resources(snapshot: &Snapshot, pool_name: &str, pool: &TenantPool) -> BTreeSet<String> {
     let of_tenants = snapshot.tenants_of_pool(pool_name).flat_map(|(_, tenant)| tenant.spec.limits.keys());
     let of_cluster = snapshot.config().into_iter().flat_map(|config| config.spec.limits.keys());
@@ -127,33 +184,6 @@ fn limited_resources(snapshot: &Snapshot, pool_name: &str, pool: &TenantPool) ->
         .filter(|key| *key != LIMIT_NODES)
         .cloned()
         .collect()
-}
-
-fn claim_spec(
-    instance: &PlannedInstance,
-    class: &NodeClassRef,
-    pool: &TenantPool,
-    types: &[InstanceType],
-    limited: &BTreeSet<String>,
-) -> NodeClaimSpec {
-    let template = pool.spec.template.as_ref();
-    let planned = types.iter().find(|t| t.name == instance.instance_type);
-    let mut labels = instance.labels.clone();
-    // Labels of the instance are known only once it is launched.
-    labels.retain(|key, _| !follows_from_instance(key, planned));
-    NodeClaimSpec {
-        pool: instance.pool.clone(),
-        node_class_ref: class.clone(),
-        instance_types: alternatives(instance, types, limited),
-        zones: instance.zones.clone(),
-        capacity_type: instance.capacity_type.as_str().to_owned(),
-        requirements: instance.requirements.iter().map(to_requirement).collect(),
-        requests: to_amounts(&instance.requests),
-        taints: instance.taints.clone(),
-        startup_taints: instance.startup_taints.clone(),
-        labels,
-        termination_grace_period: template.and_then(|t| t.spec.termination_grace_period.clone()),
-    }
 }
 
 /// The alternative instance types. The plan counted the planned type against the limits, so under a limit no
@@ -192,22 +222,22 @@ fn price_of(kind: &InstanceType, zone: &str, capacity_type: CapacityType) -> Opt
 }
 
 /// Annotations of a new claim.
-struct ClaimAnnotations {
-    launched_with: Option<String>,
-    launched_for: String,
-    probe: Option<String>,
+struct ClaimAnnotations<'a> {
+    launched_with: Option<&'a String>,
+    launched_for: &'a String,
+    probe: Option<&'a String>,
 }
 
 fn claim_object(
     name: &str,
     spec: &NodeClaimSpec,
     pool: &Arc<TenantPool>,
-    annotations: &ClaimAnnotations,
+    annotations: &ClaimAnnotations<'_>,
 ) -> serde_json::Value {
     let annotations = [
-        (keys::LAUNCHED_WITH, annotations.launched_with.as_ref()),
-        (keys::LAUNCHED_FOR, Some(&annotations.launched_for)),
-        (keys::LAUNCH_PROBE, annotations.probe.as_ref()),
+        (keys::LAUNCHED_WITH, annotations.launched_with),
+        (keys::LAUNCHED_FOR, Some(annotations.launched_for)),
+        (keys::LAUNCH_PROBE, annotations.probe),
     ];
     let annotations: BTreeMap<&str, &String> =
         annotations.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();

@@ -1,9 +1,11 @@
 //! Objects that users write: pools, classes, tenants and the CroftConfig; and other inputs of placement.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{
-    CroftConfig, EC2NodeClass, Tenant, TenantPool, config::SINGLETON, convert::policy::node_labels,
+    CroftConfig, EC2NodeClass, Tenant, TenantPool,
+    config::{CroftConfigSpec, SINGLETON},
+    convert::policy::node_labels,
     pool::Provisioner,
 };
 use croft_policy::{
@@ -43,6 +45,12 @@ impl Snapshot {
         let asks_otherwise = old.is_none_or(|old| old.metadata.annotations != pool.metadata.annotations);
         let pool = Arc::new(pool);
         let old = self.pools.insert(name.clone(), Arc::clone(&pool));
+        let narrowed = |narrowed: Cow<'_, TenantPool>| match narrowed {
+            Cow::Borrowed(_) => Arc::clone(&pool),
+            Cow::Owned(narrowed) => Arc::new(narrowed),
+        };
+        let templates = pool.by_template().map(|(_, template)| narrowed(template)).collect();
+        self.templates.insert(name.clone(), templates);
         if changed || asks_otherwise {
             self.pool_versions.bump(&name);
         }
@@ -220,6 +228,13 @@ impl Snapshot {
             self.plan_version += 1;
             self.pool_versions.bump_all();
         }
+        let same =
+            held.is_some_and(|held| held.spec.pods_without_requests == config.spec.pods_without_requests);
+        if !same && let Ok(requests) = croft_api::convert::scheduler::pods_without_requests(&config) {
+            self.cluster.set_pods_without_requests(&requests);
+            self.plan_version += 1;
+            self.pool_versions.bump_all();
+        }
         self.config_absent_since = None;
         self.ignore_schedulers(config.spec.ignored_schedulers.clone());
         self.config = Some(Arc::new(config));
@@ -244,6 +259,10 @@ impl Snapshot {
         self.problems.remove(&format!("CroftConfig {SINGLETON}"));
         self.cluster.set_limits(BTreeMap::new());
         self.has_cluster_limits = false;
+        let defaults = CroftConfig::new(SINGLETON, CroftConfigSpec::default());
+        if let Ok(requests) = croft_api::convert::scheduler::pods_without_requests(&defaults) {
+            self.cluster.set_pods_without_requests(&requests);
+        }
         self.ignore_schedulers(Vec::new());
         self.plan_version += 1;
         self.pool_versions.bump_all();

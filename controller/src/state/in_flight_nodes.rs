@@ -13,11 +13,12 @@ impl Snapshot {
     pub(super) fn update_cluster_pool(&mut self, name: &str) {
         self.pool_versions.bump(name);
         let Some(pool) = self.pools.get(name) else { return };
-        let types = self.launchable_types(name, pool);
         let held = self.launch_hold(name).and_then(|held| held.why.clone());
         let key = format!("TenantPool {name}");
         let read = match self.collisions.get(name) {
-            None => croft_api::convert::scheduler::pool(pool, types).map(|pool| Pool { held, ..pool }),
+            None => {
+                croft_api::convert::scheduler::pool(pool, |template| self.launchable_types(name, template))
+            }
             Some(older) => Err(InputError {
                 kind: "TenantPool",
                 name: name.to_owned(),
@@ -25,7 +26,9 @@ impl Snapshot {
                 problem: format!("its nodes would carry a label of the older TenantPool {older}"),
             }),
         };
-        match read.and_then(|pool| self.cluster.upsert_pool(pool)) {
+        let hold = |template| Pool { held: held.clone(), ..template };
+        let read = read.map(|templates| templates.into_iter().map(hold).collect());
+        match read.and_then(|templates| self.cluster.upsert_templates(templates)) {
             Ok(()) => {
                 self.problems.remove(&key);
             }
@@ -40,9 +43,9 @@ impl Snapshot {
 
     pub(super) fn update_cluster_pools_of_class(&mut self, class: &str) {
         let pools: Vec<_> = self
-            .pools
+            .templates
             .iter()
-            .filter(|(_, p)| self.class_of(p) == Some(class))
+            .filter(|(_, templates)| templates.iter().any(|p| self.class_of(p) == Some(class)))
             .map(|(n, _)| n.clone())
             .collect();
         for pool in pools {
@@ -59,7 +62,7 @@ impl Snapshot {
         }
     }
 
-    /// The class that a pool's template names, if its kind is EC2NodeClass.
+    /// The class that the template of a pool with one kind of node names, if its kind is EC2NodeClass.
     pub(crate) fn class_of<'a>(&self, pool: &'a TenantPool) -> Option<&'a str> {
         let class = &pool.spec.template.as_ref()?.spec.node_class_ref;
         (class.kind == "EC2NodeClass" && class.group == croft_api::GROUP).then_some(class.name.as_str())

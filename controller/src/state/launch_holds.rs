@@ -37,7 +37,7 @@ impl Snapshot {
         self.launch_holds.len()
     }
 
-    /// The instance types that a pool may launch now: those of its class, without the offerings on hold. A pool
+    /// The instance types that a pool with one kind of node may launch now: those of its class, without the offerings on hold. A pool
     /// that isn't accepted may launch none: its nodes would be open to non-tenant pods.
     #[must_use]
     pub fn launchable_types(&self, name: &str, pool: &TenantPool) -> Arc<[InstanceType]> {

@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub(super) cluster: Cluster,
     pub(super) claims: BTreeMap<String, Arc<NodeClaim>>,
     pub(super) pools: BTreeMap<String, Arc<TenantPool>>,
+    /// Each pool as each of its templates describes it.
+    pub(super) templates: BTreeMap<String, Vec<Arc<TenantPool>>>,
     pub(super) classes: BTreeMap<String, ClassState>,
     /// The claims on reserved capacity that the last list of offerings doesn't count, by name.
     pub(super) reserved: BTreeMap<String, ReservedClaim>,
@@ -136,6 +138,24 @@ impl Snapshot {
     #[must_use]
     pub const fn pools(&self) -> &BTreeMap<String, Arc<TenantPool>> {
         &self.pools
+    }
+
+    /// A pool as each of its templates describes it: once if it has only one kind of node.
+    #[must_use]
+    pub fn templates_of(&self, pool: &str) -> &[Arc<TenantPool>] {
+        self.templates.get(pool).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// A pool as the template of this name describes it; `None` asks for the only kind of node that it has.
+    #[must_use]
+    pub fn template(&self, pool: &str, name: Option<&str>) -> Option<&Arc<TenantPool>> {
+        self.templates_of(pool).iter().find(|template| template.template_name() == name)
+    }
+
+    /// A claim's pool as the template describes it that the claim was launched by; `None` if either is gone.
+    #[must_use]
+    pub fn template_of(&self, claim: &NodeClaim) -> Option<&Arc<TenantPool>> {
+        self.template(&claim.spec.pool, claim.template())
     }
 
     /// Classes by name.
@@ -368,6 +388,7 @@ impl Snapshot {
             Change::Pool(pool) => self.observe_pool(*pool),
             Change::PoolGone(name) => {
                 let old = self.pools.remove(&name);
+                self.templates.remove(&name);
                 self.update_headroom_pods(&name);
                 self.cluster.remove_pool(&name);
                 self.pool_versions.forget(&name);

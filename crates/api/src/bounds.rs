@@ -416,10 +416,10 @@ fn rule_of_keys(valid: &str, message: &str) -> Value {
 
 /// Amounts by resource name, none of them negative. An int-or-string counts as large as a whole request in the estimate
 /// of costs, hence the few entries and the one call.
-fn amounts(names: Value) -> Value {
+fn amounts(most: u32, names: Value) -> Value {
     json!({
         "type": "object",
-        "maxProperties": 24,
+        "maxProperties": most,
         "additionalProperties": {"x-kubernetes-int-or-string": true},
         "x-kubernetes-validations": [
             rule_of_keys(
@@ -431,12 +431,33 @@ fn amounts(names: Value) -> Value {
     })
 }
 
+/// One amount that isn't negative.
+pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [rule(
+            "type(self) == int ? self >= 0 : (isQuantity(self) && !self.startsWith('-'))",
+            "write an amount that isn't negative: a number with an optional suffix, such as 500m, 100 or 64Gi",
+        )],
+    }))
+}
+
 /// Limits: amounts of resources, nodes and dollars per hour.
 pub(crate) fn limits(_: &mut SchemaGenerator) -> Schema {
-    let mut limits = amounts(rule_of_keys(
+    limits_of(24)
+}
+
+/// Limits of one of a pool's templates: there are several, which the estimate of costs multiplies.
+pub(crate) fn template_limits(_: &mut SchemaGenerator) -> Schema {
+    limits_of(6)
+}
+
+fn limits_of(most: u32) -> Schema {
+    let names = rule_of_keys(
         &resource_name(", 'nodes', 'costPerHour'"),
         "there are limits of cpu, memory, ephemeral-storage, pods, nodes, costPerHour (dollars), hugepages-* and devices such as nvidia.com/gpu: write one of these",
-    ));
+    );
+    let mut limits = amounts(most, names);
     push(
         &mut limits,
         rule(
@@ -447,12 +468,26 @@ pub(crate) fn limits(_: &mut SchemaGenerator) -> Schema {
     schema(limits)
 }
 
+/// Amounts of resources that nodes have beside those of their instance type.
+pub(crate) fn declared_amounts(_: &mut SchemaGenerator) -> Schema {
+    let names = rule_of_keys(
+        &format!(
+            "k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"
+        ),
+        "an instance's type says how much cpu and memory it has: write devices such as smarter-devices/fuse, and hugepages-*",
+    );
+    let mut amounts = amounts(6, names);
+    push(&mut amounts, rule("size(self) > 0", "write what nodes have, such as smarter-devices/fuse: 20"));
+    schema(amounts)
+}
+
 /// The requests of one pod.
 pub(crate) fn requests(_: &mut SchemaGenerator) -> Schema {
-    let mut requests = amounts(rule_of_keys(
+    let names = rule_of_keys(
         &resource_name(""),
         "pods ask for cpu, memory, ephemeral-storage, hugepages-* and devices such as nvidia.com/gpu: write one of these",
-    ));
+    );
+    let mut requests = amounts(24, names);
     push(&mut requests, rule("size(self) > 0", "write what each pod asks for, such as cpu: 500m"));
     schema(requests)
 }
@@ -574,6 +609,19 @@ pub(crate) fn class_group(_: &mut SchemaGenerator) -> Schema {
 /// The kind of a class.
 pub(crate) fn class_kind(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "enum": ["EC2NodeClass"]}))
+}
+
+/// The name of a template of a pool, which is a label's value and a part of names.
+pub(crate) fn template_name(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 40,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "write a name of at most 40 lower-case letters, digits and '-', such as spot",
+        )],
+    }))
 }
 
 /// The name of an object.

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     amount::Amount,
     bounds,
-    pool::{NodeClassRef, Requirement},
+    definitions::TEMPLATE_LABEL,
+    pool::{DeclaredResources, NodeClassRef, Requirement},
 };
 
 /// A NodeClaim is one instance: requested, launched, registered, terminated. Croft creates and deletes it.
@@ -77,12 +78,24 @@ pub struct NodeClaimSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::recorded_labels")]
     pub labels: BTreeMap<String, String>,
+    /// What the node has beside the resources of its instance type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub resources: Vec<DeclaredResources>,
     /// The time that the node's pods have to end once the claim is being deleted. Then they are deleted, whatever
     /// blocks them. A duration such as `1h`; without it there is no time limit. Recorded at launch: while the pool
     /// exists, its current `terminationGracePeriod` applies instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub termination_grace_period: Option<String>,
+}
+
+impl NodeClaim {
+    /// The name of the template of the pool that the instance was launched by; `None` if the pool had only one kind of node.
+    #[must_use]
+    pub fn template(&self) -> Option<&str> {
+        self.spec.labels.get(TEMPLATE_LABEL).map(String::as_str)
+    }
 }
 
 /// The observed state of the instance.

@@ -56,6 +56,10 @@ pub struct CroftConfigSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::scheduler_names")]
     pub ignored_schedulers: Vec<String>,
+    /// How much a pod without requests counts for when an instance is launched for it, as kube-scheduler counts such pods when it
+    /// compares nodes. Existing nodes take them whatever is left there.
+    #[serde(default, skip_serializing_if = "PodsWithoutRequests::is_default")]
+    pub pods_without_requests: PodsWithoutRequests,
     /// Namespaces whose pods may run on the nodes of every pool: those of cluster-wide node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
@@ -95,6 +99,7 @@ impl Default for CroftConfigSpec {
             exempt_namespaces: Vec::new(),
             schedulers: default_schedulers(),
             ignored_schedulers: Vec::new(),
+            pods_without_requests: PodsWithoutRequests::default(),
             shared_with: Vec::new(),
             owner_metadata: default_owner_metadata(),
             misplaced: Misplaced::default(),
@@ -109,6 +114,41 @@ fn default_schedulers() -> Vec<String> {
 
 fn default_owner_metadata() -> Vec<String> {
     OWNER_METADATA.map(str::to_owned).to_vec()
+}
+
+/// How much a pod without requests counts for when an instance is launched for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodsWithoutRequests {
+    /// CPU of a pod that requests none; 0 for nothing.
+    #[serde(default = "default_pod_cpu")]
+    #[schemars(schema_with = "bounds::quantity")]
+    pub cpu: Amount,
+    /// Memory of a pod that requests none; 0 for nothing.
+    #[serde(default = "default_pod_memory")]
+    #[schemars(schema_with = "bounds::quantity")]
+    pub memory: Amount,
+}
+
+impl Default for PodsWithoutRequests {
+    fn default() -> Self {
+        Self { cpu: default_pod_cpu(), memory: default_pod_memory() }
+    }
+}
+
+impl PodsWithoutRequests {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+// Source: kubernetes, pkg/scheduler/util/pod_resources.go (DefaultMilliCPURequest, DefaultMemoryRequest).
+fn default_pod_cpu() -> Amount {
+    Amount("100m".to_owned())
+}
+
+fn default_pod_memory() -> Amount {
+    Amount("200Mi".to_owned())
 }
 
 /// How pods and DaemonSets are admitted.

@@ -1,5 +1,6 @@
 //! Conversions from custom resources to the types of the pure crates.
 
+pub mod declared;
 pub mod given;
 pub mod nodes;
 pub mod pod_defaults;

@@ -17,6 +17,9 @@ const VERSION: u32 = 1;
 const DIGITS: usize = 12;
 const SECURITY_GROUPS: &str = "class.securityGroups";
 
+/// The field that differs where the pool has the template no more that a claim was launched by.
+pub const TEMPLATE: &str = "pool.templates";
+
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Stamp {
     version: u32,
@@ -47,6 +50,12 @@ impl Wanted {
     #[must_use]
     pub fn new(pool: &Arc<TenantPool>, class: &Arc<EC2NodeClass>) -> Self {
         Self { pool: Arc::clone(pool), class: Arc::clone(class), fields: fields(pool, class) }
+    }
+
+    /// True if it is of the same template of its pool as `pool`.
+    #[must_use]
+    pub fn is_of_template(&self, pool: &TenantPool) -> bool {
+        self.pool.template_name() == pool.template_name()
     }
 
     /// True if `pool` and `class` would be hashed to the same. Parts of a status that don't affect launches are

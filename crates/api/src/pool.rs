@@ -1,6 +1,6 @@
 //! TenantPool: a set of nodes with one label and taint, and how it is scaled.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -11,7 +11,12 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption};
+use crate::{
+    amount::Amount,
+    bounds,
+    definitions::{GROUP, TEMPLATE_LABEL},
+    disruption::Disruption,
+};
 
 /// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
@@ -46,7 +51,10 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
     validation = ("!has(self.template) || ((!has(self.template.spec.requirements) || !self.template.spec.requirements.exists(r, r.key == self.key)) && (!has(self.template.metadata) || !has(self.template.metadata.labels) || !(self.key in self.template.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of template.metadata.labels and requirements"),
     validation = ("!has(self.template) || ((!has(self.template.spec.taints) || !self.template.spec.taints.exists(t, t.key == self.key)) && (!has(self.template.spec.startupTaints) || !self.template.spec.startupTaints.exists(t, t.key == self.key)))", "every node of the pool has the taint of the pool's key already: write spec.effects, and leave the key out of taints and startupTaints"),
-    validation = ("self.provisioner != 'Croft' || has(self.template)", "a pool that Croft provisions needs spec.template; write one, or set provisioner: None")
+    validation = ("!has(self.templates) || self.templates.all(t, (!has(t.spec.requirements) || !t.spec.requirements.exists(r, r.key == self.key)) && (!has(t.metadata) || !has(t.metadata.labels) || !(self.key in t.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of metadata.labels and requirements of its templates"),
+    validation = ("!has(self.templates) || self.templates.all(t, (!has(t.spec.taints) || !t.spec.taints.exists(x, x.key == self.key)) && (!has(t.spec.startupTaints) || !t.spec.startupTaints.exists(x, x.key == self.key)))", "every node of the pool has the taint of the pool's key already: write spec.effects, and leave the key out of taints and startupTaints of its templates"),
+    validation = ("!has(self.template) || !has(self.templates)", "template is the short form of templates with one entry: write one of the two"),
+    validation = ("self.provisioner != 'Croft' || has(self.template) || has(self.templates)", "a pool that Croft provisions needs spec.template or spec.templates; write one, or set provisioner: None")
 )]
 pub struct TenantPoolSpec {
     /// Key of the label and the taint that every node of the pool carries: one of your own, or one under
@@ -74,9 +82,16 @@ pub struct TenantPoolSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
-    /// The template of the pool's new nodes.
+    /// The template of the pool's new nodes, if they are all of one kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<NodeTemplate>,
+    /// The templates of the pool's new nodes, if they are of several kinds: of those that could hold a pod, one with the highest
+    /// weight is used, and of equal ones the cheapest. Their nodes carry the label `croft.dev/template`. Admission is the same for
+    /// all of them. Write either `template` or `templates`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub templates: Vec<PoolTemplate>,
     /// When nodes are removed, and how many at once.
     #[serde(default)]
     pub disruption: Disruption,
@@ -146,6 +161,83 @@ pub struct NodeTemplate {
     pub spec: NodeTemplateSpec,
 }
 
+/// One of several templates of a pool's new nodes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolTemplate {
+    /// Its name, which its nodes carry as the label `croft.dev/template`. Nodes of a template that is renamed or removed are replaced
+    /// as drifted.
+    #[schemars(schema_with = "bounds::template_name")]
+    pub name: String,
+    /// Priority among the pool's templates: while requirements, limits and capacity let a template with a higher weight hold a pod,
+    /// the others aren't used for it. 0 to 100.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 100))]
+    pub weight: i32,
+    /// Limits of the template's nodes together: any resource name, `nodes`, and `costPerHour` in dollars. The pool's own limits
+    /// hold beside them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::template_limits")]
+    pub limits: BTreeMap<String, Amount>,
+    /// Labels and annotations of the node.
+    #[serde(default)]
+    pub metadata: TemplateMetadata,
+    /// Requirements, taints and lifetime of the node.
+    pub spec: NodeTemplateSpec,
+}
+
+impl TenantPoolSpec {
+    /// The requirements, taints and lifetimes of its nodes, one for each template.
+    pub fn node_specs(&self) -> impl Iterator<Item = &NodeTemplateSpec> {
+        let one = self.template.iter().map(|template| &template.spec);
+        one.chain(self.templates.iter().map(|template| &template.spec))
+    }
+
+    /// As [`TenantPoolSpec::node_specs`].
+    pub fn node_specs_mut(&mut self) -> impl Iterator<Item = &mut NodeTemplateSpec> {
+        let one = self.template.iter_mut().map(|template| &mut template.spec);
+        one.chain(self.templates.iter_mut().map(|template| &mut template.spec))
+    }
+}
+
+impl TenantPool {
+    /// The pool as each of its templates describes its nodes, and the template; the pool itself if it has only one kind of node.
+    pub fn by_template(&self) -> impl Iterator<Item = (Option<&PoolTemplate>, Cow<'_, Self>)> {
+        let one = self.spec.templates.is_empty().then_some((None, Cow::Borrowed(self)));
+        let each =
+            self.spec.templates.iter().map(|template| (Some(template), Cow::Owned(self.narrowed(template))));
+        one.into_iter().chain(each)
+    }
+
+    /// The pool as the template of this name describes its nodes; `None` asks for the only kind of node that it has.
+    #[must_use]
+    pub fn of_template(&self, name: Option<&str>) -> Option<Cow<'_, Self>> {
+        match name {
+            None => self.spec.templates.is_empty().then_some(Cow::Borrowed(self)),
+            Some(name) => {
+                let template = self.spec.templates.iter().find(|template| template.name == name);
+                template.map(|template| Cow::Owned(self.narrowed(template)))
+            }
+        }
+    }
+
+    /// The name of the only template that the pool has here, as of [`TenantPool::of_template`].
+    #[must_use]
+    pub fn template_name(&self) -> Option<&str> {
+        self.spec.template.as_ref()?.metadata.labels.get(TEMPLATE_LABEL).map(String::as_str)
+    }
+
+    /// The pool with this template as its only one. The label of the template is among its labels.
+    fn narrowed(&self, template: &PoolTemplate) -> Self {
+        let mut metadata = template.metadata.clone();
+        metadata.labels.insert(TEMPLATE_LABEL.to_owned(), template.name.clone());
+        let mut narrowed = self.clone();
+        narrowed.spec.template = Some(NodeTemplate { metadata, spec: template.spec.clone() });
+        narrowed.spec.templates.clear();
+        narrowed
+    }
+}
+
 /// Labels and annotations that every node of the pool gets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TemplateMetadata {
@@ -178,6 +270,11 @@ pub struct NodeTemplateSpec {
     pub startup_taints: Vec<Taint>,
     /// The class by which the cloud launches the instance.
     pub node_class_ref: NodeClassRef,
+    /// What nodes have beside the resources of their instance type: what a device plugin shows, huge pages, shares of GPUs. Pods that
+    /// request it are planned with it, and a node counts as initialized once it shows it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub resources: Vec<DeclaredResources>,
     /// The age at which a node is replaced, up to a tenth earlier so that nodes launched together are not replaced
     /// together: a duration of `5m` or more such as `720h`, or `Never`, the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,6 +286,20 @@ pub struct NodeTemplateSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::termination_grace_period")]
     pub termination_grace_period: Option<String>,
+}
+
+/// What nodes have beside the resources of their instance type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeclaredResources {
+    /// The instance types that have it; all of them if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50), inner(length(min = 1, max = 63)))]
+    pub instance_types: Vec<String>,
+    /// Amounts by resource name, such as `smarter-devices/fuse: 20` or `hugepages-2Mi: 2Gi`. They replace those of the instance type:
+    /// write `nvidia.com/gpu: 0` where a node shows slices instead.
+    #[schemars(schema_with = "bounds::declared_amounts")]
+    pub amounts: BTreeMap<String, Amount>,
 }
 
 /// One requirement on a node's label, as in a node selector.

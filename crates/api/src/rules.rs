@@ -26,7 +26,8 @@ use crate::budget;
 
 /// How a rule tests for a number where a string is allowed as well. The evaluation here has no `type`: every amount is
 /// passed as text, which is always allowed.
-const IS_INT: [&str; 4] = [
+const IS_INT: [&str; 5] = [
+    "type(self) == int",
     "type(self[k]) == int",
     "type(self['nodes']) == int",
     "type(self.requests[k]) == int",

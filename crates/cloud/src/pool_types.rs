@@ -2,16 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use croft_api::{TenantPool, convert::scheduler as convert, pool::ExtendedResource};
+use croft_api::{
+    TenantPool,
+    convert::{declared, scheduler as convert},
+    pool::{DeclaredResources, ExtendedResource},
+};
 use croft_scheduler::{InstanceType, Offering, Requirement};
 
-/// The requirements of the pool's template.
+/// The requirements of the template of a pool with only one kind of node.
 #[must_use]
 pub fn requirements(pool: &TenantPool) -> Vec<Requirement> {
     pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement).collect()
 }
 
-/// The types that the pool may launch among `types`, each with the offerings that it may use.
+fn declared_by(pool: &TenantPool) -> &[DeclaredResources] {
+    pool.spec.template.as_ref().map(|t| t.spec.resources.as_slice()).unwrap_or_default()
+}
+
+/// The types that a pool with only one kind of node may launch among `types`, each with the offerings that it may use.
 #[must_use]
 pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> {
     let requirements = requirements(pool);
@@ -20,7 +28,8 @@ pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> 
         let allowed = |offering: &&Offering| allows(&requirements, pool, kind, offering);
         let offerings: Vec<Offering> = kind.offerings.iter().filter(allowed).cloned().collect();
         if !offerings.is_empty() {
-            possible.push(InstanceType { offerings, ..kind.clone() });
+            let kind = declared::instance_type(kind, declared_by(pool)).into_owned();
+            possible.push(InstanceType { offerings, ..kind });
         }
     }
     possible
@@ -38,6 +47,17 @@ pub fn extended_resources(types: &[InstanceType]) -> Vec<ExtendedResource> {
         dedicated: types.iter().all(|kind| has(kind, name)),
     };
     names.map(resource).collect()
+}
+
+/// The extended resources that nodes of one of several templates can have, by those of each.
+#[must_use]
+pub fn any_of(templates: &[&[ExtendedResource]]) -> Vec<ExtendedResource> {
+    let names: BTreeSet<&String> =
+        templates.iter().copied().flatten().map(|resource| &resource.name).collect();
+    let is_dedicated =
+        |name: &str| templates.iter().all(|of| of.iter().any(|own| own.name == name && own.dedicated));
+    let resource = |name: &String| ExtendedResource { name: name.clone(), dedicated: is_dedicated(name) };
+    names.into_iter().map(resource).collect()
 }
 
 /// True if the pool may launch the type as this offering, as far as `requirements` say.

@@ -205,8 +205,11 @@ fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
         let mut pool = pool.clone();
         let is_known = pool.status.as_ref().is_some_and(|status| status.extended_resources.is_some());
         if !is_known && chosen.contains(&pool.name_any()) {
-            let possible = pool_types::possible(&pool, types.of_pool(&pool));
-            let resources = pool_types::extended_resources(&possible);
+            let of_template = |template: &TenantPool| {
+                pool_types::extended_resources(&pool_types::possible(template, types.of_pool(template)))
+            };
+            let known: Vec<_> = pool.by_template().map(|(_, template)| of_template(&template)).collect();
+            let resources = pool_types::any_of(&known.iter().map(Vec::as_slice).collect::<Vec<_>>());
             pool.status.get_or_insert_default().extended_resources = Some(resources);
         }
         convert::pool(&pool)

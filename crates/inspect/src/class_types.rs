@@ -65,7 +65,7 @@ impl ClassTypes {
         self.of_class.get(class).unwrap_or(&self.all)
     }
 
-    /// The types of a pool's class.
+    /// The types of the class of a pool with only one kind of node.
     pub(crate) fn of_pool(&self, pool: &TenantPool) -> &Arc<[InstanceType]> {
         let class = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref);
         class
@@ -236,9 +236,8 @@ fn wanted(input: &Input) -> Vec<String> {
     let of_workloads = workloads(input).into_iter().filter_map(|workload| workload.template.spec.as_ref());
     let pods = input.pods.iter().filter_map(|pod| pod.spec.as_ref()).chain(of_workloads);
     let mut names: Vec<String> = pods.flat_map(selected).collect();
-    for requirement in
-        input.pools.iter().filter_map(|pool| pool.spec.template.as_ref()).flat_map(|t| &t.spec.requirements)
-    {
+    let nodes = input.pools.iter().flat_map(|pool| pool.spec.node_specs());
+    for requirement in nodes.flat_map(|nodes| &nodes.requirements) {
         if requirement.operator == Operator::In && [ZONE, REGION_LABEL].contains(&requirement.key.as_str()) {
             names.extend(requirement.values.iter().cloned());
         }

@@ -42,7 +42,7 @@ pub(crate) struct Class {
     pub(crate) blocked: Option<(ReasonKind, String)>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
     pub(crate) claims: Vec<(Sym, Sym)>,
-    /// The room that each pod takes of a new node: the shape's requests, and the volumes that no pod before it has, by the dimension of
+    /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes that no pod before it has, by the dimension of
     /// their driver. Sorted.
     pub(crate) requests: Arc<[(u32, i64)]>,
 }
@@ -143,6 +143,7 @@ impl Demand {
         let gone_counts = options.without_counts;
         let mut demand = Self { classes, turns, gone, gone_counts, preempting, ..Self::default() };
         demand.count_volumes(cluster);
+        demand.count_missing_requests(cluster);
         demand
     }
 
@@ -161,6 +162,20 @@ impl Demand {
             let volumes = self.attach_limits.requests(cluster, &new);
             if is_single && !volumes.is_empty() {
                 class.requests = class.requests.iter().copied().chain(volumes).collect();
+            }
+        }
+    }
+
+    /// Adds what pods without requests count for: an instance that is chosen by their requests alone holds hardly one of them.
+    fn count_missing_requests(&mut self, cluster: &Cluster) {
+        for class in self.classes.iter_mut() {
+            let missing = cluster.without_requests.iter().filter(|(id, _)| amount(&class.requests, *id) == 0);
+            let missing: Vec<(u32, i64)> = missing.filter(|(_, size)| *size > 0).copied().collect();
+            if !missing.is_empty() {
+                let named = class.requests.iter().filter(|(id, _)| missing.iter().all(|(own, _)| own != id));
+                let mut requests: Vec<(u32, i64)> = named.copied().chain(missing.iter().copied()).collect();
+                requests.sort_unstable();
+                class.requests = requests.into();
             }
         }
     }

@@ -15,5 +15,6 @@ mod evidence;
 mod kinds_of_nodes;
 mod pools;
 mod record;
+mod templates;
 mod two_tenants;
 mod wallet;

@@ -13,6 +13,7 @@ use crate::{
     amount::Amount,
     claim::NodeClaimStatus,
     condition::{INITIALIZED, is_true},
+    convert::declared,
     definitions::{
         CAPACITY_TYPE_LABEL, CROFT_CAPACITY_TYPE_LABEL, DISRUPTED_EFFECT, DISRUPTED_TAINT,
         INSTANCE_TYPE_LABEL, ZONE_LABEL,
@@ -88,7 +89,8 @@ pub fn in_flight_node<'t>(
     let zone = status.zone.clone().or_else(|| spec.zones.first().cloned()).unwrap_or_default();
     let instance_type =
         status.instance_type.clone().or_else(|| spec.instance_types.first().cloned()).unwrap_or_default();
-    let planned = find(&instance_type);
+    let planned = find(&instance_type).map(|kind| declared::instance_type(kind, &spec.resources));
+    let planned = planned.as_deref();
     let mut labels: BTreeMap<String, String> = status.labels.clone();
     if let Some(planned) = planned.filter(|_| status.labels.is_empty()) {
         labels.extend(planned.labels.clone());

@@ -129,21 +129,22 @@ pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
 
 /// The declarations of `pool` about its nodes.
 fn node_template(pool: &crate::TenantPool) -> NodeTemplate {
-    let Some(template) =
-        pool.spec.template.as_ref().filter(|_| pool.spec.provisioner == pool::Provisioner::Croft)
-    else {
-        return NodeTemplate::default();
-    };
+    let is_declared = pool.spec.provisioner == pool::Provisioner::Croft;
+    let templates = pool.by_template().filter_map(|(_, pool)| pool.spec.template.as_ref().map(one_kind));
+    let any = templates.reduce(NodeTemplate::or).filter(|_| is_declared);
+    let Some(template) = any else { return NodeTemplate::default() };
+    let resources = pool.status.as_ref().and_then(|status| status.extended_resources.as_ref());
+    template.with_resources(resources.map(|all| all.iter().map(|one| (one.name.as_str(), one.dedicated))))
+}
+
+fn one_kind(template: &pool::NodeTemplate) -> NodeTemplate {
     let requirements = template.spec.requirements.iter().map(|requirement| LabelRequirement {
         key: &requirement.key,
         operator: super::scheduler::requirement(requirement).operator.as_str(),
         values: requirement.values.iter().map(String::as_str).collect(),
     });
     let labels = template.metadata.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let resources = pool.status.as_ref().and_then(|status| status.extended_resources.as_ref());
-    NodeTemplate::new(requirements, labels)
-        .with_taints(template.spec.taints.iter().filter_map(taint))
-        .with_resources(resources.map(|all| all.iter().map(|one| (one.name.as_str(), one.dedicated))))
+    NodeTemplate::new(requirements, labels).with_taints(template.spec.taints.iter().filter_map(taint))
 }
 
 fn taint(taint: &core::Taint) -> Option<Taint> {

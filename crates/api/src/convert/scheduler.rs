@@ -3,7 +3,8 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_scheduler::{
-    InputError, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Pool, Quantity, Requirement, TenantLimits,
+    InputError, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Pool, Quantity, Requirement, Resources,
+    TenantLimits, resources,
 };
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint, Toleration};
 use kube::ResourceExt;
@@ -11,16 +12,49 @@ use kube::ResourceExt;
 use crate::{
     CroftConfig, Tenant, TenantPool,
     amount::Amount,
+    convert::declared,
     duration,
     pool::{self, DEFAULT_KEY, Effect, Provisioner},
 };
 
-/// Converts a pool, with the instance types that its class can launch. A pool that Croft doesn't provision launches
-/// nothing.
+/// More than the weight of any template: a pool's own weight counts first.
+const WEIGHT_OF_POOL: i32 = 101;
+
+/// Converts a pool, each of its templates with the instance types that its class can launch. A pool that Croft doesn't provision
+/// launches nothing.
 ///
 /// # Errors
 /// If a limit is no quantity, or a requirement contradicts its operator.
-pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Pool, InputError> {
+pub fn pool(
+    pool: &TenantPool,
+    instance_types: impl Fn(&TenantPool) -> Arc<[InstanceType]>,
+) -> Result<Vec<Pool>, InputError> {
+    let convert =
+        |(number, (template, narrowed)): (usize, (Option<&pool::PoolTemplate>, Cow<'_, TenantPool>))| {
+            let at = |field: &str| match (template, field.strip_prefix("spec.template.")) {
+                (Some(_), Some(rest)) => format!("spec.templates[{number}].{rest}"),
+                _ => field.to_owned(),
+            };
+            let mut one = one_kind(&narrowed, instance_types(&narrowed))
+                .map_err(|error| InputError { field: at(&error.field), ..error })?;
+            one.weight = pool.spec.weight.saturating_mul(WEIGHT_OF_POOL);
+            if let Some(template) = template {
+                one.template.clone_from(&template.name);
+                one.weight = one.weight.saturating_add(template.weight);
+                one.template_limits = limits(&template.limits).map_err(|(key, problem)| InputError {
+                    kind: "TenantPool",
+                    name: pool.name_any(),
+                    field: format!("spec.templates[{number}].limits.{key}"),
+                    problem,
+                })?;
+            }
+            Ok(one)
+        };
+    pool.by_template().enumerate().map(convert).collect()
+}
+
+/// Converts a pool that has only one kind of node.
+fn one_kind(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Pool, InputError> {
     let name = pool.name_any();
     let error = |field: String, problem: String| InputError {
         kind: "TenantPool",
@@ -47,14 +81,19 @@ pub fn pool(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         name: name.clone(),
         key: spec.key.clone(),
         value: value(pool),
-        weight: spec.weight,
+        template: String::new(),
+        weight: 0,
+        template_limits: BTreeMap::new(),
         limits: limits(&spec.limits)
             .map_err(|(key, problem)| error(format!("spec.limits.{key}"), problem))?,
         requirements,
         labels,
         taints: taints(pool),
         startup_taints: template.map(|t| t.spec.startup_taints.clone()).unwrap_or_default(),
-        instance_types,
+        instance_types: declared::instance_types(
+            instance_types,
+            template.map(|t| t.spec.resources.as_slice()).unwrap_or_default(),
+        ),
         launches: spec.provisioner == Provisioner::Croft && template.is_some() && spec.replicas.is_none(),
         replicas: spec.replicas.and_then(|n| u32::try_from(n).ok()),
         held: None,
@@ -126,6 +165,25 @@ pub fn cluster_limits(config: &CroftConfig) -> Result<BTreeMap<String, Quantity>
     })
 }
 
+/// How much pods without requests count for.
+///
+/// # Errors
+/// If an amount is no quantity.
+pub fn pods_without_requests(config: &CroftConfig) -> Result<Resources, InputError> {
+    let wanted = &config.spec.pods_without_requests;
+    let amounts = [(resources::CPU, &wanted.cpu), (resources::MEMORY, &wanted.memory)];
+    let amounts = amounts.map(|(name, amount)| (name.to_owned(), amount.clone())).into();
+    let read = limits(&amounts).map_err(|(key, problem)| InputError {
+        kind: "CroftConfig",
+        name: config.name_any(),
+        field: format!("spec.podsWithoutRequests.{key}"),
+        problem,
+    })?;
+    let mut requests = Resources::new();
+    read.iter().for_each(|(name, quantity)| requests.set_quantity(name, *quantity));
+    Ok(requests)
+}
+
 /// True if `limits` bound the cost of the nodes that they count: each node has some of every resource named here. A
 /// limit on GPUs alone, for example, bounds no other node.
 #[must_use]
@@ -146,7 +204,7 @@ pub fn pool_name_label(pool: &TenantPool) -> String {
     if pool.spec.key == DEFAULT_KEY { value(pool) } else { pool.name_any() }
 }
 
-/// Taints of the pool's nodes: the pool's own first, then the template's.
+/// Taints of the nodes of a pool with only one kind of node: the pool's own first, then the template's.
 #[must_use]
 pub fn taints(pool: &TenantPool) -> Vec<Taint> {
     let own = pool.spec.effects.iter().map(|effect| Taint {
@@ -211,7 +269,7 @@ mod tests {
                 "template":{"spec":{"nodeClassRef":{"name":"c"},"taints":[{"key":"gpu","effect":"NoSchedule"}],
                 "requirements":[{"key":"kubernetes.io/arch","operator":"In","values":["arm64"]}]}}}}"#,
         );
-        let pool = super::pool(&pool, Arc::from([])).unwrap();
+        let pool = super::pool(&pool, |_| Arc::from([])).unwrap().remove(0);
         let taints: Vec<_> = pool.taints.iter().map(|t| (t.key.as_str(), t.effect.as_str())).collect();
         assert_eq!(taints, [("node-pool", "NoSchedule"), ("node-pool", "NoExecute"), ("gpu", "NoSchedule")]);
         assert_eq!(pool.labels["node-pool"], "pool-a");
@@ -249,7 +307,10 @@ mod tests {
             r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},
                 "spec":{"template":{"spec":{"nodeClassRef":{"name":"c"},"expireAfter":"0s"}}}}"#,
         );
-        assert_eq!(super::pool(&pool, Arc::from([])).unwrap_err().field, "spec.template.spec.expireAfter");
+        assert_eq!(
+            super::pool(&pool, |_| Arc::from([])).unwrap_err().field,
+            "spec.template.spec.expireAfter"
+        );
     }
 
     #[test]
@@ -258,7 +319,7 @@ mod tests {
             r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},
                 "spec":{"limits":{"cpu":"-1"}}}"#,
         );
-        let error = super::pool(&pool, Arc::from([])).unwrap_err();
+        let error = super::pool(&pool, |_| Arc::from([])).unwrap_err();
         assert_eq!(
             error.to_string(),
             r#"failed to read TenantPool p: spec.limits.cpu: "-1" is negative; write 0 or more"#

@@ -52,28 +52,30 @@ impl Shortfall {
     }
 }
 
-/// Plans `count` new nodes of the pool in addition to those of `cluster`, each the cheapest that the pool may launch,
+/// Plans `count` new nodes of the pool in addition to those of `cluster`, each the cheapest that the pool may launch by its heaviest template,
 /// as far as limits and capacity allow; and why there aren't more. Pending pods are ignored. `solve` makes the plan.
 #[must_use]
 pub fn new_nodes(
     cluster: &Cluster,
     pool: &TenantPool,
-    types: Arc<[InstanceType]>,
+    types: impl Fn(&TenantPool) -> Arc<[InstanceType]>,
     count: usize,
     solve: impl FnOnce(&Cluster, &Options) -> Plan,
 ) -> (Plan, Option<Shortfall>) {
     let name = pool.name_any();
     let mut cluster = cluster.at_rest();
     let mut plannable = match convert::pool(pool, types) {
-        Ok(pool) => pool,
+        Ok(templates) => templates,
         Err(error) => return (Plan::default(), Some(Shortfall::invalid_pool(&error))),
     };
-    plannable.launches = true;
-    plannable.replicas = None;
-    plannable.labels.insert(SLOT.to_owned(), "new".to_owned());
+    for template in &mut plannable {
+        template.launches = true;
+        template.replicas = None;
+        template.labels.insert(SLOT.to_owned(), "new".to_owned());
+    }
     let slots = (0..count).filter_map(|n| slot(pool, n));
     let upserted = cluster
-        .upsert_pool(plannable)
+        .upsert_templates(plannable)
         .and_then(|()| slots.into_iter().try_for_each(|pod| cluster.upsert_pod(&pod)));
     if let Err(error) = upserted {
         return (Plan::default(), Some(Shortfall::invalid_pool(&error)));
@@ -122,7 +124,8 @@ fn tolerations(pool: &TenantPool) -> Vec<Toleration> {
         effect: Some(taint.effect),
         ..Toleration::default()
     };
-    convert::taints(pool).into_iter().map(own).collect()
+    let taints = pool.by_template().flat_map(|(_, pool)| convert::taints(&pool));
+    taints.map(own).collect()
 }
 
 /// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod.

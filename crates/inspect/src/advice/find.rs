@@ -247,7 +247,7 @@ impl<'a> Finder<'a> {
             self.add(Constraint::PoolBudget(own.clone()), place, None);
         }
         for label in NodeLabel::ALL {
-            let mut requirements = pool.spec.template.iter().flat_map(|template| &template.spec.requirements);
+            let mut requirements = pool.spec.node_specs().flat_map(|nodes| &nodes.requirements);
             if requirements.any(|wanted| label.is(&wanted.key)) {
                 self.add(Constraint::PoolRequirement { pool: own.clone(), label }, place, None);
             }

@@ -76,8 +76,8 @@ fn change_pool(constraint: &Constraint, input: &mut Input) {
         let spec = &mut pool.spec;
         match constraint {
             Constraint::PoolRequirement { pool, label } if *pool == own => {
-                if let Some(template) = &mut spec.template {
-                    template.spec.requirements.retain(|wanted| !label.is(&wanted.key));
+                for nodes in spec.node_specs_mut() {
+                    nodes.requirements.retain(|wanted| !label.is(&wanted.key));
                 }
             }
             Constraint::MinSavings(pool) if *pool == own => "0".clone_into(&mut spec.disruption.min_savings),

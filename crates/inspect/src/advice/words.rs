@@ -259,7 +259,12 @@ fn of_pool(constraint: &Constraint, pool: &TenantPool) -> Words {
     let disruption = &pool.spec.disruption;
     match constraint {
         Constraint::PoolRequirement { label, .. } => {
-            let requirements = pool.spec.template.iter().flat_map(|template| &template.spec.requirements);
+            let requirements = pool.spec.node_specs().flat_map(|nodes| &nodes.requirements);
+            let place = if pool.spec.templates.is_empty() {
+                "spec.template.spec.requirements"
+            } else {
+                "the requirements of spec.templates"
+            };
             let own: Vec<String> = requirements
                 .filter(|wanted| label.is(&wanted.key))
                 .map(|wanted| format!("{} {:?} {}", wanted.key, wanted.operator, wanted.values.join(", ")))
@@ -267,7 +272,7 @@ fn of_pool(constraint: &Constraint, pool: &TenantPool) -> Words {
             Words::new(
                 object,
                 format!("requirement {}", own.join(" and ")),
-                format!("leave {} out of spec.template.spec.requirements{}", key(*label), images(*label)),
+                format!("leave {} out of {place}{}", key(*label), images(*label)),
             )
         }
         Constraint::MinSavings(_) => Words::new(

@@ -6,7 +6,7 @@ use std::{
 };
 
 use croft_api::{
-    NodeClaim,
+    NodeClaim, TenantPool,
     convert::{
         nodes::{in_flight_node, planned_node},
         scheduler as convert, static_capacity,
@@ -98,18 +98,18 @@ impl Builder {
 
     fn pools(&mut self, input: &Input, types: &ClassTypes) {
         for pool in &input.pools {
-            let types = Arc::clone(types.of_pool(pool));
-            let result = convert::pool(&pool.object, types).and_then(|p| self.cluster.upsert_pool(p));
+            let types = |template: &TenantPool| Arc::clone(types.of_pool(template));
+            let result = convert::pool(&pool.object, types).and_then(|p| self.cluster.upsert_templates(p));
             self.report(&pool.origin, result);
             for pod in static_capacity::headroom_pods(&pool.object) {
                 let result = self.cluster.upsert_pod(&pod);
                 self.report(&pool.origin, result);
             }
-            let class = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref);
-            if let Some(class) = class
-                && class.group == croft_api::GROUP
-                && input.classes.get("", &class.name).is_none()
-            {
+            let classes = pool.spec.node_specs().map(|nodes| &nodes.node_class_ref);
+            for class in classes.filter(|class| class.group == croft_api::GROUP) {
+                if input.classes.get("", &class.name).is_some() {
+                    continue;
+                }
                 self.warnings.push(format!(
                     "TenantPool {} is simulated although its {} {} isn't in the input",
                     pool.name_any(),
@@ -130,6 +130,10 @@ impl Builder {
         for config in &input.configs {
             match convert::cluster_limits(&config.object) {
                 Ok(limits) => self.cluster.set_limits(limits),
+                Err(error) => self.report(&config.origin, Err(error)),
+            }
+            match convert::pods_without_requests(&config.object) {
+                Ok(requests) => self.cluster.set_pods_without_requests(&requests),
                 Err(error) => self.report(&config.origin, Err(error)),
             }
             self.cluster.ignore_schedulers(config.spec.ignored_schedulers.iter().map(String::as_str));

@@ -276,8 +276,9 @@ impl Settling {
             }
         };
         let coming = instance.coming(&name);
-        let pool = self.input.pools.get("", &instance.pool);
-        let class = pool.and_then(|pool| pool.spec.template.as_ref()).map(|t| t.spec.node_class_ref.clone());
+        let template = Some(instance.template.as_str()).filter(|name| !name.is_empty());
+        let pool = self.input.pools.get("", &instance.pool).and_then(|pool| pool.of_template(template));
+        let class = pool.and_then(|pool| Some(pool.spec.template.as_ref()?.spec.node_class_ref.clone()));
         let claim = new_claim(&coming, class, instance, estimated);
         self.input.claims.put(claim, origin());
         self.input.nodes.put(new_node(&coming, &name), origin());

@@ -41,7 +41,7 @@ pub(super) fn launch(
         let (plan, reason) = static_capacity::new_nodes(
             cluster,
             pool,
-            Arc::clone(types.of_pool(pool)),
+            |template| Arc::clone(types.of_pool(template)),
             missing,
             |cluster, options| solve(cluster, options, &|| false),
         );

@@ -165,6 +165,24 @@ impl NodeTemplate {
         Self { is_declared: true, labels: values, ..Self::default() }
     }
 
+    /// The template of nodes that are of this one or of the other. It says less than both where they differ: it may allow what neither
+    /// does alone, and never excludes what one allows.
+    #[must_use]
+    pub fn or(mut self, other: Self) -> Self {
+        let keys: BTreeSet<Box<str>> = self.labels.keys().chain(other.labels.keys()).cloned().collect();
+        let either = keys.into_iter().map(|key| {
+            let values = match (self.labels.get(&key), other.labels.get(&key)) {
+                (Some(one), Some(two)) => one.or(two),
+                _ => Values::NoneOf(BTreeSet::new()),
+            };
+            (key, values)
+        });
+        self.labels = either.collect();
+        forget_long_lists(&mut self.labels);
+        self.taints.retain(|taint| other.taints.contains(taint));
+        self
+    }
+
     /// Adds the pool's own labels, which every node has.
     #[must_use]
     pub fn with_own_labels<'l>(mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> Self {
@@ -283,6 +301,20 @@ fn forget_long_lists(labels: &mut BTreeMap<Box<str>, Values>) {
 impl Values {
     fn of(value: &str) -> Self {
         Self::OneOf([value.into()].into())
+    }
+
+    /// The values that these or the others allow.
+    fn or(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::OneOf(one), Self::OneOf(two)) => Self::OneOf(one.union(two).cloned().collect()),
+            (Self::NoneOf(one), Self::NoneOf(two)) => Self::NoneOf(one.intersection(two).cloned().collect()),
+            (Self::OneOf(allowed), Self::NoneOf(excluded))
+            | (Self::NoneOf(excluded), Self::OneOf(allowed)) => {
+                Self::NoneOf(excluded.difference(allowed).cloned().collect())
+            }
+            (Self::Absent, Self::Absent) => Self::Absent,
+            (Self::Absent, _) | (_, Self::Absent) => Self::NoneOf(BTreeSet::new()),
+        }
     }
 
     /// The values that meet the requirement as well.

@@ -170,8 +170,8 @@ impl<'a> Search<'a> {
 
     /// Sorts by wasted share of the price, largest first.
     fn rank(&mut self, pool: &str, candidates: &mut [&Candidate]) {
-        let Some(rec) = self.work.pools.get(pool) else { return };
-        let mut value = ReplacementValue::new(&self.work, rec);
+        let Some(templates) = self.work.pools.get(pool) else { return };
+        let mut value = ReplacementValue::new(&self.work, templates);
         let mut shares: BTreeMap<&str, i128> = BTreeMap::new();
         for c in candidates.iter() {
             let here = self.work.find_node(&c.node).map_or(0, |node| value.node(node));

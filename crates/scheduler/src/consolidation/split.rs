@@ -172,7 +172,8 @@ pub(super) fn evaluate(
 
 /// Keeps alternatives and zones that cost less than `limit`; the planned ones always.
 fn narrow(cluster: &Cluster, instance: &mut PlannedInstance, limit: i64) {
-    let Some(rec) = cluster.pools.get(&instance.pool) else { return };
+    let mut templates = cluster.pools.get(&instance.pool).into_iter().flatten();
+    let Some(rec) = templates.find(|rec| rec.pool.template == instance.template) else { return };
     let offer = |name: &str, zone: &str| {
         let kind = rec.pool.instance_types.iter().find(|t| t.name == name)?;
         let own = |o: &&crate::Offering| o.zone == zone && o.capacity_type == instance.capacity_type;

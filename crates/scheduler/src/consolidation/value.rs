@@ -7,31 +7,35 @@ use crate::{
     state::{catalog_index::PoolRec, cluster::Cluster, requests::amount},
 };
 
+/// Allocatable and price of the cheapest offering per type of a template.
+fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(u32, i64)], i64)> {
+    let mut best: FxHashMap<u32, i64> = FxHashMap::default();
+    for variant in rec.variants.iter() {
+        for at in variant.allowed.and(&rec.catalog.available).iter() {
+            let Some(offer) = rec.catalog.offers.get(at) else { continue };
+            if let Some(price) = offer.price {
+                best.entry(offer.kind).and_modify(|p| *p = (*p).min(price)).or_insert(price);
+            }
+        }
+    }
+    let row = |(kind, price): (u32, i64)| Some((&**rec.catalog.allocatable.get(kind as usize)?, price));
+    best.into_iter().filter_map(row)
+}
+
 /// Prices of pod shapes in the linear relaxation: each in the offering where its largest share of an instance
 /// costs least. An estimate for ranking, never for deciding.
 #[derive(Debug)]
 pub(super) struct ReplacementValue<'a> {
     cluster: &'a Cluster,
-    /// One pool's catalogue: allocatable and price of the cheapest offering per type.
+    /// One pool's catalogues: allocatable and price of the cheapest offering per type.
     offers: Vec<(&'a [(u32, i64)], i64)>,
     known: FxHashMap<u32, i64>,
 }
 
 impl<'a> ReplacementValue<'a> {
-    pub(super) fn new(cluster: &'a Cluster, rec: &'a PoolRec) -> Self {
-        let mut best: FxHashMap<u32, i64> = FxHashMap::default();
-        for variant in rec.variants.iter() {
-            for at in variant.allowed.and(&rec.catalog.available).iter() {
-                let Some(offer) = rec.catalog.offers.get(at) else { continue };
-                if let Some(price) = offer.price {
-                    best.entry(offer.kind).and_modify(|p| *p = (*p).min(price)).or_insert(price);
-                }
-            }
-        }
-        let offers = best
-            .into_iter()
-            .filter_map(|(kind, price)| Some((&**rec.catalog.allocatable.get(kind as usize)?, price)));
-        Self { cluster, offers: offers.collect(), known: FxHashMap::default() }
+    pub(super) fn new(cluster: &'a Cluster, templates: &'a [PoolRec]) -> Self {
+        let offers = templates.iter().flat_map(cheapest).collect();
+        Self { cluster, offers, known: FxHashMap::default() }
     }
 
     /// In micro-dollars per hour; 0 where no offering is large enough.

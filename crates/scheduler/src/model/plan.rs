@@ -39,6 +39,8 @@ pub struct PlannedInstance {
     pub name: String,
     /// The pool.
     pub pool: String,
+    /// The pool's template; empty if it has only one kind of node.
+    pub template: String,
     /// The cheapest type that holds the pods.
     pub instance_type: String,
     /// Where.

@@ -16,7 +16,8 @@ pub const LIMIT_NODES: &str = "nodes";
 /// Limit on the price of all nodes, in dollars per hour.
 pub const LIMIT_COST: &str = "costPerHour";
 
-/// A set of instances with one label and taint, and what may be launched for it.
+/// A set of instances with one label and taint, and what may be launched for it. A TenantPool of several templates is as many of
+/// these, which share its name, key and value.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
     /// Name of the TenantPool.
@@ -25,10 +26,14 @@ pub struct Pool {
     pub key: String,
     /// Value of that label.
     pub value: String,
-    /// Among pools that a pod may use, a heavier one is used while it can be.
+    /// Name of the template, which its nodes carry as a label; empty for a TenantPool with only one kind of node.
+    pub template: String,
+    /// Among those that a pod may use, a heavier one is used while it can be.
     pub weight: i32,
-    /// The limits of all nodes of the pool: resources by name, [`LIMIT_NODES`], [`LIMIT_COST`] in dollars.
+    /// The limits of all nodes of the TenantPool: resources by name, [`LIMIT_NODES`], [`LIMIT_COST`] in dollars.
     pub limits: BTreeMap<String, Quantity>,
+    /// The limits of the nodes of this template, likewise.
+    pub template_limits: BTreeMap<String, Quantity>,
     /// Which instances may be launched. Keys left out default to linux and on-demand; every architecture of the catalogue is allowed.
     pub requirements: Vec<Requirement>,
     /// Labels that the template gives to nodes. The pool's own label needn't be among them.
@@ -46,6 +51,14 @@ pub struct Pool {
     pub replicas: Option<u32>,
     /// Why the pool launches nothing for now; the nodes that are there and on their way still take pods.
     pub held: Option<String>,
+}
+
+impl Pool {
+    /// A name for one of its nodes.
+    pub(crate) fn named(&self, node: &str) -> String {
+        let parts = [self.name.as_str(), self.template.as_str(), node];
+        parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
+    }
 }
 
 /// The limits of all nodes of a tenant's pools.

@@ -18,6 +18,8 @@ pub(crate) const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 pub(crate) const CROFT_CAPACITY_TYPE: &str = "croft.dev/capacity-type";
 /// Every node of a pool carries it, with the pool's name, whatever the pool's own key is.
 pub(crate) const POOL: &str = "node-restriction.kubernetes.io/pool";
+/// Nodes of a pool with several templates carry it, with the template's name.
+pub(crate) const TEMPLATE: &str = "croft.dev/template";
 /// The taint of a cordoned node.
 pub(crate) const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 

@@ -25,7 +25,9 @@ use crate::{
 /// Whose limit it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner<'a> {
-    /// The pool's own.
+    /// The template's own.
+    Template,
+    /// The TenantPool's own.
     Pool,
     /// The Tenant of this name.
     Tenant(&'a str),
@@ -35,7 +37,7 @@ pub(crate) enum Owner<'a> {
     Offering,
 }
 
-/// All limits: of pools, then of Tenants, then of the cluster, then of offerings.
+/// All limits: of templates, of pools, then of Tenants, then of the cluster, then of offerings.
 #[derive(Debug, Default)]
 pub(crate) struct Limits<'a> {
     /// The rest of each.
@@ -59,8 +61,14 @@ impl<'a> Limits<'a> {
         joint: bool,
     ) -> Self {
         let mut limits = Self { of: IndexVec::filled(Vec::new(), pools.len()), ..Self::default() };
+        let mut by_name: BTreeMap<&str, Vec<PoolIx>> = BTreeMap::new();
         for (number, rec) in pools.enumerate() {
-            limits.add(cluster, demand, pools, Owner::Pool, (&rec.pool.limits, &[number]));
+            limits.add(cluster, demand, pools, Owner::Template, (&rec.pool.template_limits, &[number]));
+            by_name.entry(&rec.pool.name).or_default().push(number);
+        }
+        for templates in by_name.values() {
+            let Some(first) = templates.first().and_then(|first| pools.find(*first)) else { continue };
+            limits.add(cluster, demand, pools, Owner::Pool, (&first.pool.limits, templates));
         }
         for tenant in cluster.tenants.values() {
             let members: Vec<PoolIx> = pools
@@ -181,14 +189,18 @@ impl<'a> Limits<'a> {
     }
 }
 
-/// Nodes of a pool, coming ones included.
+/// Nodes of a pool's template, coming ones included.
 pub(crate) fn nodes_of<'a>(
     cluster: &'a Cluster,
     demand: &'a Demand,
-    rec: &PoolRec,
+    rec: &'a PoolRec,
 ) -> impl Iterator<Item = NodeIx> + 'a {
     let nodes = cluster.by_label.get(&rec.label).into_iter().flatten().copied();
-    nodes.filter(|n| demand.gone_counts || !demand.gone.contains(n))
+    let is_of = move |node: &NodeIx| {
+        let info = cluster.nodes.find(*node).and_then(|slot| slot.info.as_ref());
+        rec.template.is_none() || info.is_some_and(|info| rec.has(&cluster.keys, &info.labels))
+    };
+    nodes.filter(|n| demand.gone_counts || !demand.gone.contains(n)).filter(is_of)
 }
 
 /// The catalogue's price of a node, by its labels; `None` if unknown. A node outlives its offering: a reservation ends, a class

@@ -48,7 +48,7 @@ impl<'a> Reasons<'a> {
         Self { context, left, known: FxHashMap::default() }
     }
 
-    /// One reason per pool, by name.
+    /// One reason per pool, by name, and per template in their order.
     pub(crate) fn of(&mut self, want: Want) -> Arc<[Reason]> {
         if let Some(known) = self.known.get(&want) {
             return Arc::clone(known);
@@ -67,6 +67,8 @@ fn find(context: &Context<'_>, limits: &IndexVec<LimitIx, Limit>, want: Want) ->
     }
     let one = |(number, rec): (PoolIx, &&PoolRec)| {
         let (reason, detail) = pool(context, limits, class, number, want);
+        let template = &rec.pool.template;
+        let detail = if template.is_empty() { detail } else { format!("template {template}: {detail}") };
         Reason { pool: rec.pool.name.clone(), reason, detail }
     };
     context.pools.enumerate().map(one).collect()
@@ -94,7 +96,7 @@ fn pool(
     if let Some(why) = &rec.pool.held {
         return (ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}"));
     }
-    if let Some(found) = resources(context, number, requests, &left) {
+    if let Some(found) = resources(context, number, class, &left) {
         return found;
     }
     if !left.iter().any(|bits| bits.intersects(&rec.catalog.available)) {
@@ -103,7 +105,7 @@ fn pool(
     }
     let mut open = left;
     open.iter_mut().for_each(|bits| bits.intersect(&rec.catalog.available));
-    if let Some((_, detail)) = resources(context, number, requests, &open) {
+    if let Some((_, detail)) = resources(context, number, class, &open) {
         return (
             ReasonKind::NoCapacity,
             format!("what would be large enough is out of capacity now: {detail}"),
@@ -211,10 +213,11 @@ fn holding(
 fn resources(
     context: &Context<'_>,
     number: PoolIx,
-    requests: &[(u32, i64)],
+    class: &Class,
     left: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Option<(ReasonKind, String)> {
     let rec = context.pools[number];
+    let requests = &*class.requests;
     let names = &context.cluster.tables.resources;
     let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
     let mut most: Vec<i64> = vec![0; dims.len()];
@@ -239,10 +242,21 @@ fn resources(
             return Some((ReasonKind::VolumeLimit, detail));
         }
         let resource = names.name(*id);
+        if *most <= 0 && (resource.contains('/') || resource.starts_with("hugepages-")) {
+            let detail = format!(
+                "no instance type of {name} has {resource}; if a device plugin or user data gives it to nodes, declare it in resources of the template"
+            );
+            return Some((ReasonKind::InsufficientResources, detail));
+        }
+        let asks = readable(resource, *size, Round::Up);
+        let asks = if amount(&class.shape(context.cluster).requests, *id) > 0 {
+            format!("pod asks {asks}")
+        } else {
+            format!("pod asks none and counts for {asks} (podsWithoutRequests of CroftConfig)")
+        };
         let detail = format!(
-            "largest allocatable {resource} in {name} is {}, pod asks {}",
+            "largest allocatable {resource} in {name} is {}, {asks}",
             readable(resource, (*most).max(0), Round::Down),
-            readable(resource, *size, Round::Up)
         );
         return Some((ReasonKind::InsufficientResources, detail));
     }
@@ -361,12 +375,22 @@ fn limit(
     let name = &rec.pool.name;
     let unpriced = unpriced(context, full, number, offers);
     let (reason, mut detail) = match context.limits.owners.find(full)? {
+        Owner::Template => {
+            let limits = &rec.pool.template_limits;
+            let detail = format!(
+                "its limits ({}) leave no room for another node; its nodes have {} already",
+                show(limits),
+                used(context, limits, &[rec]),
+            );
+            (ReasonKind::PoolLimit, detail)
+        }
         Owner::Pool => {
             let limits = &rec.pool.limits;
+            let templates: Vec<&PoolRec> = context.cluster.pools.get(name).into_iter().flatten().collect();
             let detail = format!(
                 "the limits of {name} ({}) leave no room for another node; its nodes have {} already",
                 show(limits),
-                used(context, limits, &[rec]),
+                used(context, limits, &templates),
             );
             (ReasonKind::PoolLimit, detail)
         }

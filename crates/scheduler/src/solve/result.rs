@@ -94,11 +94,17 @@ pub(crate) fn plan(
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
     let mut pods = Pods::new(context);
-    let labels: FxHashMap<(Sym, Sym), PoolIx> =
-        context.pools.enumerate().map(|(number, rec)| (rec.label, number)).collect();
-    let keys: BTreeSet<Sym> = labels.keys().map(|(key, _)| *key).collect();
+    let mut templates: FxHashMap<(Sym, Sym), Vec<PoolIx>> = FxHashMap::default();
+    for (number, rec) in context.pools.enumerate() {
+        templates.entry(rec.label).or_default().push(number);
+    }
+    let keys: BTreeSet<Sym> = templates.keys().map(|(key, _)| *key).collect();
     let pool_of = |node: &[(Sym, Sym)]| {
-        keys.iter().filter_map(|key| labels.get(&(*key, label(node, *key)?))).min().copied()
+        let of_label = keys.iter().filter_map(|key| templates.get(&(*key, label(node, *key)?))).flatten();
+        let has = |number: &&PoolIx| {
+            context.pools.find(**number).is_some_and(|rec| rec.has(&context.cluster.keys, node))
+        };
+        of_label.filter(has).min().copied()
     };
     let preempted = context.demand.preempting.iter().map(|(_, node)| *node);
     let bare: BTreeSet<NodeIx> =
@@ -253,8 +259,9 @@ fn instance(
     requirements.push(Requirement::any_of(ZONE, zones.iter().cloned()));
     requirements.push(Requirement::any_of(CAPACITY_TYPE, [offer.capacity.as_str()]));
     Some(PlannedInstance {
-        name: format!("{}-{number}", rec.pool.name),
+        name: rec.pool.named(&number.to_string()),
         pool: rec.pool.name.clone(),
+        template: rec.pool.template.clone(),
         instance_type: kind.name.clone(),
         zone: text(offer.zone),
         capacity_type: offer.capacity,

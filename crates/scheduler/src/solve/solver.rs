@@ -111,7 +111,7 @@ fn attempt(
     let violating = std::mem::take(&mut existing.violating);
     let places = existing.finish();
 
-    let pools: IndexVec<PoolIx, &PoolRec> = cluster.pools.values().collect();
+    let pools: IndexVec<PoolIx, &PoolRec> = cluster.templates().collect();
     let limits = Limits::new(cluster, demand, &pools, joint);
     let (allowed, opened) = (IndexVec::new(), Arc::from([]));
     let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };

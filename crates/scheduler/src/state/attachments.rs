@@ -59,7 +59,7 @@ impl AttachLimits {
                 note(kind, *driver, *limit);
             }
         }
-        let names = cluster.pools.values().flat_map(|rec| &rec.catalog.attach_drivers);
+        let names = cluster.templates().flat_map(|rec| &rec.catalog.attach_drivers);
         let drivers: FxHashSet<Sym> = names.filter_map(|name| cluster.tables.symbols.find(name)).collect();
         known.drivers = known.least.keys().copied().chain(drivers).collect();
         known
@@ -90,7 +90,7 @@ impl AttachLimits {
         let labels = slot.info.as_ref().map(|info| &info.labels);
         let kind = labels.and_then(|labels| label(labels, cluster.keys.instance_type));
         let mut catalogs =
-            cluster.pools.values().filter_map(|rec| Some((&rec.catalog, rec.catalog.find(kind?)?)));
+            cluster.templates().filter_map(|rec| Some((&rec.catalog, rec.catalog.find(kind?)?)));
         catalogs.next().map_or(UNLIMITED, |(catalog, kind)| self.of_kind(cluster, catalog, kind, driver))
     }
 

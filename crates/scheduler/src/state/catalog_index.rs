@@ -12,7 +12,9 @@ use crate::{
         catalog::{CapacityType, InstanceType},
         pool::Pool,
         requirement::{Operator, Requirement},
-        well_known::{ALIASES, ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, POOL, REGION, ZONE},
+        well_known::{
+            ALIASES, ARCH, CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, OS, POOL, REGION, TEMPLATE, ZONE,
+        },
     },
     state::{
         interner::{Labels, Sym, Symbols, label},
@@ -39,6 +41,7 @@ pub(crate) struct Keys {
     pub(crate) arch: Sym,
     pub(crate) os: Sym,
     pub(crate) pool: Sym,
+    pub(crate) template: Sym,
     aliases: FxHashMap<Sym, Sym>,
 }
 
@@ -53,14 +56,16 @@ impl Keys {
             arch: symbols.sym(ARCH),
             os: symbols.sym(OS),
             pool: symbols.sym(POOL),
+            template: symbols.sym(TEMPLATE),
             aliases: ALIASES.iter().map(|(old, new)| (symbols.sym(old), symbols.sym(new))).collect(),
         }
     }
 
     /// Every key.
     pub(crate) fn each(&self, mut see: impl FnMut(Sym)) {
-        let Self { hostname, zone, region, capacity_type, instance_type, arch, os, pool, aliases } = self;
-        for key in [hostname, zone, region, capacity_type, instance_type, arch, os, pool] {
+        let Self { hostname, zone, region, capacity_type, instance_type, arch, os, pool, template, aliases } =
+            self;
+        for key in [hostname, zone, region, capacity_type, instance_type, arch, os, pool, template] {
             see(*key);
         }
         aliases.iter().for_each(|(old, new)| {
@@ -412,7 +417,7 @@ impl Variant {
     }
 }
 
-/// A pool, compiled.
+/// A pool, compiled; of a pool with several templates, one of them.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolRec {
     pub(crate) pool: Arc<Pool>,
@@ -421,6 +426,10 @@ pub(crate) struct PoolRec {
     /// Permanent taints.
     pub(crate) taints: Arc<[Taint]>,
     pub(crate) label: (Sym, Sym),
+    /// The value of the template's label; `None` if the pool has only one kind of node.
+    pub(crate) template: Option<Sym>,
+    /// Of the first template: the names of all templates of the pool.
+    pub(crate) siblings: Arc<[Sym]>,
     pub(crate) min_values: Arc<[(Sym, u32)]>,
 }
 
@@ -470,6 +479,10 @@ impl PoolRec {
         };
         set(label_pair.0, label_pair.1);
         set(keys.pool, symbols.sym(&pool.name));
+        let template = (!pool.template.is_empty()).then(|| symbols.sym(&pool.template));
+        if let Some(template) = template {
+            set(keys.template, template);
+        }
         for (key, value) in &pool.labels {
             let key = keys.canonical(symbols.sym(key));
             set(key, symbols.sym(value));
@@ -481,8 +494,21 @@ impl PoolRec {
             variants: Arc::new(variants.into()),
             taints: kept,
             label: label_pair,
+            template,
+            siblings: Arc::default(),
             min_values: min_values.into(),
         })
+    }
+
+    /// True if a node with the pool's label is of this template. The first template has the nodes of none of them, such as
+    /// those from before a template was renamed, so that a limit of the pool counts each node once.
+    pub(crate) fn has(&self, keys: &Keys, labels: &[(Sym, Sym)]) -> bool {
+        let Some(own) = self.template else { return true };
+        match label(labels, keys.template) {
+            Some(name) if name == own => true,
+            Some(name) => !self.siblings.is_empty() && !self.siblings.contains(&name),
+            None => !self.siblings.is_empty(),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::{
         plan::PodKey,
         pool::{Pool, TenantLimits},
         quantity::Quantity,
+        resources::{self, Resources},
     },
     state::{
         catalog_index::{CatalogIndex, Keys, PoolRec},
@@ -46,7 +47,8 @@ pub(crate) struct Daemon {
 pub struct Cluster {
     pub(crate) tables: Tables,
     pub(crate) keys: Keys,
-    pub(crate) pools: BTreeMap<String, PoolRec>,
+    /// By name; a pool of several templates has an entry for each.
+    pub(crate) pools: BTreeMap<String, Vec<PoolRec>>,
     pub(crate) tenants: BTreeMap<String, TenantLimits>,
     /// The limits of the nodes of all pools.
     pub(crate) limits: BTreeMap<String, Quantity>,
@@ -61,6 +63,8 @@ pub struct Cluster {
     pub(super) arrivals: u64,
     /// Pending pods: (priority, highest first; creation; arrival) to id.
     pub(crate) demand: BTreeMap<(std::cmp::Reverse<i32>, i64, u64), PodIx>,
+    /// CPU and memory of a pod that requests none, where an instance is launched for it.
+    pub(crate) without_requests: [(u32, i64); 2],
     /// Schedulers whose pending pods are no demand.
     pub(super) ignored_schedulers: BTreeSet<Box<str>>,
 
@@ -96,6 +100,7 @@ impl Default for Cluster {
             free_pods: Vec::new(),
             arrivals: 0,
             demand: BTreeMap::new(),
+            without_requests: [(RES_CPU, 100), (RES_MEMORY, 200 << 20)],
             ignored_schedulers: BTreeSet::new(),
             nodes: IndexVec::new(),
             node_numbers: FxHashMap::default(),
@@ -116,12 +121,35 @@ impl Cluster {
         Self::default()
     }
 
-    /// Adds or replaces a pool.
+    /// Adds or replaces a pool with only one kind of node.
     ///
-    /// # Errors A requirement or a taint that can't be parsed, or a label that another pool has already; the
-    /// pool's last good state stays.
+    /// # Errors
+    /// As [`Cluster::upsert_templates`].
     pub fn upsert_pool(&mut self, pool: Pool) -> Result<(), InputError> {
+        self.upsert_templates(vec![pool])
+    }
+
+    /// Adds or replaces a pool: its templates, which share name, key and value.
+    ///
+    /// # Errors
+    /// A requirement or a taint that can't be parsed, or a label that another pool has already; the pool's last good state
+    /// stays.
+    pub fn upsert_templates(&mut self, templates: Vec<Pool>) -> Result<(), InputError> {
         self.tidy();
+        let Some(name) = templates.first().map(|first| first.name.clone()) else { return Ok(()) };
+        let mut recs = templates
+            .into_iter()
+            .map(|template| self.compile(template))
+            .collect::<Result<Vec<PoolRec>, InputError>>()?;
+        let siblings = recs.iter().filter_map(|rec| rec.template).collect();
+        if let Some(first) = recs.first_mut() {
+            first.siblings = siblings;
+        }
+        self.pools.insert(name, recs);
+        Ok(())
+    }
+
+    fn compile(&mut self, pool: Pool) -> Result<PoolRec, InputError> {
         let name = pool.name.clone();
         let error = |field: String, problem: String| InputError {
             kind: "TenantPool",
@@ -129,7 +157,7 @@ impl Cluster {
             field,
             problem,
         };
-        let twin = self.pools.values().find(|other| {
+        let twin = self.templates().find(|other| {
             other.pool.name != pool.name && other.pool.key == pool.key && other.pool.value == pool.value
         });
         if let Some(twin) = twin {
@@ -139,23 +167,26 @@ impl Cluster {
             );
             return Err(error("spec.value".to_owned(), problem));
         }
-        for (resource, limit) in &pool.limits {
+        for (resource, limit) in pool.limits.iter().chain(&pool.template_limits) {
             if limit.is_negative() {
                 let problem = format!("{limit} is negative: write 0 or more");
                 return Err(error(format!("spec.limits.{resource}"), problem));
             }
         }
         let catalog = self.catalog(&pool);
-        let rec = PoolRec::new(&mut self.tables, &self.keys, pool, catalog)
-            .map_err(|(field, problem)| error(field, problem))?;
-        self.pools.insert(name, rec);
-        Ok(())
+        PoolRec::new(&mut self.tables, &self.keys, pool, catalog)
+            .map_err(|(field, problem)| error(field, problem))
+    }
+
+    /// The templates of all pools.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &PoolRec> {
+        self.pools.values().flatten()
     }
 
     /// The index of the pool's catalogue, shared with other pools that have the same.
     fn catalog(&mut self, pool: &Pool) -> Arc<CatalogIndex> {
         let types = &pool.instance_types;
-        let known = self.pools.values().find(|rec| {
+        let known = self.templates().find(|rec| {
             Arc::ptr_eq(&rec.catalog.source, types)
                 || (rec.catalog.source.len() == types.len() && rec.catalog.source == *types)
         });
@@ -178,6 +209,13 @@ impl Cluster {
     /// Removes a tenant's limits.
     pub fn remove_tenant_limits(&mut self, tenant: &str) {
         self.tenants.remove(tenant);
+    }
+
+    /// Replaces how much CPU and memory a pod that requests none counts for where an instance is launched for it. By default 100m
+    /// and 200Mi, as kube-scheduler counts such pods when it compares nodes.
+    pub fn set_pods_without_requests(&mut self, requests: &Resources) {
+        self.without_requests =
+            [(RES_CPU, requests.get(resources::CPU)), (RES_MEMORY, requests.get(resources::MEMORY))];
     }
 
     /// Replaces what the nodes of all pools may have together, as [`Pool::limits`]; no limit if empty.

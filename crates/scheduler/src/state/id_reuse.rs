@@ -209,10 +209,11 @@ impl Cluster {
         // cpu, memory, pods and ephemeral storage keep their ids.
         (0..=RES_PODS + 1).for_each(|id| live.resources.insert(id as usize));
         let mut catalogs: Vec<*const crate::state::catalog_index::CatalogIndex> = Vec::new();
-        for rec in self.pools.values() {
+        for rec in self.templates() {
             rec.variants.iter().for_each(|variant| live.pairs(&variant.labels));
             live.taints(&rec.taints);
             live.pairs(&[rec.label]);
+            rec.template.iter().chain(&*rec.siblings).for_each(|template| live.sym(*template));
             rec.min_values.iter().for_each(|(key, _)| live.sym(*key));
             let address = std::sync::Arc::as_ptr(&rec.catalog);
             if !catalogs.contains(&address) {

@@ -55,19 +55,21 @@ impl Cluster {
     }
 
     fn pools_of(&self, shape: u32) -> Vec<String> {
-        let pools = self.pools.iter().filter(|(_, rec)| self.enters(shape, rec));
+        let pools = self.pools.iter().filter(|(_, templates)| self.enters(shape, templates));
         pools.map(|(name, _)| name.clone()).collect()
     }
 
-    /// True if the labels and the taints of a pool let pods of this shape in.
-    fn enters(&self, shape: u32, rec: &PoolRec) -> bool {
+    /// True if the labels and the taints of one of a pool's templates let pods of this shape in.
+    fn enters(&self, shape: u32, templates: &[PoolRec]) -> bool {
         let tables = &self.tables;
         let shape = tables.shapes.get(shape);
         let req = |r: &u32| tables.reqs.get(*r);
-        taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints).is_none()
-            && rec.variants.iter().any(|variant| {
-                !shape.reqs.iter().any(|r| variant.rejects(&tables.symbols, &self.keys, req(r)))
-            })
+        templates.iter().any(|rec| {
+            taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints).is_none()
+                && rec.variants.iter().any(|variant| {
+                    !shape.reqs.iter().any(|r| variant.rejects(&tables.symbols, &self.keys, req(r)))
+                })
+        })
     }
 }
 
@@ -75,8 +77,8 @@ impl Waiting {
     /// A number that says which of them the labels and the taints of a pool let in; none if there is no such pod.
     #[must_use]
     pub fn for_pool(&self, cluster: &Cluster, pool: &str) -> Option<u64> {
-        let rec = cluster.pools.get(pool)?;
-        let own = self.0.iter().filter(|(shape, _)| cluster.enters(**shape, rec));
+        let templates = cluster.pools.get(pool)?;
+        let own = self.0.iter().filter(|(shape, _)| cluster.enters(**shape, templates));
         // In whatever order the map has them.
         own.map(|(shape, hash)| hash ^ u64::from(*shape)).reduce(u64::wrapping_add)
     }

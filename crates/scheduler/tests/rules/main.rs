@@ -20,6 +20,7 @@ mod pod_affinity;
 mod pod_anti_affinity;
 mod resources;
 mod taints;
+mod templates;
 mod topology_spread;
 mod turns;
 mod volumes;

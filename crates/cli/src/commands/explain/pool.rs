@@ -1,7 +1,8 @@
 //! One pool: who uses it, what it costs, and how much of its limits is used.
 
-use std::io::Write as _;
+use std::{collections::BTreeMap, io::Write as _};
 
+use croft_api::{amount::Amount, definitions::TEMPLATE_LABEL};
 use croft_inspect::inventory::{self, NodeInfo};
 use croft_manifest::{Input, sum_quantities};
 
@@ -51,15 +52,42 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         counted(its.len(), "node"),
         cost_text(inventory::total_cost(its.iter().copied()))
     )?;
-    for (resource, limit) in &pool.spec.limits {
+    write_limits(input, &pool.spec.limits, &its, out)?;
+    for template in &pool.spec.templates {
+        let is_of = |node: &&&NodeInfo| {
+            let labels = input.nodes.get("", &node.name).and_then(|node| node.metadata.labels.as_ref());
+            labels.and_then(|labels| labels.get(TEMPLATE_LABEL)) == Some(&template.name)
+        };
+        let its: Vec<&NodeInfo> = its.iter().filter(is_of).copied().collect();
+        writeln!(
+            out,
+            "  template {}: weight {}, {}, {}",
+            template.name,
+            template.weight,
+            counted(its.len(), "node"),
+            cost_text(inventory::total_cost(its.iter().copied()))
+        )?;
+        write_limits(input, &template.limits, &its, out)?;
+    }
+    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
+    Ok(())
+}
+
+/// A line for each limit of `nodes`.
+fn write_limits(
+    input: &Input,
+    limits: &BTreeMap<String, Amount>,
+    nodes: &[&NodeInfo],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    for (resource, limit) in limits {
         let used = match resource.as_str() {
-            croft_scheduler::LIMIT_NODES => its.len().to_string(),
-            croft_scheduler::LIMIT_COST => cost_text(inventory::total_cost(its.iter().copied())),
-            _ => capacity(input, &its, resource),
+            croft_scheduler::LIMIT_NODES => nodes.len().to_string(),
+            croft_scheduler::LIMIT_COST => cost_text(inventory::total_cost(nodes.iter().copied())),
+            _ => capacity(input, nodes, resource),
         };
         writeln!(out, "  limit {resource}: {used} of {}", limit.0)?;
     }
-    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
     Ok(())
 }
 

@@ -38,6 +38,9 @@ struct Document<'s> {
 struct Node<'s> {
     name: &'s str,
     pool: Option<&'s str>,
+    /// The template of a pool that has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    template: Option<&'s str>,
     instance_type: Option<&'s str>,
     zone: Option<&'s str>,
     capacity_type: Option<&'static str>,
@@ -77,6 +80,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
     let launched = plan.instances.iter().map(|instance| Node {
         name: &instance.name,
         pool: Some(&instance.pool),
+        template: Some(&instance.template).filter(|t| known(t)).map(String::as_str),
         instance_type: Some(&instance.instance_type),
         zone: Some(&instance.zone),
         capacity_type: Some(instance.capacity_type.as_str()),
@@ -93,6 +97,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
     let existing = plan.existing.iter().filter(used).map(|node| Node {
         name: &node.node,
         pool: node.pool.as_deref(),
+        template: None,
         instance_type: Some(&node.instance_type).filter(|t| known(t)).map(String::as_str),
         zone: Some(&node.zone).filter(|t| known(t)).map(String::as_str),
         capacity_type: node.capacity_type.map(|c| c.as_str()),

@@ -33,9 +33,13 @@ pub(super) fn replaced(now: &Input, then: &Input, wall: Timestamp) -> Vec<NodeIm
         let fields = drifted(then, claim, node, pool);
         let before = pool_before.map(|pool| drifted(now, claim, node, pool)).unwrap_or_default();
         let fields: Vec<String> = fields.into_iter().filter(|field| !before.contains(field)).collect();
-        let expired = |pool: &TenantPool| expiry::at(claim, pool).is_some_and(|at| at <= wall);
+        let expired = |pool: &TenantPool| {
+            let template = pool.of_template(claim.template());
+            template.and_then(|template| expiry::at(claim, &template)).is_some_and(|at| at <= wall)
+        };
         if expired(pool) && !pool_before.is_some_and(expired) {
-            let after = pool.spec.template.as_ref().and_then(|t| t.spec.expire_after.clone());
+            let template = pool.of_template(claim.template());
+            let after = template.and_then(|pool| pool.spec.template.as_ref()?.spec.expire_after.clone());
             let detail = format!("it is older than {}", after.unwrap_or_default());
             impacts.push(impact(claim, node, "Expired", detail));
         } else if !fields.is_empty() {
@@ -76,8 +80,9 @@ fn class_of<'i>(input: &'i Input, pool: &TenantPool) -> Option<&'i EC2NodeClass>
 }
 
 fn drifted(input: &Input, claim: &NodeClaim, node: &Node, pool: &TenantPool) -> Vec<String> {
-    let Some(class) = class_of(input, pool) else { return Vec::new() };
-    let wanted = drift::Wanted::new(&pool.clone().into(), &class.clone().into());
+    let Some(pool) = pool.of_template(claim.template()) else { return vec![drift::TEMPLATE.to_owned()] };
+    let Some(class) = class_of(input, &pool) else { return Vec::new() };
+    let wanted = drift::Wanted::new(&pool.into_owned().into(), &class.clone().into());
     let labels = node.metadata.labels.clone().unwrap_or_default();
     match drift::compare(claim, &labels, &wanted) {
         DriftStatus::Drifted(fields) => fields,

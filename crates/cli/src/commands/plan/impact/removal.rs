@@ -105,7 +105,7 @@ fn user(then: &Input, kind: &str, name: &str) -> Option<String> {
         }
         "EC2NodeClass" => {
             let class = |pool: &croft_api::TenantPool| {
-                pool.spec.template.as_ref().is_some_and(|t| t.spec.node_class_ref.name == name)
+                pool.spec.node_specs().any(|nodes| nodes.node_class_ref.name == name)
             };
             let pool = then.pools.iter().find(|pool| class(&pool.object))?;
             Some(format!("TenantPool {}", pool.name_any()))
