@@ -7,11 +7,9 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use croft_api::{
-    TenantPool,
-    definitions::{FINALIZER, TEMPLATE_LABEL},
-};
+use croft_api::{TenantPool, definitions::FINALIZER};
 use croft_cloud::{CloudInstance, instance_id};
+use croft_policy::definitions::TEMPLATE_LABEL;
 use serde_json::json;
 
 use crate::{

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use croft_policy::definitions::TEMPLATE_LABEL;
 use k8s_openapi::{
     api::core::v1::Taint,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use crate::{
     amount::Amount,
     bounds,
-    definitions::TEMPLATE_LABEL,
     pool::{DeclaredResources, NodeClassRef, Requirement},
 };
 

@@ -25,8 +25,6 @@ documented_keys! {
     Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
     /// Croft's own label for the same.
     Label CROFT_CAPACITY_TYPE_LABEL = "croft.dev/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
-    /// The template of the node's pool, if that has several.
-    Label TEMPLATE_LABEL = "croft.dev/template", on "nodes of NodeClaims", by "the controller";
     /// The node's instance type.
     Label INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type", on "nodes", by "the cloud provider";
     /// The node's zone.

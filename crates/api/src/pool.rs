@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use croft_policy::definitions::TEMPLATE_LABEL;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Taint,
@@ -11,12 +12,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    amount::Amount,
-    bounds,
-    definitions::{GROUP, TEMPLATE_LABEL},
-    disruption::Disruption,
-};
+use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption};
 
 /// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";

@@ -132,6 +132,8 @@ documented_keys! {
     /// The name of the pool that the node is in, whatever the pool's own key is. NodeRestriction keeps kubelets from
     /// writing it.
     Label POOL_NAME_LABEL = "node-restriction.kubernetes.io/pool", on "nodes of pools", by "the controller";
+    /// The template of the node's pool, if that has several.
+    Label TEMPLATE_LABEL = "croft.dev/template", on "nodes of NodeClaims", by "the controller";
     /// The owner of the namespace, as far as webhooks and policies need to know it: `none` if it belongs to no tenant.
     Label TENANCY_LABEL = "croft.dev/tenancy", on "namespaces", by "the controller";
     /// The tenant for which Croft keeps the object in a namespace. Croft writes no object there without it.

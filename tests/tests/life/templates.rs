@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::{TenantPool, condition, definitions::TEMPLATE_LABEL};
+use croft_api::{TenantPool, condition};
+use croft_policy::definitions::TEMPLATE_LABEL;
 use croft_testkit::wait::{Seen, until};
 use croft_tests::{
     manifests::{class, deployment, joined, tenant},

@@ -201,6 +201,45 @@ mod tests {
     }
 
     #[test]
+    fn pool_of_several_templates_could_hold_what_one_of_them_could() {
+        let requires = |key: &str, values: &[&str]| json!([{"key": key, "operator": "In", "values": values}]);
+        let taint = json!([{"key": "ci", "value": "yes", "effect": "NoSchedule"}]);
+        let capacity = "karpenter.sh/capacity-type";
+        let pool = node_template(
+            &json!({"templates": [
+                {"name": "spot", "metadata": {"labels": {"team": "web", "disk": "fast"}},
+                    "spec": {"requirements": requires(capacity, &["spot"])}},
+                {"name": "steady", "metadata": {"labels": {"team": "ci"}},
+                    "spec": {"taints": taint, "requirements": requires("kubernetes.io/arch", &["arm64"])}},
+            ]}),
+            &Value::Null,
+        );
+        for (key, value, expected) in [
+            (capacity, "spot", true),
+            (capacity, "on-demand", true),
+            (capacity, "reserved", false),
+            ("croft.dev/template", "spot", true),
+            ("croft.dev/template", "other", false),
+            ("kubernetes.io/arch", "amd64", true),
+            ("team", "ci", true),
+            ("team", "shop", false),
+            ("disk", "fast", true),
+            ("kubernetes.io/os", "windows", false),
+        ] {
+            assert_eq!(could_hold(&pool, &json!({"nodeSelector": {key: value}})), expected, "{key}={value}");
+        }
+        assert!(could_hold(&pool, &json!({})), "a taint of one template keeps no pod off the other's nodes");
+        let alone =
+            node_template(&json!({"templates": [{"name": "a", "spec": {"taints": taint}}]}), &Value::Null);
+        assert!(!could_hold(&alone, &json!({})));
+        // A node of another pool of the tenant has no label of a template.
+        let other = node_template(&json!({"template": {}}), &Value::Null);
+        let named = json!({"nodeSelector": {"croft.dev/template": "spot"}});
+        assert_eq!(obstacles(&other, &named, &[&pool, &other]).len(), 1);
+        assert!(obstacles(&pool, &named, &[&pool, &other]).is_empty());
+    }
+
+    #[test]
     fn resources_count_where_a_pool_is_known_to_have_them() {
         let with = |resources: Value| {
             node_template(&json!({"template": {}}), &json!({"extendedResources": resources}))

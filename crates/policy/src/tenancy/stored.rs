@@ -10,7 +10,7 @@
 use serde_json::{Map, Value};
 
 use crate::{
-    definitions::{OWNERS_ROLE, POOL_NAME_LABEL},
+    definitions::{OWNERS_ROLE, POOL_NAME_LABEL, TEMPLATE_LABEL},
     tenancy::{
         model::{
             Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, Provisioner,
@@ -162,22 +162,31 @@ pub fn pool(name: String, created: Option<i64>, spec: &Value, status: &Value) ->
         shared_with: shared_with.unwrap_or_default(),
         provisioner,
         template: match provisioner {
-            Provisioner::Croft if spec.get("template").is_some_and(Value::is_object) => {
-                node_template(spec, status)
-            }
-            _ => NodeTemplate::default(),
+            Provisioner::Croft => node_template(spec, status),
+            Provisioner::Karpenter | Provisioner::None => NodeTemplate::default(),
         },
         name,
     };
     Decoded { object, error: errors.into_iter().next() }
 }
 
-/// The declarations of a pool that Croft launches about its nodes, by the spec and the status of the TenantPool. A part that can't be
-/// decoded doesn't count: a pod goes to a pool that may not hold it sooner than past one that does.
+/// The declarations of a pool that Croft launches about its nodes, by the spec and the status of the TenantPool: of its templates together.
+/// A part that can't be decoded doesn't count: a pod goes to a pool that may not hold it sooner than past one that does.
 #[must_use]
 pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
-    let list = |field: &str| spec.pointer(field).and_then(Value::as_array).into_iter().flatten();
-    let requirements = list("/template/spec/requirements").filter_map(|requirement| {
+    let one = spec.get("template").filter(|template| template.is_object());
+    let several = spec.get("templates").and_then(Value::as_array).into_iter().flatten();
+    let Some(template) = one.into_iter().chain(several).map(kind_of_node).reduce(NodeTemplate::or) else {
+        return NodeTemplate::default();
+    };
+    let resources = status.get("extendedResources").and_then(Value::as_array);
+    template.with_resources(resources.map(|resources| resources.iter().filter_map(extended_resource)))
+}
+
+/// The declarations of one template.
+fn kind_of_node(template: &Value) -> NodeTemplate {
+    let list = |field: &str| template.pointer(field).and_then(Value::as_array).into_iter().flatten();
+    let requirements = list("/spec/requirements").filter_map(|requirement| {
         let values = requirement.get("values").and_then(Value::as_array).into_iter().flatten();
         Some(LabelRequirement {
             key: requirement.get("key")?.as_str()?,
@@ -185,8 +194,10 @@ pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
             values: values.filter_map(Value::as_str).collect(),
         })
     });
-    let labels = spec.pointer("/template/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    let taints = list("/template/spec/taints").filter_map(|taint| {
+    let labels = template.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let labels = labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
+    let name = template.get("name").and_then(Value::as_str).map(|name| (TEMPLATE_LABEL, name));
+    let taints = list("/spec/taints").filter_map(|taint| {
         let text = |field: &str| taint.get(field).and_then(Value::as_str);
         Some(Taint {
             key: text("key")?.to_owned(),
@@ -194,10 +205,7 @@ pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
             effect: Effect::parse(text("effect")?)?,
         })
     });
-    let resources = status.get("extendedResources").and_then(Value::as_array);
-    NodeTemplate::new(requirements, labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))))
-        .with_taints(taints)
-        .with_resources(resources.map(|resources| resources.iter().filter_map(extended_resource)))
+    NodeTemplate::new(requirements, labels.chain(name)).with_taints(taints)
 }
 
 /// The name of an extended resource, and whether the pool is dedicated to it.

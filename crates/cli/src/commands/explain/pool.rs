@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::{amount::Amount, definitions::TEMPLATE_LABEL};
+use croft_api::amount::Amount;
 use croft_inspect::inventory::{self, NodeInfo};
 use croft_manifest::{Input, sum_quantities};
+use croft_policy::definitions::TEMPLATE_LABEL;
 
 use super::{conditions::write_conditions, missing::missing, users::users};
 use crate::{
