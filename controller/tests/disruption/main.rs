@@ -11,4 +11,5 @@ mod edits;
 mod evidence;
 mod steps;
 mod swings;
+mod templates;
 mod world;

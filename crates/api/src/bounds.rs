@@ -416,7 +416,11 @@ fn rule_of_keys(valid: &str, message: &str) -> Value {
 
 /// Amounts by resource name, none of them negative. An int-or-string counts as large as a whole request in the estimate
 /// of costs, hence the few entries and the one call.
-fn amounts(most: u32, names: Value) -> Value {
+fn amounts(names: Value) -> Value {
+    at_most(24, names)
+}
+
+fn at_most(most: u32, names: Value) -> Value {
     json!({
         "type": "object",
         "maxProperties": most,
@@ -457,7 +461,7 @@ fn limits_of(most: u32) -> Schema {
         &resource_name(", 'nodes', 'costPerHour'"),
         "there are limits of cpu, memory, ephemeral-storage, pods, nodes, costPerHour (dollars), hugepages-* and devices such as nvidia.com/gpu: write one of these",
     );
-    let mut limits = amounts(most, names);
+    let mut limits = at_most(most, names);
     push(
         &mut limits,
         rule(
@@ -476,7 +480,7 @@ pub(crate) fn declared_amounts(_: &mut SchemaGenerator) -> Schema {
         ),
         "an instance's type says how much cpu and memory it has: write devices such as smarter-devices/fuse, and hugepages-*",
     );
-    let mut amounts = amounts(6, names);
+    let mut amounts = at_most(6, names);
     push(&mut amounts, rule("size(self) > 0", "write what nodes have, such as smarter-devices/fuse: 20"));
     schema(amounts)
 }
@@ -487,7 +491,7 @@ pub(crate) fn requests(_: &mut SchemaGenerator) -> Schema {
         &resource_name(""),
         "pods ask for cpu, memory, ephemeral-storage, hugepages-* and devices such as nvidia.com/gpu: write one of these",
     );
-    let mut requests = amounts(24, names);
+    let mut requests = amounts(names);
     push(&mut requests, rule("size(self) > 0", "write what each pod asks for, such as cpu: 500m"));
     schema(requests)
 }

@@ -297,6 +297,28 @@ mod tests {
     }
 
     #[test]
+    fn templates_of_a_pool_drift_apart() {
+        let pool = |arm: &str| -> TenantPool {
+            serde_json::from_value(json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "p"},
+                "spec": {"templates": [
+                    {"name": "x86", "spec": {"nodeClassRef": {"name": "c"}}},
+                    {"name": "arm", "metadata": {"labels": {"team": arm}}, "spec": {"nodeClassRef": {"name": "c"}}},
+                ]},
+            }))
+            .unwrap()
+        };
+        let c = class(json!({}), json!({}));
+        let (before, after) = (pool("a"), pool("b"));
+        let of = |pool: &TenantPool, name: &str| pool.of_template(Some(name)).unwrap().into_owned();
+        let launched = |name: &str| claim(Some(stamp(&of(&before, name), &c)));
+        assert_eq!(compare(&launched("x86"), &node(), &of(&after, "x86"), &c), DriftStatus::Current);
+        let drifted = DriftStatus::Drifted(vec!["pool.labels".to_owned()]);
+        assert_eq!(compare(&launched("arm"), &node(), &of(&after, "arm"), &c), drifted);
+        assert!(after.of_template(None).is_none() && after.of_template(Some("gpu")).is_none());
+    }
+
+    #[test]
     fn change_that_affects_no_instance_is_no_drift() {
         let (p, c) = (pool(json!({})), class(json!({}), json!({"securityGroups": ["a", "b"]})));
         let made = claim(Some(stamp(&p, &c)));

@@ -280,6 +280,57 @@ mod tests {
     }
 
     #[test]
+    fn each_template_is_a_pool_of_its_own_with_its_name_weight_and_limits() {
+        let pool = read(
+            r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},
+                "spec":{"key":"node-pool","weight":2,"limits":{"nodes":9},"templates":[
+                {"name":"spot","weight":10,"limits":{"cpu":4},"spec":{"nodeClassRef":{"name":"c"},
+                    "taints":[{"key":"spot","effect":"NoSchedule"}]}},
+                {"name":"steady","metadata":{"labels":{"team":"a"}},"spec":{"nodeClassRef":{"name":"d"}}}]}}"#,
+        );
+        let classes = std::cell::RefCell::new(Vec::new());
+        let types = |template: &TenantPool| {
+            let class = template.spec.template.as_ref().map(|t| t.spec.node_class_ref.name.clone());
+            classes.borrow_mut().extend(class);
+            Arc::from([])
+        };
+        let pools = super::pool(&pool, types).unwrap();
+        assert_eq!(*classes.borrow(), ["c", "d"], "each has the types of its own class");
+        let names: Vec<_> = pools.iter().map(|pool| (pool.name.as_str(), pool.template.as_str())).collect();
+        assert_eq!(names, [("p", "spot"), ("p", "steady")]);
+        let [spot, steady] = pools.as_slice() else { panic!("{pools:?}") };
+        assert_eq!((spot.weight, steady.weight), (212, 202), "the pool's weight counts first");
+        assert_eq!(spot.template_limits["cpu"], Quantity::from_units(4));
+        assert!(steady.template_limits.is_empty() && steady.limits == spot.limits);
+        assert_eq!(spot.labels["croft.dev/template"], "spot");
+        assert_eq!((steady.labels["team"].as_str(), steady.labels["node-pool"].as_str()), ("a", "p"));
+        assert_eq!((spot.taints.len(), steady.taints.len()), (2, 1));
+        assert!(spot.launches && steady.launches);
+    }
+
+    #[test]
+    fn field_of_a_template_is_named_by_its_place() {
+        let pool = |spec: &str| {
+            read(&format!(
+                r#"{{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{{"name":"p"}},"spec":{{"templates":[
+                {{"name":"a","spec":{{"nodeClassRef":{{"name":"c"}}}}}}, {spec}]}}}}"#
+            ))
+        };
+        for (spec, field) in [
+            (
+                r#"{"name":"b","spec":{"nodeClassRef":{"name":"c"},"expireAfter":"0s"}}"#,
+                "spec.templates[1].spec.expireAfter",
+            ),
+            (
+                r#"{"name":"b","limits":{"cpu":"-1"},"spec":{"nodeClassRef":{"name":"c"}}}"#,
+                "spec.templates[1].limits.cpu",
+            ),
+        ] {
+            assert_eq!(super::pool(&pool(spec), |_| Arc::from([])).unwrap_err().field, field);
+        }
+    }
+
+    #[test]
     fn bound_pod_is_planned_with_a_toleration_of_every_effect_of_its_pool() {
         let pod = |node: &str| -> Pod {
             serde_json::from_value(serde_json::json!({"metadata": {"name": "p"}, "spec": {

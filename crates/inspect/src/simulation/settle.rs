@@ -408,6 +408,8 @@ fn new_claim(
         taints: coming.taints.clone(),
         startup_taints: Vec::new(),
         labels: coming.labels.clone(),
+        // The Node is there, and shows what it has.
+        resources: Vec::new(),
         termination_grace_period: None,
     };
     let status = NodeClaimStatus {
