@@ -120,7 +120,7 @@ impl PoolStatus {
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
             let statements = self.statements(ctx, name, pool, inputs);
             let resources = self.supplies.extended_resources(ctx.snapshot, name);
-            write_status(ctx, name, pool, &statements, resources);
+            write_status(ctx, name, pool, &statements, resources.as_ref());
         }
     }
 

@@ -56,10 +56,12 @@ impl Supplies {
         if let Some(of_pool) = self.0.get_mut(name) {
             of_pool.retain(|known| templates.iter().any(|template| template.spec == known.pool.spec));
         }
-        let of_template = |template: &Arc<TenantPool>| {
-            (template.template_name(), self.statements_of_template(snapshot, name, template))
-        };
-        let mut statements = merged(templates.iter().map(of_template).collect());
+        let mut of_templates = Vec::with_capacity(templates.len());
+        for template in templates {
+            let of_template = self.statements_of_template(snapshot, name, template);
+            of_templates.push((template.template_name(), of_template));
+        }
+        let mut statements = merged(of_templates);
         let failing =
             statements.iter().find(|s| s.kind != reasons::CAPACITY_AVAILABLE && s.status != Some(true));
         statements.push(match failing {

@@ -25,7 +25,10 @@ use crate::{
         block::Context,
         limits::{Owner, node_price, nodes_of},
     },
-    state::{attachments, catalog_index::PoolRec, interner::Sym, requests::amount, taint},
+    state::{
+        attachments, catalog_index::PoolRec, interner::Sym, node_requirement::NodeReq, requests::amount,
+        taint,
+    },
 };
 
 /// A class that stays unschedulable, and what the search found.
@@ -179,16 +182,45 @@ fn suitable(
             .map(|(bits, v)| bits.and(&v.req(symbols, &cluster.keys, &rec.catalog, req)))
             .collect();
         if next.iter().all(BitSet::is_empty) {
-            let lacking = format!("no offering of {name} has {}", req.show(symbols));
             return Err(if at >= class.own_reqs {
-                (ReasonKind::VolumeTopology, format!("{lacking}, which a volume needs"))
+                let detail = format!("no offering of {name} has {}, which a volume needs", req.show(symbols));
+                (ReasonKind::VolumeTopology, detail)
             } else {
-                (ReasonKind::NodeAffinityMismatch, lacking)
+                let lacking = at_fault(context, class, rec).unwrap_or_else(|| req.show(symbols));
+                (ReasonKind::NodeAffinityMismatch, format!("no offering of {name} has {lacking}"))
             });
         }
         left = next;
     }
     Ok(left)
+}
+
+/// The conditions on labels, of all that the pod itself has, without each of which some offering would remain; `None` if there is no
+/// such condition.
+fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<String> {
+    let cluster = context.cluster;
+    let (tables, symbols) = (&cluster.tables, &cluster.tables.symbols);
+    let own = class.reqs.iter().take(class.own_reqs).map(|req| tables.reqs.get(*req));
+    let parts: Vec<NodeReq> = own.flat_map(NodeReq::parts).collect();
+    let offers = |part: &NodeReq| -> Vec<BitSet> {
+        rec.variants.iter().map(|v| v.req(symbols, &cluster.keys, &rec.catalog, part)).collect()
+    };
+    let sets: Vec<Vec<BitSet>> = parts.iter().map(offers).collect();
+    let remains_without = |left_out: usize| {
+        rec.variants.iter().enumerate().any(|(variant, all)| {
+            let others = sets.iter().enumerate().filter(|(at, _)| *at != left_out);
+            let mut left = all.allowed.clone();
+            others.filter_map(|(_, of)| of.get(variant)).for_each(|bits| left.intersect(bits));
+            !left.is_empty()
+        })
+    };
+    let alone = parts.iter().enumerate().filter(|(at, _)| remains_without(*at));
+    let shown: Vec<String> = alone.map(|(_, part)| part.show(symbols)).collect();
+    match shown.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("{} together", several.join(" and "))),
+    }
 }
 
 /// Offerings that hold the pod, of any variant.

@@ -143,6 +143,16 @@ impl NodeReq {
         Ok(Self { terms: terms.collect::<Result<_, _>>()? })
     }
 
+    /// The requirement as several that must hold together: one for each condition, or only one if there is a choice of terms.
+    pub(crate) fn parts(&self) -> Vec<Self> {
+        match &*self.terms {
+            [term] if !term.labels.is_empty() && term.fields.is_empty() => {
+                term.labels.iter().map(|expr| Self::all_of(vec![expr.clone()])).collect()
+            }
+            _ => vec![self.clone()],
+        }
+    }
+
     /// True if a node of that name and with these labels satisfies one of the terms.
     pub(crate) fn matches(&self, symbols: &Symbols, labels: &[(Sym, Sym)], name: Option<Sym>) -> bool {
         self.terms.iter().any(|t| t.matches(symbols, labels, name))
