@@ -64,6 +64,13 @@ fn pool(value: &Value, number: usize, types: &Arc<[InstanceType]>) -> Pool {
         name: text("name").unwrap_or_else(|| format!("pool-{number}")),
         key: text("key").unwrap_or_else(|| "node-pool".to_owned()),
         value: text("value").unwrap_or_else(|| format!("pool-{number}")),
+        template: text("template").unwrap_or_default(),
+        template_limits: value["templateLimits"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(limit)
+            .collect(),
         weight: value["weight"].as_i64().and_then(|w| i32::try_from(w).ok()).unwrap_or(0),
         limits: limits.filter_map(limit).collect(),
         requirements: each::<Requirement>(value, "requirements"),

@@ -153,8 +153,13 @@ impl Cluster {
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         wait::until("the webhook to leave the exempt namespaces alone", SOON, || async {
             let hooks = api.get("croft-webhook").await?.webhooks.unwrap_or_default();
+            let is_of_objects_inside = |hook: &MutatingWebhook| {
+                let resources = hook.rules.iter().flatten().flat_map(|rule| rule.resources.iter().flatten());
+                resources.into_iter().all(|resource| resource != "namespaces")
+            };
             let asked: Vec<_> = hooks
                 .into_iter()
+                .filter(is_of_objects_inside)
                 .filter(|hook| {
                     let terms =
                         hook.namespace_selector.iter().flat_map(|s| s.match_expressions.iter().flatten());
