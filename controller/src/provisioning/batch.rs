@@ -120,6 +120,7 @@ mod tests {
 
     fn instance(dollars: f64, pods: &[&str]) -> PlannedInstance {
         PlannedInstance {
+            template: String::new(),
             pool: "pool".to_owned(),
             price: Price::from_dollars(dollars),
             pods: pods.iter().map(|name| PodKey::new("a", name)).collect(),
