@@ -253,7 +253,10 @@ async fn daemon_sets(plane: &ControlPlane) {
 /// The namespaces outlive the release, with what is in them.
 async fn uninstalled(plane: &ControlPlane) {
     plane.helm(["uninstall", TEAM, "--namespace=default"]).await.unwrap();
-    plane.kubectl(["wait", "--for=delete", "tenant/shop", "tenantpool/shop", "--timeout=60s"]).await.unwrap();
+    plane
+        .kubectl(["wait", "--for=delete", "tenant/shop", "tenantpool/shop", "--timeout=180s"])
+        .await
+        .unwrap();
     let kept = ["get", "namespaces", "shop", "shop-test", "shop-more", "--output=name"];
     assert_eq!(plane.kubectl(kept).await.unwrap().lines().count(), 3);
     plane.kubectl(["get", "daemonset", "agent", "--namespace", TEAM]).await.unwrap();
