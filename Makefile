@@ -44,6 +44,7 @@ test: lab $(NEXTEST) ## every test: unit, property, router, real API server, lab
 lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	cargo fmt --all --check
 	$$(helm/build.sh)/helm lint --quiet --strict manifests/chart/croft manifests/chart/croft-crds
+	$$(helm/build.sh)/helm lint --quiet --strict manifests/chart/croft-tenant --values manifests/examples/tenants-from-git/teams/shop/values.yaml
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(DENY) --all-features check --hide-inclusion-graph bans licenses sources

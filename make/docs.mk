@@ -20,6 +20,6 @@ docs: needs-rust $(MDBOOK) ## the book of docs/ in target/book, with its links c
 	@echo "docs: $(BOOK)/index.html"
 
 .PHONY: docs-test
-docs-test: lab ## the commands of the task pages in docs/tasks, on one lab
+docs-test: lab helm ## the commands of the task pages in docs/tasks, on one lab
 	cargo build --quiet --workspace --bins --test quick_start
 	cargo test --workspace --test quick_start -- --ignored --nocapture

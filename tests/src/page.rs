@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use croft_testkit::{Assets, CroftOptions};
+use croft_testkit::{Assets, CroftOptions, Helm};
 use tokio::process::Command;
 
 use crate::stack::Stack;
@@ -48,8 +48,8 @@ fn script(page: &str) -> String {
     script
 }
 
-/// Runs the page at `path`, relative to the checkout, with `kubectl` and `croft` as the administrator of `stack`. Returns
-/// what the commands print.
+/// Runs the page at `path`, relative to the checkout, with `kubectl`, `helm` and `croft` as the administrator of `stack`.
+/// Returns what the commands print.
 ///
 /// # Errors
 /// If a command fails, with the page and the line; if it takes too long.
@@ -60,14 +60,16 @@ pub async fn run(stack: &Stack, path: &Path) -> anyhow::Result<String> {
     let folder = tempfile::tempdir().context("failed to make a folder")?;
     let file = folder.path().join("commands");
     std::fs::write(&file, script(&page)).context("failed to write the commands of the page")?;
-    let kubectl = Assets::from_env()?.binary("kubectl")?;
-    let programs = [CroftOptions::find()?.binaries, kubectl.parent().unwrap_or(&kubectl).to_owned()];
+    let (kubectl, helm) = (Assets::from_env()?.binary("kubectl")?, Helm::find()?);
+    let folders =
+        [kubectl.as_path(), helm.path()].map(|program| program.parent().unwrap_or(program).to_owned());
+    let programs = [CroftOptions::find()?.binaries].into_iter().chain(folders);
     let system = ["/usr/bin", "/bin"].map(PathBuf::from);
     let output = Command::new("/bin/bash")
         .arg(&file)
         .current_dir(&root)
         .env_clear()
-        .env("PATH", env::join_paths(programs.iter().chain(&system)).context("failed to join PATH")?)
+        .env("PATH", env::join_paths(programs.chain(system)).context("failed to join PATH")?)
         .env("HOME", folder.path())
         .env("KUBECONFIG", stack.plane.admin_kubeconfig())
         .stdin(Stdio::null())

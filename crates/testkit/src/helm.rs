@@ -36,6 +36,12 @@ impl Helm {
         if binary.is_file() { Ok(Self { binary }) } else { Err(Error::NoHelm { path: binary }) }
     }
 
+    /// The binary's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.binary
+    }
+
     /// Helm with these arguments, for the caller to run. It reads no configuration of the user, and writes its cache into
     /// `scratch`.
     #[must_use]

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use croft_runtime::kubernetes::OLDEST;
 use serde_json::{Value, json};
 
-use super::{CHART, CRDS, HEADER, settings::PROCESSES};
+use super::{CHART, CRDS, HEADER, TENANT, settings::PROCESSES};
 use crate::generated::File;
 
 /// Stands for the release's namespace in generated text.
@@ -28,6 +28,11 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
             chart("croft", "Nodes of its own for every tenant of a Kubernetes cluster")?,
         ),
         file(CRDS, "Chart.yaml", chart("croft-crds", "The custom resource definitions of Croft")?),
+        file(
+            TENANT,
+            "Chart.yaml",
+            chart("croft-tenant", "One tenant of Croft with its namespaces and pools")?,
+        ),
         file(CHART, "templates/policies.yaml", policies(&croft_policy::policies::documents(NAMESPACE))?),
         file(CHART, "templates/mutation.yaml", mutation()?),
         file(CHART, "templates/_settings.tpl", variables()?),

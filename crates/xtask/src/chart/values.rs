@@ -31,7 +31,7 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
     ])
 }
 
-fn properties(schema: &Value) -> Option<&Map<String, Value>> {
+pub(super) fn properties(schema: &Value) -> Option<&Map<String, Value>> {
     schema.get("properties").and_then(Value::as_object)
 }
 
@@ -129,7 +129,7 @@ fn write_values(out: &mut String, properties: &Map<String, Value>, depth: usize)
 }
 
 /// Wraps `text` into comment lines.
-fn comment(out: &mut String, indent: &str, text: &str) -> anyhow::Result<()> {
+pub(super) fn comment(out: &mut String, indent: &str, text: &str) -> anyhow::Result<()> {
     let mut line = format!("{indent}#");
     for word in text.split_whitespace() {
         if line.len() + 1 + word.len() > WIDTH {
@@ -174,7 +174,11 @@ fn page(all: &Map<String, Value>) -> anyhow::Result<String> {
     Ok(out)
 }
 
-fn rows(out: &mut String, path: &str, schema: &Value) -> anyhow::Result<()> {
+/// The rows of the reference for a value and those inside of it.
+///
+/// # Errors
+/// If one has no description.
+pub(super) fn rows(out: &mut String, path: &str, schema: &Value) -> anyhow::Result<()> {
     anyhow::ensure!(!description(schema).is_empty(), "the value {path} has no description");
     let default = match schema.get("default") {
         Some(Value::String(text)) if text.is_empty() => String::new(),
