@@ -16,4 +16,5 @@ mod kinds_of_nodes;
 mod pools;
 mod record;
 mod two_tenants;
+mod walkthroughs;
 mod wallet;
