@@ -70,6 +70,15 @@ struct Args {
     /// IAM roles that exist
     #[arg(long, value_name = "NAME", default_value = "croft-node", value_delimiter = ',')]
     roles: Vec<String>,
+    /// Instance profiles that exist, each with the first role. Default: the one that Karpenter's getting-started template makes for a
+    /// cluster with the default name
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "KarpenterNodeInstanceProfile-croft",
+        value_delimiter = ','
+    )]
+    instance_profiles: Vec<String>,
     /// Name of the interruption queue
     #[arg(long, value_name = "NAME", default_value = "croft")]
     queue: String,
@@ -191,6 +200,7 @@ impl Args {
             terminated_after_ms: self.terminated_after_ms,
             consistency_ms: self.consistency_ms,
             roles: self.roles.clone(),
+            instance_profiles: self.instance_profiles.clone(),
             queue: Some(self.queue.clone()),
             account: self.account.clone(),
             types: self.types.clone(),

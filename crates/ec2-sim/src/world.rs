@@ -59,6 +59,8 @@ pub struct Settings {
     pub boots: bool,
     /// Names of the IAM roles that exist.
     pub roles: Vec<String>,
+    /// Names of the instance profiles that exist, each with the first role.
+    pub instance_profiles: Vec<String>,
     /// Name of the interruption queue, if any.
     pub queue: Option<String>,
     /// Time until EC2 knows a new instance profile.
@@ -89,12 +91,20 @@ impl Default for Settings {
             template_quota: 5_000,
             boots: true,
             roles: vec!["croft-node".to_owned()],
+            instance_profiles: Vec::new(),
             queue: Some("croft".to_owned()),
             profile_settles_ms: 0,
             types: vec!["*".to_owned()],
             catalogue: None,
         }
     }
+}
+
+/// The instance profiles at the start.
+fn existing_profiles(settings: &Settings) -> BTreeMap<String, Profile> {
+    let profile =
+        Profile { path: "/".to_owned(), role: settings.roles.first().cloned(), ..Profile::default() };
+    settings.instance_profiles.iter().map(|name| (name.clone(), profile.clone())).collect()
 }
 
 /// A change of an instance's state, for the simulated kubelets.
@@ -162,7 +172,7 @@ impl World {
             templates: BTreeMap::new(),
             instances: BTreeMap::new(),
             bill: Bill::default(),
-            profiles: BTreeMap::new(),
+            profiles: existing_profiles(&settings),
             reservations: BTreeMap::new(),
             tokens: BTreeMap::new(),
             market: Market::new(settings.seed, &settings.types, settings.catalogue.as_deref()),

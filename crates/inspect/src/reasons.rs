@@ -16,7 +16,7 @@ pub const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         ReasonKind::TaintNotTolerated.as_str(),
-        "The pod doesn't tolerate a taint of the pool's nodes. For another tenant's pool this is intended; for taints of the template, add the toleration to the pod.",
+        "The pod doesn't tolerate a taint of the pool's nodes. For another tenant's pool this is intended; for taints of the template, add the toleration to the pod. If the pod's namespace belongs to no tenant, write it into the Tenant that is to use the pool.",
     ),
     (
         ReasonKind::NodeAffinityMismatch.as_str(),

@@ -17,4 +17,5 @@ mod pools;
 mod record;
 mod templates;
 mod two_tenants;
+mod walkthroughs;
 mod wallet;

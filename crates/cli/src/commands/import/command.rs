@@ -73,6 +73,7 @@ pub(crate) fn run(args: &ImportArgs, out: &mut Output) -> Result<ExitCode, Failu
     let noted: Vec<String> =
         notes.into_iter().chain(objects.into_iter().flat_map(|object| object.notes)).collect();
     out.warn(&noted)?;
+    warn_of_tenants_to_complete(&without_tenant, out)?;
     Ok(if *fail_on_notes && !noted.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -87,6 +88,12 @@ fn write_tenants_to_complete(pools: &[String], out: &mut Output) -> Result<(), F
         return Ok(());
     }
     writeln!(out, "---\n# Complete these: no Tenant uses the pools, so no pod runs there yet.")?;
+    if pools.len() > 1 {
+        writeln!(
+            out,
+            "# A namespace belongs to one Tenant: give the pools of a namespace to one Tenant, its default pool first."
+        )?;
+    }
     for (at, pool) in pools.iter().enumerate() {
         let spec = json!({"namespaces": [format!("<namespaces of {pool}>")], "pools": [pool]});
         let text = to_yaml(&[croft_object("Tenant", pool, spec)])?;
@@ -96,4 +103,17 @@ fn write_tenants_to_complete(pools: &[String], out: &mut Output) -> Result<(), F
         text.lines().try_for_each(|line| writeln!(out, "# {line}"))?;
     }
     Ok(())
+}
+
+/// Warns of pools that no Tenant uses: in a file that standard output is redirected to, comments alone are not read. No field was
+/// lost, so this fails no `--fail-on-notes`.
+fn warn_of_tenants_to_complete(pools: &[String], out: &mut Output) -> std::io::Result<()> {
+    if pools.is_empty() {
+        return Ok(());
+    }
+    let (one, of) = if pools.len() == 1 { ("pool", "its") } else { ("pools", "their") };
+    out.warn(&[format!(
+        "no Tenant uses the {one} {}: no pod runs there until you write {of} Tenants, in the comment at the end of the output",
+        pools.join(", ")
+    )])
 }

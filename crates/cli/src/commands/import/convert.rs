@@ -18,7 +18,11 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
     let mut known: BTreeMap<(&str, &str), &RawObject> = BTreeMap::new();
     for object in objects {
         if !is_of_karpenter(object) && !is_mutation(object) {
-            imported.notes.push(format!("{} ({}) isn't carried over", object.title(), object.api_version));
+            imported.notes.push(format!(
+                "{} ({}) isn't carried over: nothing of Croft's takes its place, keep it as it is",
+                object.title(),
+                object.api_version
+            ));
         } else if let Some(earlier) = known.insert((&object.kind, &object.name), object) {
             imported.notes.push(format!(
                 "{} is given twice: the one at {} isn't carried over, that at {} counts",

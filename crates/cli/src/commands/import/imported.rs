@@ -120,6 +120,8 @@ pub(super) fn take_head(fields: &mut Fields, report: &mut Report<'_>) -> Fields 
     }
     let mut metadata = fields.object("metadata", report);
     metadata.take("name");
+    // The kinds are cluster-scoped: the API server clears a namespace that a manifest writes.
+    metadata.take("namespace");
     for written in WRITTEN {
         metadata.take(written);
     }

@@ -101,9 +101,15 @@ fn values(drafts: &[PoolDraft], names: &[String]) -> Vec<String> {
     values.into_values().collect()
 }
 
+/// Taints without a value, as kubectl writes them.
+fn without_values(taints: &[HardTaint]) -> String {
+    let texts: Vec<String> = taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
+    texts.join(", ")
+}
+
 fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
     let key = draft.key().to_owned();
-    let PoolDraft { source, wanted, label, effects, mut spec, metadata, facts: _, mut notes } = draft;
+    let PoolDraft { source, wanted, label, effects, mut spec, metadata, facts, mut notes } = draft;
     if name != wanted {
         notes.insert(
             0,
@@ -114,6 +120,11 @@ fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
         );
     }
     match &label {
+        None if !facts.taints.is_empty() => notes.push(format!(
+            "{source}: no taint of its nodes ({}) has a value, by which a pool is told: Croft adds {key}={value}:NoSchedule, so that only \
+             its tenants' pods run there",
+            without_values(&facts.taints)
+        )),
         None => notes.push(format!(
             "{source} has no taint of its own: Croft taints its nodes {key}={value}:NoSchedule, so that only its tenants' pods run there"
         )),

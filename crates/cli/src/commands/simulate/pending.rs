@@ -1,10 +1,14 @@
 //! Pods that stay pending, grouped by reason.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use croft_inspect::simulation::{DENIED, Simulation};
-use croft_manifest::Input;
-use croft_scheduler::{PodKey, Reason};
+use croft_inspect::{
+    admission::Admission,
+    simulation::{DENIED, Simulation},
+};
+use croft_manifest::{Input, InputError};
+use croft_policy::NamespaceTenancy;
+use croft_scheduler::{PodKey, Reason, ReasonKind};
 
 /// Pending pods grouped by equal reasons, in the order of the plan.
 pub(super) fn pending_groups(
@@ -39,6 +43,26 @@ pub(super) fn pending_groups(
         groups.push((vec![left.pod.clone()], left.reasons.iter().map(PendingReason::from).collect()));
     }
     groups
+}
+
+/// The namespaces of pending pods that belong to no tenant, where the taints of pools alone keep the pods off: the reasons name taints,
+/// and no toleration is the remedy.
+///
+/// # Errors
+/// A Tenant whose selector can't be read.
+pub(super) fn namespaces_without_tenant<'g>(
+    groups: &'g [(Vec<PodKey>, Vec<PendingReason>)],
+    input: &Input,
+) -> Result<BTreeSet<&'g str>, InputError> {
+    let is_taint = |reason: &PendingReason| reason.reason == ReasonKind::TaintNotTolerated.as_str();
+    let kept_off = groups.iter().filter(|(_, reasons)| !reasons.is_empty() && reasons.iter().all(is_taint));
+    let mut namespaces: BTreeSet<&str> =
+        kept_off.flat_map(|(pods, _)| pods).map(|pod| &*pod.namespace).collect();
+    if !namespaces.is_empty() {
+        let admission = Admission::new(input)?;
+        namespaces.retain(|name| matches!(admission.tenants().tenancy(name), NamespaceTenancy::NonTenant));
+    }
+    Ok(namespaces)
 }
 
 /// Why a pod isn't placed in one pool.

@@ -12,7 +12,7 @@ use croft_scheduler::{PlannedInstance, PodKey, Price, Relaxed, Resources, resour
 
 use super::{
     consolidation,
-    pending::{PendingReason, pending_groups},
+    pending::{PendingReason, namespaces_without_tenant, pending_groups},
 };
 use crate::{
     failure::Failure,
@@ -119,6 +119,12 @@ fn write_pending(simulation: &Simulation, input: &Input, out: &mut Output) -> Re
                     if pools.is_empty() || reason == DENIED { String::new() } else { format!("{pools}: ") };
                 writeln!(out, "    {place}{NOTE}{reason}{NOTE:#}: {detail}")?;
             }
+        }
+        for namespace in namespaces_without_tenant(&groups, input)? {
+            writeln!(
+                out,
+                "  {BOLD}{namespace}{BOLD:#} belongs to no tenant, so its pods run in no pool: write it into spec.namespaces of a Tenant"
+            )?;
         }
     }
     Ok(())

@@ -180,10 +180,10 @@ fn elsewhere((key, value): (&str, &str), effects: Vec<String>, sources: &str) ->
         spec: Map::from_iter([("provisioner".to_owned(), json!("None"))]),
         metadata: Map::new(),
         facts,
-        notes: vec![
-            "its nodes come from another provisioner: write spec.template and provisioner: Croft for Croft to launch them"
-                .to_owned(),
-        ],
+        notes: vec![format!(
+            "nodes with {key}={value} come from another provisioner: for Croft to launch them, give Karpenter's objects to the \
+             same command, or write spec.template and provisioner: Croft"
+        )],
     }
 }
 

@@ -75,8 +75,32 @@ fn draft(
 ) -> ClassDraft {
     let mut spec = spec.into_map();
     spec.extend(image);
+    for (field, value) in spec.iter().filter(|(field, _)| *field != "userData") {
+        note_placeholders(value, &format!("spec.{field}"), report);
+    }
     let (source, wanted) = (object.title(), object.name.clone());
     ClassDraft { key, source, wanted, spec, metadata, notes: std::mem::take(&mut report.notes) }
+}
+
+/// Notes texts that a shell or a reader of the manifest was to replace, such as `${CLUSTER_NAME}` and `<cluster>`. A selector with
+/// one is valid, and finds nothing in the account. User data is a script, whose variables are its own.
+fn note_placeholders(value: &Value, path: &str, report: &mut Report<'_>) {
+    match value {
+        Value::String(text) if text.contains("${") || text.contains('<') && text.contains('>') => {
+            report.note(format_args!("{path} has a placeholder: write the value in place of {text:?}"));
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                note_placeholders(item, &format!("{path}[{index}]"), report);
+            }
+        }
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                note_placeholders(value, &format!("{path}.{field}"), report);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The fields of v1alpha1 under the names of v1.
@@ -127,9 +151,12 @@ fn image(spec: &mut Fields, default: &str, report: &mut Report<'_>) -> Map<Strin
         _ => None,
     };
     if let Some(replaced) = replaced {
+        let check = match spec.left().get("userData") {
+            Some(_) => "; check userData, which nodeadm reads now",
+            None => "",
+        };
         report.note(format_args!(
-            "{replaced} is replaced by AL2023: no supported Kubernetes has an image of Amazon Linux 2; check userData, which nodeadm \
-             reads now"
+            "{replaced} is replaced by AL2023: no supported Kubernetes has an image of Amazon Linux 2{check}"
         ));
         if let Some(family) = family.filter(|family| family != "AL2") {
             report.note(format_args!("spec.amiFamily isn't carried over: {family:?}"));
