@@ -36,7 +36,7 @@ pub struct PlanArgs {
     /// With --live or --current: catalogue of instance types and prices, as a JSON file; the built-in one if left out
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// Exit with 1 if a pod will be denied
+    /// Exit with 1 if a pod will be denied, one of another controller's kind (such as a Rollout) included
     #[arg(long)]
     fail_on_denied: bool,
     /// How the result is printed
