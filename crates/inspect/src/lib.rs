@@ -19,6 +19,7 @@
 //! | [`advice`], `advice_rows` | prices of constraints |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
 //! | `node_index`, `offering_index` | pool and claim of a node, and the offering of its type, by key instead of by a scan for each node |
+//! | `shortfall` | workloads of which a limit leaves nodes for some pods only |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
@@ -48,6 +49,7 @@ mod plan;
 mod planned;
 pub mod reasons;
 mod recorded;
+mod shortfall;
 pub mod simulation;
 mod tenancy;
 mod what_if;
@@ -61,8 +63,9 @@ pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_remo
 pub use node_state::{NodeState, node_state};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
-pub use plan::plan;
+pub use plan::{add_shortfalls, plan};
 pub use planned::Planned;
 pub use recorded::recorded_input;
+pub use shortfall::{Limit, Shortfall, WorkloadShortfall, shortfalls};
 pub use tenancy::Tenancy;
 pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

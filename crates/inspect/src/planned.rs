@@ -4,7 +4,10 @@ use k8s_openapi::api::core::v1::Pod;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::admission::{Outcome, Verdict};
+use crate::{
+    admission::{Outcome, Verdict},
+    shortfall::Shortfall,
+};
 
 /// The outcome of admission for one workload's pods.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +45,9 @@ pub struct Planned {
     /// Warnings of admission.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// The pods that stay pending for a limit, if that was asked for and there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shortfall: Option<Shortfall>,
     /// The object before Croft's admission.
     #[serde(skip)]
     pub before: Value,
@@ -100,6 +106,7 @@ pub(crate) fn entry<T: Serialize>(
         message,
         patch,
         warnings,
+        shortfall: None,
         before: before.clone(),
         after,
     }

@@ -11,7 +11,7 @@ use crate::{
     admission::Admission,
     merge::merge,
     places::{ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, reasons},
-    plan::plan,
+    plan::{attach, plan},
     planned::Planned,
     simulation::simulate,
     workload::workloads,
@@ -74,8 +74,10 @@ pub fn what_if(input: &Input, added: &Input) -> Result<WhatIf, InputError> {
     subject.runtime_classes.clone_from(&after.runtime_classes);
     let instances = simulation.plan.instances.iter();
     let instances: Vec<_> = instances.filter_map(|one| new_instance(&simulation, one, is_new)).collect();
+    let mut workloads = plan(&subject, &Admission::new(&after)?);
+    attach(&mut workloads, &after, &simulation);
     Ok(WhatIf {
-        workloads: plan(&subject, &Admission::new(&after)?),
+        workloads,
         unpriced: instances.iter().filter(|one| one.price.is_none()).count(),
         instances,
         existing: existing_nodes(&simulation, is_new),
@@ -219,6 +221,18 @@ status:
         assert_eq!((reason.pool.as_str(), reason.reason.as_str()), ("pool-shop", "InsufficientResources"));
         assert!(reason.remedy.is_some());
         assert_eq!(answer.pending[0].pods.len(), 2);
+    }
+
+    #[test]
+    fn what_if_says_how_many_pods_a_limit_leaves_nodes_for() {
+        let cluster = CLUSTER.replace("pools: [pool-shop]}", "pools: [pool-shop], limits: {nodes: 1}}");
+        let cluster = parse("cluster.yaml", &cluster, &LoadOptions::default()).unwrap();
+        let text = deployment("{requests: {cpu: '1'}}");
+        let answer = what_if(&cluster, &parse("web.yaml", &text, &LoadOptions::default()).unwrap()).unwrap();
+        let shortfall = answer.workloads[0].shortfall.as_ref().unwrap();
+        assert_eq!((shortfall.pods, shortfall.placed), (2, 1), "{answer:?}");
+        assert_eq!((shortfall.limits[0].kind, &*shortfall.limits[0].name), ("Tenant", "shop"));
+        assert_eq!(shortfall.limits[0].fields, ["spec.limits.nodes"]);
     }
 
     #[test]

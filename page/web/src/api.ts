@@ -72,7 +72,7 @@ export interface PodDetail {
 }
 export interface Planned {
   kind: string; namespace: string; name: string; template?: string; pods?: number; tenant: string | null; pool: string | null;
-  outcome: string; message?: string; note?: string; warnings?: string[];
+  outcome: string; message?: string; note?: string; warnings?: string[]; shortfall?: { message: string };
 }
 export interface AdviceRow { saving: number; namespace: string | null; kind: string; object: string; constraint: string; change: string }
 export interface Advice { rows: AdviceRow[]; together: number; constraints: number; notTried: number }

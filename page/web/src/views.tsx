@@ -533,7 +533,7 @@ export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Elemen
                 <ul>
                   {answer.workloads.map((one) => (
                     <li><b class={one.outcome === "denied" ? "bad" : one.outcome === "unknown" ? "note" : "good"}>{one.outcome}</b> {one.kind} {one.namespace}/{one.name}{one.template ? `, ${one.template}` : ""}{one.pool ? <>: pool <a href={link("pools", one.pool)}>{one.pool}</a></> : ""}{one.message ? `: ${one.message}` : ""}
-                      {[one.note, ...(one.warnings ?? [])].filter((said) => said).map((said) => <p class="note">{said}</p>)}</li>
+                      {[one.note, ...(one.warnings ?? []), one.shortfall?.message].filter((said) => said).map((said) => <p class="note">{said}</p>)}</li>
                   ))}
                 </ul>
                 {answer.instances.length > 0 ? <><h3>New instances</h3><ul>{answer.instances.map((one) => <li>{one.instanceType} in {one.zone}, {one.capacityType}, pool {one.pool}, {price(one.price, one.estimated)}: {counted(one.pods.length, "pod")}</li>)}</ul></> : null}

@@ -43,6 +43,13 @@ struct Workload {
     note: Option<String>,
     #[serde(default)]
     warnings: Vec<String>,
+    shortfall: Option<Shortfall>,
+}
+
+/// Pods that wait for a limit.
+#[derive(Deserialize)]
+struct Shortfall {
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -81,7 +88,9 @@ pub(super) fn plan(
 fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
     let WhatIf { workloads, instances, existing, pending, adds, unpriced, warnings } = answer;
     out.warn(warnings)?;
-    for Workload { kind, namespace, name, template, pool, outcome, message, note, warnings } in workloads {
+    for Workload { kind, namespace, name, template, pool, outcome, message, note, warnings, shortfall } in
+        workloads
+    {
         let style = match outcome.as_str() {
             "denied" => BAD,
             "unknown" => NOTE,
@@ -93,7 +102,8 @@ fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
             write!(out, ", pool {NAME}{pool}{NAME:#}")?;
         }
         writeln!(out, "{}", message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())?;
-        for said in note.iter().chain(warnings) {
+        let short = shortfall.iter().map(|short| &short.message);
+        for said in note.iter().chain(warnings).chain(short) {
             writeln!(out, "  {NOTE}{said}{NOTE:#}")?;
         }
     }

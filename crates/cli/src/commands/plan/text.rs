@@ -44,7 +44,7 @@ pub(super) fn write(planned: &[Planned], out: &mut Output) -> Result<(), Failure
                 diff::Line::Removed(text) => writeln!(out, "  {BAD}- {text}{BAD:#}")?,
             }
         }
-        for warning in &one.warnings {
+        for warning in one.warnings.iter().chain(one.shortfall.iter().map(|short| &short.message)) {
             writeln!(out, "  {NOTE}warning:{NOTE:#} {warning}")?;
         }
     }
