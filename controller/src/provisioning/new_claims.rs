@@ -14,8 +14,8 @@ use croft_api::{
     pool::{self, NodeClassRef},
 };
 use croft_scheduler::{
-    CapacityType, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Plan, PlannedInstance, PodKey, Price,
-    Reason, ReasonKind, Requirement,
+    CapacityType, InstanceType, LIMIT_COST, LIMIT_NODES, LimitOwner, Operator, Plan, PlannedInstance, PodKey,
+    Price, ReachedLimit, Reason, ReasonKind, Requirement,
 };
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::json;
@@ -110,8 +110,11 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
             result.nominations.extend(placement.pods.iter().map(|pod| (pod.clone(), placement.node.clone())));
         }
     }
+    let jobs = waiting_jobs(snapshot, plan);
     for left in plan.unschedulable.iter().filter(|left| !Snapshot::is_headroom(&left.pod)) {
-        result.events.extend(pending_event(snapshot, &left.pod, &left.reasons));
+        let job = job_of(snapshot, &left.pod).and_then(|(owner, name)| Some((name, jobs.get(owner)?)));
+        let siblings = job.and_then(|(name, job)| job.describe(name));
+        result.events.extend(pending_event(snapshot, &left.pod, &left.reasons, siblings.as_deref()));
     }
     result
 }
@@ -170,6 +173,58 @@ impl<'a> Template<'a> {
             termination_grace_period: template.and_then(|t| t.spec.termination_grace_period.clone()),
         }
     }
+}
+
+/// Pods of a Job of which some wait for a limit.
+struct WaitingJob {
+    /// All of them, finished ones included.
+    pods: usize,
+    waiting: usize,
+    /// The limits, in words.
+    limits: BTreeSet<String>,
+}
+
+impl WaitingJob {
+    /// How many of its pods have room; `None` if the reasons of one pod say it all: none has room, or no limit is full.
+    fn describe(&self, name: &str) -> Option<String> {
+        let Self { pods, waiting, limits } = self;
+        let placed = pods.saturating_sub(*waiting);
+        let limits = limits.iter().map(String::as_str).collect::<Vec<_>>().join(" and ");
+        (placed > 0 && !limits.is_empty())
+            .then(|| format!("there is room for {placed} of {pods} pods of Job {name} within {limits}"))
+    }
+}
+
+/// The Jobs with unschedulable pods, by uid.
+fn waiting_jobs<'s>(snapshot: &'s Snapshot, plan: &Plan) -> BTreeMap<&'s str, WaitingJob> {
+    let mut jobs: BTreeMap<&str, WaitingJob> = BTreeMap::new();
+    for left in &plan.unschedulable {
+        let Some((owner, _)) = job_of(snapshot, &left.pod) else { continue };
+        let job = jobs.entry(owner).or_insert_with(|| WaitingJob {
+            pods: snapshot.replicas(owner),
+            waiting: 0,
+            limits: BTreeSet::new(),
+        });
+        job.waiting += 1;
+        job.limits.extend(left.reasons.iter().filter_map(|reason| reason.limit.as_ref().map(describe_limit)));
+    }
+    jobs
+}
+
+/// Uid and name of the Job that owns a pod.
+fn job_of<'s>(snapshot: &'s Snapshot, pod: &PodKey) -> Option<(&'s str, &'s str)> {
+    let pod = snapshot.pods().get(pod)?;
+    Some((pod.owner.as_deref()?, pod.workload.strip_prefix("Job/")?))
+}
+
+fn describe_limit(limit: &ReachedLimit) -> String {
+    let owner = match &limit.owner {
+        LimitOwner::Template { pool, name } => format!("template {name} of TenantPool {pool}"),
+        LimitOwner::Pool(name) => format!("TenantPool {name}"),
+        LimitOwner::Tenant(name) => format!("Tenant {name}"),
+        LimitOwner::Cluster => "the CroftConfig".to_owned(),
+    };
+    format!("limit {} of {owner}", limit.resources.join(", "))
 }
 
 /// Resources that some limit of the pool, its tenants or the cluster counts.
@@ -338,8 +393,13 @@ pub(crate) fn main_reason(reasons: &[Reason]) -> (&str, ReasonKind) {
     own.unwrap_or(("", reasons.first().map_or(ReasonKind::NoPools, |r| r.reason)))
 }
 
-/// Why a pod stays pending. None if no pool is meant for the pod.
-fn pending_event(snapshot: &Snapshot, pod: &PodKey, reasons: &[Reason]) -> Option<UserEvent> {
+/// Why a pod stays pending, and how many of its `siblings` don't. None if no pool is meant for the pod.
+fn pending_event(
+    snapshot: &Snapshot,
+    pod: &PodKey,
+    reasons: &[Reason],
+    siblings: Option<&str>,
+) -> Option<UserEvent> {
     let own: Vec<&Reason> = reasons.iter().filter(|r| !is_foreign(r.reason)).collect();
     let pinned_mismatch: Vec<&Reason> =
         reasons.iter().filter(|r| r.reason == ReasonKind::NodeAffinityMismatch).collect();
@@ -353,6 +413,10 @@ fn pending_event(snapshot: &Snapshot, pod: &PodKey, reasons: &[Reason]) -> Optio
         note.push_str(&reason.pool);
         note.push_str(": ");
         note.push_str(&reason.detail);
+    }
+    if let Some(siblings) = siblings {
+        note.push_str("; ");
+        note.push_str(siblings);
     }
     while note.len() > NOTE_BYTES {
         note.pop();

@@ -190,6 +190,25 @@ fn cluster_limits_hold_beside_those_of_pools() {
 }
 
 #[test]
+fn event_of_a_jobs_pod_says_how_many_of_its_siblings_have_room() {
+    let mut bench = full_pool();
+    for name in ["a", "b", "c", "d"] {
+        let Change::Pod(mut of_job) = pod(name, None) else { panic!() };
+        of_job.metadata.owner_references = Some(*read(json!([
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "train-uid", "controller": true}
+        ])));
+        bench.see(1, Change::Pod(of_job));
+    }
+    assert!(makes_claims(&mut bench, 1));
+    bench.decide(4);
+    let expected = "there is room for 1 of 4 pods of Job train within limit cpu of TenantPool pool-a";
+    let limited: Vec<&String> =
+        bench.told.iter().filter(|(reason, _)| reason == "PoolLimit").map(|(_, note)| note).collect();
+    assert!(limited.len() >= 3, "{:?}", bench.told);
+    assert!(limited.iter().all(|note| note.ends_with(expected)), "{limited:?}");
+}
+
+#[test]
 fn a_claim_under_a_cluster_limit_names_no_larger_type() {
     for (limits, types) in [(json!({}), 2), (json!({"cpu": "100"}), 1)] {
         let mut bench = Bench::new();

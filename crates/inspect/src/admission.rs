@@ -68,6 +68,11 @@ impl<T> Verdict<T> {
             patch: Value::Array(Vec::new()),
         }
     }
+
+    /// For an object of which no pod can be admitted.
+    pub(crate) fn unchanged() -> Self {
+        Self { outcome: Outcome::Unchanged, ..Self::denied(String::new()) }
+    }
 }
 
 impl Admission {

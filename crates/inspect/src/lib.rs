@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Input ──workload──▶ pods ──admission──▶ pods as created ──simulation──▶ plan, consolidation ──▶ outlook, what_if
-//!                                   └──▶ planned                 └──▶ advice ──▶ advice_rows
+//!                                   └──▶ plan                    └──▶ advice ──▶ advice_rows
 //! ```
 //!
 //! An [`Input`](croft_manifest::Input) enters, which its caller has read from files or from a cluster; plans, prices and sentences
@@ -12,12 +12,14 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`admission`], `planned` | what Croft's admission does to the input's pods and DaemonSets |
+//! | [`admission`], `plan`, `planned` | what Croft's admission does to the input's pods and DaemonSets |
+//! | `custom_workloads` | the same for the pods of other controllers' kinds, such as Rollouts |
 //! | [`workload`] | the pods that workloads create |
 //! | [`simulation`] | the scheduler's plan for an input, consolidation and replay included |
 //! | [`advice`], `advice_rows` | prices of constraints |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
 //! | `node_index`, `offering_index` | pool and claim of a node, and the offering of its type, by key instead of by a scan for each node |
+//! | `shortfall` | workloads of which a limit leaves nodes for some pods only |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `recorded` | a snapshot of the record as an input |
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
@@ -25,6 +27,7 @@
 //! | `node_state` | the state of a node in a word |
 //! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
+//! | `merge` | the objects of one input put over those of another |
 //! | [`amounts`] | dollars and counts in sentences |
 
 pub mod admission;
@@ -32,30 +35,37 @@ pub mod advice;
 mod advice_rows;
 pub mod amounts;
 mod class_types;
+mod custom_workloads;
 pub mod inventory;
 mod launch_choice;
+mod merge;
 mod node_index;
 mod node_removal;
 mod node_state;
 mod offering_index;
 mod outlook;
 mod places;
+mod plan;
 mod planned;
 pub mod reasons;
 mod recorded;
+mod shortfall;
 pub mod simulation;
 mod tenancy;
 mod what_if;
 pub mod workload;
 
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
+pub use custom_workloads::warnings as custom_workload_warnings;
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
 pub use node_index::NodeIndex;
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
 pub use node_state::{NodeState, node_state};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
-pub use planned::{Planned, plan};
+pub use plan::{add_shortfalls, plan};
+pub use planned::Planned;
 pub use recorded::recorded_input;
+pub use shortfall::{Limit, Shortfall, WorkloadShortfall, shortfalls};
 pub use tenancy::Tenancy;
 pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_manifest::{Input, InputError, Objects, each_kind};
+use croft_manifest::{Input, InputError};
 use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Resource;
 use serde::Serialize;
 
 use crate::{
     admission::Admission,
+    merge::merge,
     places::{ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, reasons},
-    planned::{Planned, plan},
+    plan::{attach, plan},
+    planned::Planned,
     simulation::simulate,
     workload::workloads,
 };
@@ -73,8 +74,10 @@ pub fn what_if(input: &Input, added: &Input) -> Result<WhatIf, InputError> {
     subject.runtime_classes.clone_from(&after.runtime_classes);
     let instances = simulation.plan.instances.iter();
     let instances: Vec<_> = instances.filter_map(|one| new_instance(&simulation, one, is_new)).collect();
+    let mut workloads = plan(&subject, &Admission::new(&after)?);
+    attach(&mut workloads, &after, &simulation);
     Ok(WhatIf {
-        workloads: plan(&subject, &Admission::new(&after)?),
+        workloads,
         unpriced: instances.iter().filter(|one| one.price.is_none()).count(),
         instances,
         existing: existing_nodes(&simulation, is_new),
@@ -89,26 +92,13 @@ pub fn what_if(input: &Input, added: &Input) -> Result<WhatIf, InputError> {
     })
 }
 
-/// The number of pods that the workloads of `input` ask for, at most; a DaemonSet counts as one.
+/// The number of pods that the workloads of `input` ask for, at most; a DaemonSet counts as one, and so does each template of another
+/// controller's kind.
 #[must_use]
 pub fn pods_asked_for(input: &Input) -> usize {
     let of_workloads = workloads(input).into_iter().map(|workload| workload.missing.max(1));
-    of_workloads.fold(input.pods.len(), usize::saturating_add)
-}
-
-/// Puts the objects of `added` into `input`.
-fn merge(input: &mut Input, added: &Input) {
-    fn put<K: Resource + Clone>(into: &mut Objects<K>, added: &Objects<K>) {
-        for one in added {
-            into.put(one.object.clone(), one.origin.clone());
-        }
-    }
-    macro_rules! put {
-        ($($field:ident: $group:ident),*) => { $(
-            put(&mut input.$field, &added.$field);
-        )* };
-    }
-    each_kind!(put);
+    let of_custom = input.custom_workloads.iter().map(|workload| workload.templates.len().max(1));
+    of_workloads.chain(of_custom).fold(input.pods.len(), usize::saturating_add)
 }
 
 fn key_of(pod: &Pod) -> (&str, &str) {
@@ -231,5 +221,34 @@ status:
         assert_eq!((reason.pool.as_str(), reason.reason.as_str()), ("pool-shop", "InsufficientResources"));
         assert!(reason.remedy.is_some());
         assert_eq!(answer.pending[0].pods.len(), 2);
+    }
+
+    #[test]
+    fn what_if_says_how_many_pods_a_limit_leaves_nodes_for() {
+        let cluster = CLUSTER.replace("pools: [pool-shop]}", "pools: [pool-shop], limits: {nodes: 1}}");
+        let cluster = parse("cluster.yaml", &cluster, &LoadOptions::default()).unwrap();
+        let text = deployment("{requests: {cpu: '1'}}");
+        let answer = what_if(&cluster, &parse("web.yaml", &text, &LoadOptions::default()).unwrap()).unwrap();
+        let shortfall = answer.workloads[0].shortfall.as_ref().unwrap();
+        assert_eq!((shortfall.pods, shortfall.placed), (2, 1), "{answer:?}");
+        assert_eq!((shortfall.limits[0].kind, &*shortfall.limits[0].name), ("Tenant", "shop"));
+        assert_eq!(shortfall.limits[0].fields, ["spec.limits.nodes"]);
+    }
+
+    #[test]
+    fn what_if_admits_templates_of_other_controllers_and_simulates_none_of_them() {
+        let cluster = parse("cluster.yaml", CLUSTER, &LoadOptions::default()).unwrap();
+        let text =
+            deployment("{}").replace("apps/v1\nkind: Deployment", "argoproj.io/v1alpha1\nkind: Rollout");
+        let added = parse("web.yaml", &text, &LoadOptions::default()).unwrap();
+        assert_eq!(pods_asked_for(&added), 1);
+        let answer = what_if(&cluster, &added).unwrap();
+        let [one] = answer.workloads.as_slice() else { panic!("{answer:?}") };
+        assert_eq!(
+            (one.template.as_deref(), one.pool.as_deref()),
+            (Some("spec.template"), Some("pool-shop"))
+        );
+        assert_eq!(one.title(), "Rollout.argoproj.io shop/web, spec.template");
+        assert!(answer.instances.is_empty() && answer.warnings.is_empty(), "{answer:?}");
     }
 }

@@ -16,7 +16,7 @@ use k8s_openapi::api::{
     storage::v1::{CSINode, StorageClass},
 };
 
-use crate::objects::Objects;
+use crate::{custom::CustomWorkload, objects::Objects};
 
 /// Objects by kind, each kind in the order of the files.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +68,8 @@ pub struct Input {
     pub limit_ranges: Objects<LimitRange>,
     /// PodDisruptionBudgets.
     pub budgets: Objects<PodDisruptionBudget>,
+    /// Objects of other controllers' kinds that pods are made from, such as Rollouts. Only files have them.
+    pub custom_workloads: Vec<CustomWorkload>,
     /// When the objects were read from a cluster, if a file of `croft debug dump` says so.
     pub recorded_at: Option<Timestamp>,
     /// Number of skipped objects by kind.
@@ -154,7 +156,8 @@ mod tests {
         macro_rules! groups {
             ($($field:ident: $group:ident),*) => { {
                 // Doesn't compile if one is missing.
-                let Input { $($field: _,)* recorded_at: _, skipped: _, warnings: _ } = Input::default();
+                let Input { $($field: _,)* custom_workloads: _, recorded_at: _, skipped: _, warnings: _ } =
+                    Input::default();
                 [$(KindGroup::$group),*]
             } };
         }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use croft_policy::definitions::POOL_ANNOTATION;
 use kube::{Resource, ResourceExt as _};
+use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 
 use crate::{
     check, core_kinds, croft_kinds,
+    custom::{self, CustomTemplate, CustomWorkload},
     decode::{DecodeError, decode, decode_known},
     error::Problem,
     files::Source,
@@ -59,6 +61,8 @@ pub(crate) struct Findings {
     pub(crate) unknown: UnknownFields,
     /// Objects of Karpenter, by kind: the first, and the number of the others.
     pub(crate) foreign: BTreeMap<String, (String, usize)>,
+    /// Places in [`Input::custom_workloads`], by group and kind, namespace, and name.
+    custom: FxHashMap<[String; 3], usize>,
 }
 
 impl Findings {
@@ -230,7 +234,55 @@ impl Reader<'_> {
             let found = self.findings.foreign.entry(kind.to_owned());
             found.and_modify(|(_, others)| *others += 1).or_insert_with(first);
         }
-        *self.input.skipped.entry(kind.to_owned()).or_default() += 1;
+        match custom::templates(version, kind, tree) {
+            Some(templates) => self.custom(version, kind, tree, templates),
+            None => *self.input.skipped.entry(kind.to_owned()).or_default() += 1,
+        }
+    }
+
+    /// An object of another controller's kind. It is kept as written: what its controller refuses isn't known here.
+    fn custom(&mut self, version: &str, kind: &str, tree: &Tree, templates: Vec<CustomTemplate>) {
+        let meta = tree.get("metadata");
+        let text = |key: &str| meta.and_then(|m| m.text(key)).filter(|t| !t.is_empty());
+        let namespaced = !custom::is_cluster_scoped(version, kind);
+        let namespace = namespaced.then(|| text("namespace").unwrap_or(self.namespace).to_owned());
+        let name = match (text("name"), text("generateName")) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(prefix)) => {
+                self.generated += 1;
+                format!("{prefix}{}", self.generated)
+            }
+            (None, None) => String::new(),
+        };
+        let origin = Origin { file: self.source.file.clone(), line: tree.line };
+        let (api_version, kind) = (version.to_owned(), kind.to_owned());
+        let one = CustomWorkload { api_version, kind, namespace, name, templates, origin };
+        let title = one.title();
+        let without = one.templates.iter().find(|template| !template.has_annotation(POOL_ANNOTATION));
+        if let Some(without) = without.filter(|_| is_annotated(tree)) {
+            let said = no_annotation(&without.path);
+            self.input.warnings.push(format!("{}: {title}: {said}", one.origin));
+        }
+        let key = [
+            format!("{}/{}", custom::group_of(version), one.kind),
+            one.namespace.clone().unwrap_or_default(),
+            one.name.clone(),
+        ];
+        // Objects without a name can't be told apart.
+        let place = self.findings.custom.get(&key).copied().filter(|_| !one.name.is_empty());
+        match place.and_then(|place| self.input.custom_workloads.get_mut(place)) {
+            Some(old) => {
+                self.input.warnings.push(format!(
+                    "{}: {title} is given twice; this one takes the place of that at {}",
+                    one.origin, old.origin
+                ));
+                *old = one;
+            }
+            None => {
+                self.findings.custom.insert(key, self.input.custom_workloads.len());
+                self.input.custom_workloads.push(one);
+            }
+        }
     }
 
     fn put<T>(&mut self, kind: &str, tree: &Tree, list: fn(&mut Input) -> &mut Objects<T>, steps: Steps<T>)
@@ -350,12 +402,17 @@ fn named(kind: &str, tree: &Tree, namespace: Option<&str>) -> String {
 /// A warning about a workload that asks for a pool by an annotation of its own, which its pods don't get.
 fn misplaced_pool(kind: &str, tree: &Tree) -> Option<String> {
     let (_, template) = POD_TEMPLATES.iter().find(|(of, _)| *of == kind)?;
-    let annotated = |at: &Tree| at.get("metadata")?.get("annotations")?.get(POOL_ANNOTATION).map(|_| ());
-    annotated(tree)?;
     let pod = template.split('.').try_fold(tree, Tree::get);
-    pod.and_then(annotated).is_none().then(|| {
-        format!(
-            "its pods don't get the annotation {POOL_ANNOTATION}: write it into {template}.metadata.annotations"
-        )
-    })
+    (is_annotated(tree) && !pod.is_some_and(is_annotated)).then(|| no_annotation(template))
+}
+
+fn is_annotated(at: &Tree) -> bool {
+    let annotations = at.get("metadata").and_then(|meta| meta.get("annotations"));
+    annotations.is_some_and(|annotations| annotations.get(POOL_ANNOTATION).is_some())
+}
+
+fn no_annotation(template: &str) -> String {
+    format!(
+        "its pods don't get the annotation {POOL_ANNOTATION}: write it into {template}.metadata.annotations"
+    )
 }

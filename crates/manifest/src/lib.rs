@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A file may hold several documents, a `List`, or JSON; a folder stands for the YAML and JSON files in it; `-` is
-//! standard input. Kinds that Croft doesn't use are counted and skipped. An unknown field is refused in Croft's own kinds,
+//! standard input. Of other controllers' kinds the pod templates are read; kinds that Croft doesn't use are counted and skipped. An unknown field is refused in Croft's own kinds,
 //! and ignored with a warning in those of Kubernetes, whose cluster may be newer. All problems are reported at once, each with
 //! file, line, object and field. The `croft` command line and the tests that compare it with a real API server call this
 //! crate.
@@ -24,6 +24,7 @@
 //! |---|---|
 //! | `files`, `tree`, `decode` | text to values with lines, and values to types |
 //! | `kinds`, `steps`, `core_kinds`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
+//! | `custom` | the pod templates in objects of other controllers' kinds |
 //! | `defaults`, `check` | what the API server fills in, and what it refuses |
 //! | `input`, `objects`, `origin`, `error`, `unknown_fields` | the result, and what is wrong with it |
 
@@ -31,6 +32,7 @@ mod admission_plugins;
 mod check;
 mod core_kinds;
 mod croft_kinds;
+mod custom;
 mod decode;
 mod defaults;
 mod error;
@@ -51,6 +53,7 @@ mod yaml;
 pub use admission_plugins::{apply as apply_admission_plugins, apply_with as apply_admission_plugins_with};
 pub use check::FieldErrors;
 pub use croft_kinds::{Pruned, prune};
+pub use custom::{CustomTemplate, CustomWorkload};
 pub use error::{InputError, Problem};
 pub use input::{Input, KindGroup};
 pub use kinds::{SNAPSHOT_KIND, SNAPSHOT_VERSION};

@@ -38,7 +38,10 @@ pub use model::{
     catalog::{CapacityType, Catalog, InstanceType, Offering},
     error::InputError,
     options::Options,
-    plan::{ExistingPlacement, Plan, PlannedInstance, PodKey, Reason, ReasonKind, Relaxed, Unschedulable},
+    plan::{
+        ExistingPlacement, LimitOwner, Plan, PlannedInstance, PodKey, REPLICAS, ReachedLimit, Reason,
+        ReasonKind, Relaxed, Unschedulable,
+    },
     pool::{ComingNode, LIMIT_COST, LIMIT_NODES, Pool, TenantLimits},
     price::{Price, PriceError},
     quantity::{Quantity, QuantityError},

@@ -313,6 +313,11 @@ fn deployment(namespace: &str) -> String {
     )
 }
 
+/// An object whose pods another controller creates.
+fn rollout(namespace: &str) -> String {
+    deployment(namespace).replace("apps/v1, kind: Deployment", "argoproj.io/v1alpha1, kind: Rollout")
+}
+
 /// A route of data: method, path, body, and the statuses for an operator and for alpha's reader.
 type Case = (Method, String, String, u16, u16);
 
@@ -376,6 +381,8 @@ fn cases() -> Vec<Case> {
         get(&format!("cost?from={BEFORE}"), 200, 200),
         post("what-if", deployment("alpha-ns"), 200, 200),
         post("what-if", deployment("bravo-ns"), 200, 403),
+        post("what-if", rollout("alpha-ns"), 200, 200),
+        post("what-if", rollout("bravo-ns"), 200, 403),
         post("what-if", OBJECTS.to_owned() + "---\n" + &deployment("alpha-ns"), 200, 403),
     ]
 }

@@ -19,7 +19,7 @@ pub enum WhatIfError {
     Input(#[from] InputError),
     /// It has no object of which the page shows an effect.
     #[error(
-        "the manifest has no pod and no workload: write a Deployment, StatefulSet, DaemonSet, Job, CronJob or Pod"
+        "the manifest has no pod and no workload: write a Deployment, StatefulSet, DaemonSet, Job, CronJob or Pod, or an object with a pod template"
     )]
     Nothing,
     /// It asks for too many pods.
@@ -65,6 +65,12 @@ fn check(scope: &Scope, added: &Input) -> Result<(), WhatIfError> {
     }
     each_kind!(refuse);
     each_kind!(within);
+    // Those without a namespace tell nothing about one.
+    for one in &added.custom_workloads {
+        if one.namespace.as_deref().is_some_and(|namespace| !scope.sees_namespace(namespace)) {
+            return Err(WhatIfError::Foreign(one.title()));
+        }
+    }
     Ok(())
 }
 

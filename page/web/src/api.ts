@@ -71,8 +71,8 @@ export interface PodDetail {
   timeline: Entry[];
 }
 export interface Planned {
-  kind: string; namespace: string; name: string; pods?: number; tenant: string | null; pool: string | null; outcome: string;
-  message?: string; warnings?: string[];
+  kind: string; namespace: string; name: string; template?: string; pods?: number; tenant: string | null; pool: string | null;
+  outcome: string; message?: string; note?: string; warnings?: string[]; shortfall?: { message: string };
 }
 export interface AdviceRow { saving: number; namespace: string | null; kind: string; object: string; constraint: string; change: string }
 export interface Advice { rows: AdviceRow[]; together: number; constraints: number; notTried: number }

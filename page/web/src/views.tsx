@@ -532,8 +532,8 @@ export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Elemen
                 <h2>It adds {dollars(answer.adds)}/h</h2>
                 <ul>
                   {answer.workloads.map((one) => (
-                    <li><b class={one.outcome === "denied" ? "bad" : "good"}>{one.outcome}</b> {one.kind} {one.namespace}/{one.name}{one.pool ? <>: pool <a href={link("pools", one.pool)}>{one.pool}</a></> : ""}{one.message ? `: ${one.message}` : ""}
-                      {(one.warnings ?? []).map((warning) => <p class="note">{warning}</p>)}</li>
+                    <li><b class={one.outcome === "denied" ? "bad" : one.outcome === "unknown" ? "note" : "good"}>{one.outcome}</b> {one.kind} {one.namespace}/{one.name}{one.template ? `, ${one.template}` : ""}{one.pool ? <>: pool <a href={link("pools", one.pool)}>{one.pool}</a></> : ""}{one.message ? `: ${one.message}` : ""}
+                      {[one.note, ...(one.warnings ?? []), one.shortfall?.message].filter((said) => said).map((said) => <p class="note">{said}</p>)}</li>
                   ))}
                 </ul>
                 {answer.instances.length > 0 ? <><h3>New instances</h3><ul>{answer.instances.map((one) => <li>{one.instanceType} in {one.zone}, {one.capacityType}, pool {one.pool}, {price(one.price, one.estimated)}: {counted(one.pods.length, "pod")}</li>)}</ul></> : null}

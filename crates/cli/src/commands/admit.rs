@@ -8,13 +8,14 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use croft_inspect::admission::Admission;
-use croft_manifest::InputError;
+use croft_inspect::{admission::Admission, custom_workload_warnings};
+use croft_manifest::{Input, InputError, LoadOptions, parse};
 use croft_webhook::{
     admit::{Answer, respond},
     outcome::Phase,
     server::BODY_LIMIT,
 };
+use serde_json::Value;
 
 use crate::{Failure, Output, source::FileArgs};
 
@@ -49,7 +50,8 @@ pub(crate) fn run(args: &AdmitArgs, out: &mut Output) -> Result<ExitCode, Failur
         let text = "both -f and the review are read from standard input; write a file's name for one of them";
         return Err(InputError::Other(text.to_owned()).into());
     }
-    let admission = Admission::new(&files.load(out)?)?;
+    let input = files.load(out)?;
+    let admission = Admission::new(&input)?;
     let read = |source| InputError::File { path: name.clone(), source };
     let mut body = Vec::new();
     // One byte above the limit shows that the review is too long.
@@ -68,6 +70,7 @@ pub(crate) fn run(args: &AdmitArgs, out: &mut Output) -> Result<ExitCode, Failur
         Some(Pass::Validate) => Phase::Validate,
     };
     out.warn(&admission.warnings())?;
+    out.warn(&later_pods(&name, &body, input, &admission))?;
     match respond(&body, admission.tenants(), phase) {
         Answer::Review { body, .. } | Answer::UnknownNamespace { body, .. } => {
             out.write_all(&body)?;
@@ -76,4 +79,18 @@ pub(crate) fn run(args: &AdmitArgs, out: &mut Output) -> Result<ExitCode, Failur
         }
         Answer::Malformed(reason) => Err(InputError::Other(format!("{name}: {reason}")).into()),
     }
+}
+
+/// Warnings about a reviewed object of which another controller creates pods, such as a Rollout: it is allowed, and its pods are
+/// reviewed when they are created. None for a review that can't be read: the answer says why.
+fn later_pods(name: &str, body: &[u8], mut input: Input, admission: &Admission) -> Vec<String> {
+    let Ok(review) = serde_json::from_slice::<Value>(body) else { return Vec::new() };
+    let Some(object) = review.pointer("/request/object") else { return Vec::new() };
+    let namespace =
+        review.pointer("/request/namespace").and_then(Value::as_str).unwrap_or("default").to_owned();
+    let Ok(reviewed) = parse(name, &object.to_string(), &LoadOptions { namespace }) else {
+        return Vec::new();
+    };
+    input.custom_workloads = reviewed.custom_workloads;
+    custom_workload_warnings(&input, admission)
 }

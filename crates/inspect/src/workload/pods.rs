@@ -10,9 +10,12 @@ use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, PodTemplateSpec, Volume},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashMap, FxHasher};
 
-use super::workloads::{Workload, WorkloadKind};
+use super::{
+    owners::WorkloadName,
+    workloads::{Workload, WorkloadKind, workloads},
+};
 
 /// Namespace and name of every pod, so that created pods get others.
 pub(crate) struct PodNames(HashSet<(String, String)>);
@@ -78,6 +81,48 @@ pub fn prototype(workload: &Workload<'_>) -> Pod {
     }
 }
 
+/// The names of the workload's missing pods, each with its number.
+fn missing_names(workload: &Workload<'_>, names: &mut PodNames) -> Vec<(String, i64)> {
+    let mut missing = Vec::with_capacity(workload.missing);
+    let mut number = i64::from(workload.first);
+    // A name can be taken by an existing pod of that ordinal, or by a pod of another workload of that name.
+    let mut stem = workload.name.clone();
+    if workload.kind != WorkloadKind::StatefulSet
+        && !names.reserve(&workload.namespace, &format!("{stem}/workload"))
+    {
+        stem = format!("{}-{}", workload.name, workload.kind.as_str().to_lowercase());
+    }
+    while missing.len() < workload.missing {
+        let name = format!("{stem}-{number}");
+        if names.reserve(&workload.namespace, &name) {
+            missing.push((name, number));
+        }
+        number += 1;
+    }
+    missing
+}
+
+/// The workload of each pod that a simulation of `input` creates, by the pod's namespace and name.
+pub(crate) fn workloads_of_created_pods(input: &Input) -> FxHashMap<(String, String), WorkloadName> {
+    let mut names = PodNames::new(input);
+    let mut owners = FxHashMap::default();
+    // In the order of the simulation, and without workloads that it creates no pods for: a name depends on those before it.
+    for workload in workloads(input) {
+        if workload.daemon_set.is_some() || workload.missing == 0 {
+            continue;
+        }
+        let owner = WorkloadName {
+            kind: workload.kind.as_str().to_owned(),
+            namespace: workload.namespace.clone(),
+            name: workload.name.clone(),
+        };
+        for (name, _) in missing_names(&workload, &mut names) {
+            owners.insert((workload.namespace.clone(), name), owner.clone());
+        }
+    }
+    owners
+}
+
 /// Creates the workload's missing pods from `admitted`, its prototype after admission, and their volume claims.
 pub(crate) fn create_pods(
     workload: &Workload<'_>,
@@ -87,21 +132,7 @@ pub(crate) fn create_pods(
 ) -> (Vec<Pod>, Vec<PersistentVolumeClaim>) {
     let mut pods = Vec::with_capacity(workload.missing);
     let mut claims = Vec::new();
-    let mut number = i64::from(workload.first);
-    // A name can be taken by an existing pod of that ordinal, or by a pod of another workload of that name.
-    let mut stem = workload.name.clone();
-    if workload.kind != WorkloadKind::StatefulSet
-        && !names.reserve(&workload.namespace, &format!("{stem}/workload"))
-    {
-        stem = format!("{}-{}", workload.name, workload.kind.as_str().to_lowercase());
-    }
-    while pods.len() < workload.missing {
-        let name = format!("{stem}-{number}");
-        let index = number;
-        number += 1;
-        if !names.reserve(&workload.namespace, &name) {
-            continue;
-        }
+    for (name, index) in missing_names(workload, names) {
         let mut pod = admitted.clone();
         pod.metadata.name = Some(name.clone());
         let labels = pod.metadata.labels.get_or_insert_default();

@@ -11,7 +11,7 @@ mod volume;
 mod workload;
 
 pub(crate) use namespace::name_label;
-pub(crate) use pod::pod;
+pub(crate) use pod::{pod, pod_spec};
 pub(crate) use workload::{
     cron_job, daemon_set, deployment, job, replica_set, replication_controller, stateful_set,
 };

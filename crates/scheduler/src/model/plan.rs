@@ -220,6 +220,40 @@ pub struct Reason {
     pub reason: ReasonKind,
     /// In words, with the number that would have been enough.
     pub detail: String,
+    /// The limit that leaves no room, where a limit is the reason.
+    #[serde(skip)]
+    pub limit: Option<ReachedLimit>,
+}
+
+/// A limit that leaves no room for another node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReachedLimit {
+    /// The object that declares it.
+    pub owner: LimitOwner,
+    /// The amounts that it lacks: resources by name, [`LIMIT_NODES`](crate::LIMIT_NODES),
+    /// [`LIMIT_COST`](crate::LIMIT_COST), or [`REPLICAS`] of a pool of a fixed size.
+    pub resources: Vec<String>,
+}
+
+/// In [`ReachedLimit::resources`]: the number of nodes of a pool of a fixed size.
+pub const REPLICAS: &str = "replicas";
+
+/// The object that declares a limit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitOwner {
+    /// A template of a pool.
+    Template {
+        /// The pool's name.
+        pool: String,
+        /// The template's name.
+        name: String,
+    },
+    /// The pool of this name.
+    Pool(String),
+    /// The Tenant of this name.
+    Tenant(String),
+    /// The settings of the whole cluster.
+    Cluster,
 }
 
 /// A pod that stays pending.

@@ -1,5 +1,7 @@
 //! Limits of pools, tenants, the cluster and single offerings during packing.
 
+use smallvec::SmallVec;
+
 use crate::{
     ids::{LimitIx, OfferIx, VariantIx},
     index_vec::IndexVec,
@@ -14,6 +16,15 @@ fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: u32) -> i64 {
 
 fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> Option<i64> {
     catalog.offers.get(usize::from(offer))?.price
+}
+
+/// The amounts of a limit that one more instance would overdraw.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Overdrawn {
+    pub(crate) nodes: bool,
+    pub(crate) cost: bool,
+    /// By resource id.
+    pub(crate) resources: SmallVec<[u32; 2]>,
 }
 
 impl Limit {
@@ -62,6 +73,17 @@ impl Limit {
         let mut after = self.clone();
         after.spend(catalog, offer);
         !after.is_overdrawn()
+    }
+
+    /// The amounts that an instance of `offer` would overdraw: the number of nodes, the cost, and resources by id.
+    pub(crate) fn overdrawn_by(&self, catalog: &CatalogIndex, offer: OfferIx) -> Overdrawn {
+        let mut after = self.clone();
+        after.spend(catalog, offer);
+        Overdrawn {
+            nodes: after.nodes.is_some_and(|left| left < 0),
+            cost: after.cost.is_some_and(|left| left < 0),
+            resources: after.resources.iter().filter(|(_, left)| *left < 0).map(|(id, _)| *id).collect(),
+        }
     }
 
     fn allows(

@@ -14,13 +14,13 @@ use crate::{
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
-        plan::{Reason, ReasonKind},
+        plan::{LimitOwner, REPLICAS, ReachedLimit, Reason, ReasonKind},
         pool::{LIMIT_COST, LIMIT_NODES},
         price::Price,
         quantity::Quantity,
         resources::{Round, readable},
     },
-    packing::problem::Limit,
+    packing::{limits::Overdrawn, problem::Limit},
     solve::{
         block::Context,
         limits::{Owner, node_price, nodes_of},
@@ -66,87 +66,129 @@ fn find(context: &Context<'_>, limits: &IndexVec<LimitIx, Limit>, want: Want) ->
     let Some(class) = context.demand.classes.find(want.class) else { return Vec::new() };
     if context.pools.is_empty() {
         let detail = "there is no pool".to_owned();
-        return vec![Reason { pool: String::new(), reason: ReasonKind::NoPools, detail }];
+        return vec![Reason { pool: String::new(), reason: ReasonKind::NoPools, detail, limit: None }];
     }
     let one = |(number, rec): (PoolIx, &&PoolRec)| {
-        let (reason, detail) = pool(context, limits, class, number, want);
+        let mut reason = of_template(context, limits, class, number, want);
         let template = &rec.pool.template;
-        let detail = if template.is_empty() { detail } else { format!("template {template}: {detail}") };
-        Reason { pool: rec.pool.name.clone(), reason, detail }
+        if !template.is_empty() {
+            reason.detail = format!("template {template}: {}", reason.detail);
+        }
+        reason
     };
     context.pools.enumerate().map(one).collect()
 }
 
-fn pool(
+/// Why a pool with one kind of node, or one template of another, can't take the pods.
+fn of_template(
     context: &Context<'_>,
     limits: &IndexVec<LimitIx, Limit>,
     class: &Class,
     number: PoolIx,
     want: Want,
-) -> (ReasonKind, String) {
+) -> Reason {
+    match suiting(context, class, number, want) {
+        Ok(open) => limited(context, limits, class, number, (want, &open)),
+        Err((reason, detail)) => {
+            let pool = context.pools[number].pool.name.clone();
+            // Of the reasons without a node that would suit, a limit is that of a fixed size alone.
+            let limit = (reason == ReasonKind::PoolLimit).then(|| ReachedLimit {
+                owner: LimitOwner::Pool(pool.clone()),
+                resources: vec![REPLICAS.to_owned()],
+            });
+            Reason { pool, reason, detail, limit }
+        }
+    }
+}
+
+/// Offerings of the pool that would hold the pod and suit it, limits aside; the reason if there is none.
+fn suiting(
+    context: &Context<'_>,
+    class: &Class,
+    number: PoolIx,
+    want: Want,
+) -> Result<IndexVec<PoolVariantIx, BitSet>, (ReasonKind, String)> {
     let rec = context.pools[number];
     let requests = &*class.requests;
-    let left = match suitable(context, class, rec) {
-        Ok(left) => left,
-        Err(reason) => return reason,
-    };
+    let left = suitable(context, class, rec)?;
     let name = &rec.pool.name;
     if let Some(replicas) = rec.pool.replicas {
         let detail =
             format!("{name} has a fixed size (replicas: {replicas}), and none of its nodes has room");
-        return (ReasonKind::PoolLimit, detail);
+        return Err((ReasonKind::PoolLimit, detail));
     }
     if let Some(why) = &rec.pool.held {
-        return (ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}"));
+        return Err((ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}")));
     }
     if let Some(found) = resources(context, number, class, &left) {
-        return found;
+        return Err(found);
     }
     if !left.iter().any(|bits| bits.intersects(&rec.catalog.available)) {
         let detail = format!("what {name} offers and suits the pod is out of capacity now");
-        return (ReasonKind::NoCapacity, detail);
+        return Err((ReasonKind::NoCapacity, detail));
     }
     let mut open = left;
     open.iter_mut().for_each(|bits| bits.intersect(&rec.catalog.available));
     if let Some((_, detail)) = resources(context, number, class, &open) {
-        return (
+        return Err((
             ReasonKind::NoCapacity,
             format!("what would be large enough is out of capacity now: {detail}"),
-        );
+        ));
     }
     if let Some(detail) = choice(context, number, requests, &open) {
-        return (ReasonKind::MinValues, detail);
+        return Err((ReasonKind::MinValues, detail));
     }
     match want.kind {
-        Some(ReasonKind::TopologySpread) => (
+        Some(ReasonKind::TopologySpread) => Err((
             ReasonKind::TopologySpread,
             "no domain that a node could be launched in keeps the skew of the topology spread constraint"
                 .to_owned(),
-        ),
-        Some(ReasonKind::PodAffinity) => {
-            (ReasonKind::PodAffinity, "no pod that the required pod affinity asks for is in reach".to_owned())
-        }
-        Some(ReasonKind::PodAntiAffinity) => (
+        )),
+        Some(ReasonKind::PodAffinity) => Err((
+            ReasonKind::PodAffinity,
+            "no pod that the required pod affinity asks for is in reach".to_owned(),
+        )),
+        Some(ReasonKind::PodAntiAffinity) => Err((
             ReasonKind::PodAntiAffinity,
             "every domain holds a pod that required anti-affinity keeps apart".to_owned(),
-        ),
-        _ => {
-            let offers = holding(context, number, requests, &open);
-            let full = full_limit(context, limits, number, &offers);
-            let found = match full {
-                Some(full) => limit(context, full, number, &offers),
-                None => domain(context, class, number, &open).or_else(|| {
-                    // The limits leave room for a node, and the search found no better use of it.
-                    let any = context.limits.of.find(number).and_then(|of| of.first().copied());
-                    limit(context, any.filter(|_| want.kind == Some(ReasonKind::PoolLimit))?, number, &offers)
-                }),
-            };
-            found.unwrap_or_else(|| {
-                let detail = format!("no node of {name} has room beside what else it must hold");
-                (ReasonKind::InsufficientResources, detail)
-            })
-        }
+        )),
+        _ => Ok(open),
     }
+}
+
+/// Why no node of the pool is launched for a pod that the offerings in `open` suit: a limit, or the pod's domains.
+fn limited(
+    context: &Context<'_>,
+    limits: &IndexVec<LimitIx, Limit>,
+    class: &Class,
+    number: PoolIx,
+    (want, open): (Want, &IndexVec<PoolVariantIx, BitSet>),
+) -> Reason {
+    let pool = context.pools[number].pool.name.clone();
+    let offers = holding(context, number, &class.requests, open);
+    let full = full_limit(context, limits, number, &offers);
+    let in_its_domains = full.is_none().then(|| domain(context, class, number, open)).flatten();
+    if let Some((reason, detail)) = in_its_domains {
+        return Reason { pool, reason, detail, limit: None };
+    }
+    let full = full.or_else(|| {
+        // The limits leave room for a node, and the search found no better use of it.
+        let any = context.limits.of.find(number).and_then(|of| of.first().copied());
+        any.filter(|_| want.kind == Some(ReasonKind::PoolLimit))
+    });
+    let found = full.and_then(|full| {
+        let (reason, detail) = limit(context, full, number, &offers)?;
+        Some(Reason {
+            pool: pool.clone(),
+            reason,
+            detail,
+            limit: reached(context, limits, full, number, &offers),
+        })
+    });
+    found.unwrap_or_else(|| {
+        let detail = format!("no node of {pool} has room beside what else it must hold");
+        Reason { pool, reason: ReasonKind::InsufficientResources, detail, limit: None }
+    })
 }
 
 /// Offerings of each variant whose labels and taints suit the class, available or not; the reason if there is none.
@@ -395,6 +437,43 @@ fn full_limit(
     }
     // Where each has room and together they don't, the nearest is named.
     own().find(|l| !offers.iter().any(|offer| has_room(*l, *offer))).or_else(|| own().next())
+}
+
+/// A limit and the amounts that each of `offers` would overdraw. Where each amount has room for one of them, those that some would
+/// overdraw are named, and otherwise all.
+fn reached(
+    context: &Context<'_>,
+    left: &IndexVec<LimitIx, Limit>,
+    full: LimitIx,
+    number: PoolIx,
+    offers: &[OfferIx],
+) -> Option<ReachedLimit> {
+    let rec = context.pools[number];
+    let owner = match context.limits.owners.find(full)? {
+        Owner::Template => {
+            LimitOwner::Template { pool: rec.pool.name.clone(), name: rec.pool.template.clone() }
+        }
+        Owner::Pool => LimitOwner::Pool(rec.pool.name.clone()),
+        Owner::Tenant(tenant) => LimitOwner::Tenant((*tenant).to_owned()),
+        Owner::Cluster => LimitOwner::Cluster,
+        Owner::Offering => return None,
+    };
+    let left = left.find(full)?;
+    let over: Vec<_> = offers.iter().map(|offer| left.overdrawn_by(&rec.catalog, *offer)).collect();
+    let names = &context.cluster.tables.resources;
+    let count = |is_over: &dyn Fn(&Overdrawn) -> bool| over.iter().filter(|one| is_over(one)).count();
+    let mut amounts: Vec<(String, usize)> = Vec::new();
+    amounts.extend(left.nodes.map(|_| (LIMIT_NODES.to_owned(), count(&|one| one.nodes))));
+    amounts.extend(left.cost.map(|_| (LIMIT_COST.to_owned(), count(&|one| one.cost))));
+    for (id, _) in &left.resources {
+        amounts.push((names.name(*id).to_owned(), count(&|one| one.resources.contains(id))));
+    }
+    let most = amounts.iter().map(|(_, count)| *count).max().unwrap_or(0);
+    let least = if most == offers.len() { most } else { most.min(1) };
+    let mut resources: Vec<String> =
+        amounts.into_iter().filter(|(_, count)| *count >= least).map(|(name, _)| name).collect();
+    resources.sort_unstable();
+    Some(ReachedLimit { owner, resources })
 }
 
 fn limit(

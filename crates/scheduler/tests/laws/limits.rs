@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Offering, Plan, Pool, Price, Quantity, Requirement, TenantLimits,
+    CapacityType, Cluster, InstanceType, LimitOwner, Offering, Plan, Pool, Price, Quantity, REPLICAS,
+    ReachedLimit, Requirement, TenantLimits,
 };
 use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
@@ -89,6 +90,33 @@ fn the_reason_names_the_limit_that_is_used_up() {
     cluster.remove_tenant_limits("t");
     cluster.set_limits(limits(&[("nodes", "0")]));
     assert!(why(&plan(&cluster))[0].contains("ClusterLimit"), "{:?}", why(&plan(&cluster)));
+}
+
+#[test]
+fn reached_limit_has_its_owner_and_the_amounts_that_are_short() {
+    let reached = |cluster: &Cluster| {
+        let plan = plan(cluster);
+        plan.unschedulable[0].reasons.iter().find_map(|reason| reason.limit.clone()).unwrap()
+    };
+    let short = |owner: LimitOwner, of: &str| ReachedLimit { owner, resources: vec![of.to_owned()] };
+    let own = Pool { limits: limits(&[("cpu", "1"), ("memory", "1000Gi")]), ..pool("a", kinds()) };
+    let of_pool = cluster(vec![own], &[of("a", "pod-a", "3")]);
+    assert_eq!(reached(&of_pool), short(LimitOwner::Pool("a".to_owned()), "cpu"));
+
+    let mut other = cluster(vec![pool("a", kinds())], &[of("a", "pod-a", "3")]);
+    other.upsert_tenant_limits(TenantLimits {
+        tenant: "t".to_owned(),
+        pools: vec!["a".to_owned()],
+        limits: limits(&[("nodes", "0"), ("cpu", "1000")]),
+    });
+    assert_eq!(reached(&other), short(LimitOwner::Tenant("t".to_owned()), "nodes"));
+    other.remove_tenant_limits("t");
+    other.set_limits(limits(&[("costPerHour", "0.01"), ("nodes", "9")]));
+    assert_eq!(reached(&other), short(LimitOwner::Cluster, "costPerHour"));
+
+    let fixed = Pool { replicas: Some(0), launches: false, ..pool("a", kinds()) };
+    let none = cluster(vec![fixed], &[of("a", "pod-a", "3")]);
+    assert_eq!(reached(&none), short(LimitOwner::Pool("a".to_owned()), REPLICAS));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
-use croft_inspect::admission::Admission;
+use croft_inspect::{add_shortfalls, admission::Admission};
 use croft_manifest::LoadOptions;
 
 use super::{impact, page, text};
@@ -33,10 +33,11 @@ pub struct PlanArgs {
     page: PageArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// With --live or --current: catalogue of instance types and prices, as a JSON file; the built-in one if left out
+    /// Catalogue of instance types and prices, as a JSON file, for --live, --current, and pods that wait for a limit; the built-in one if
+    /// left out
     #[arg(long, value_name = "FILE")]
     catalog: Option<PathBuf>,
-    /// Exit with 1 if a pod will be denied
+    /// Exit with 1 if a pod will be denied, one of another controller's kind (such as a Rollout) included
     #[arg(long)]
     fail_on_denied: bool,
     /// How the result is printed
@@ -59,15 +60,15 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
     } else {
         Some(load_files(current, &LoadOptions::default().namespace, out)?)
     };
+    let types = instance_types(catalog.as_deref())?;
     let mut warnings = Vec::new();
-    let (planned, edit) = match now {
+    let (mut planned, edit, cluster) = match now {
         None => {
             let admission = Admission::new(&input)?;
             warnings.append(&mut admission.warnings());
-            (croft_inspect::plan(&input, &admission), None)
+            (croft_inspect::plan(&input, &admission), None, None)
         }
         Some(now) => {
-            let types = instance_types(catalog.as_deref())?;
             let (mut edit, then) = {
                 let _activity = Activity::start("planning the cluster as it is, and with the changes");
                 impact::impact(&now, &input, &types)?
@@ -75,9 +76,13 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
             let admission = Admission::new(&then)?;
             warnings.append(&mut admission.warnings());
             warnings.append(&mut edit.take_warnings());
-            (croft_inspect::plan(&input, &admission), Some(edit))
+            (croft_inspect::plan(&input, &admission), Some(edit), Some(then))
         }
     };
+    // Admission is known also where the scheduler refuses a value.
+    if let Err(error) = add_shortfalls(&mut planned, cluster.as_ref().unwrap_or(&input), &input, types) {
+        warnings.push(format!("pods that wait for a limit aren't shown: {error}"));
+    }
     out.warn(&warnings)?;
     match output {
         Format::Json => {

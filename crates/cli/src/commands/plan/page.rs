@@ -36,11 +36,20 @@ struct Workload {
     kind: String,
     namespace: String,
     name: String,
+    template: Option<String>,
     pool: Option<String>,
     outcome: String,
     message: Option<String>,
+    note: Option<String>,
     #[serde(default)]
     warnings: Vec<String>,
+    shortfall: Option<Shortfall>,
+}
+
+/// Pods that wait for a limit.
+#[derive(Deserialize)]
+struct Shortfall {
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -79,15 +88,23 @@ pub(super) fn plan(
 fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
     let WhatIf { workloads, instances, existing, pending, adds, unpriced, warnings } = answer;
     out.warn(warnings)?;
-    for Workload { kind, namespace, name, pool, outcome, message, warnings } in workloads {
-        let style = if outcome == "denied" { BAD } else { GOOD };
-        write!(out, "{BOLD}{kind} {namespace}/{name}{BOLD:#}: {style}{outcome}{style:#}")?;
+    for Workload { kind, namespace, name, template, pool, outcome, message, note, warnings, shortfall } in
+        workloads
+    {
+        let style = match outcome.as_str() {
+            "denied" => BAD,
+            "unknown" => NOTE,
+            _ => GOOD,
+        };
+        let template = template.as_ref().map(|path| format!(", {path}")).unwrap_or_default();
+        write!(out, "{BOLD}{kind} {namespace}/{name}{template}{BOLD:#}: {style}{outcome}{style:#}")?;
         if let Some(pool) = pool {
             write!(out, ", pool {NAME}{pool}{NAME:#}")?;
         }
         writeln!(out, "{}", message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())?;
-        for warning in warnings {
-            writeln!(out, "  {NOTE}{warning}{NOTE:#}")?;
+        let short = shortfall.iter().map(|short| &short.message);
+        for said in note.iter().chain(warnings).chain(short) {
+            writeln!(out, "  {NOTE}{said}{NOTE:#}")?;
         }
     }
     for Instance { pool, instance_type, zone, capacity_type, price, pods } in instances {

@@ -21,9 +21,10 @@ pub(super) fn write(planned: &[Planned], out: &mut Output) -> Result<(), Failure
             writeln!(out)?;
         }
         let pods = one.pods.map(|n| format!(" ({})", counted(n, "pod"))).unwrap_or_default();
-        write!(out, "{BOLD}{} {}/{}{BOLD:#}{pods}: ", one.kind, one.namespace, one.name)?;
+        write!(out, "{BOLD}{}{BOLD:#}{pods}: ", one.title())?;
         match (&one.message, &one.pool, &one.tenant) {
             (Some(message), _, _) => writeln!(out, "{BAD}denied{BAD:#}\n  {message}")?,
+            (None, _, None) if one.namespace.is_empty() => writeln!(out, "no namespace")?,
             (None, Some(pool), Some(tenant)) => {
                 writeln!(out, "tenant {NAME}{tenant}{NAME:#}, pool {NAME}{pool}{NAME:#}")?;
             }
@@ -33,6 +34,9 @@ pub(super) fn write(planned: &[Planned], out: &mut Output) -> Result<(), Failure
         if one.outcome == "unchanged" {
             writeln!(out, "  {DIM}no change{DIM:#}")?;
         }
+        if let Some(note) = one.note {
+            writeln!(out, "  {DIM}{note}{DIM:#}")?;
+        }
         for line in diff::lines(&one.before, &one.after)? {
             match line {
                 diff::Line::Same(text) => writeln!(out, "    {DIM}{text}{DIM:#}")?,
@@ -40,7 +44,7 @@ pub(super) fn write(planned: &[Planned], out: &mut Output) -> Result<(), Failure
                 diff::Line::Removed(text) => writeln!(out, "  {BAD}- {text}{BAD:#}")?,
             }
         }
-        for warning in &one.warnings {
+        for warning in one.warnings.iter().chain(one.shortfall.iter().map(|short| &short.message)) {
             writeln!(out, "  {NOTE}warning:{NOTE:#} {warning}")?;
         }
     }

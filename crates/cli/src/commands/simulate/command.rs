@@ -4,7 +4,11 @@ use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, pr
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use croft_inspect::simulation::{simulate_with_consolidation, time_of};
+use croft_inspect::{
+    admission::Admission,
+    custom_workload_warnings,
+    simulation::{simulate_with_consolidation, time_of},
+};
 use croft_manifest::{Input, InputError};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{InstanceType, Options};
@@ -115,6 +119,9 @@ fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<Exit
         simulate_with_consolidation(input, types, &options(args), *consolidate)?
     };
     out.warn(&simulation.warnings)?;
+    if !input.custom_workloads.is_empty() {
+        out.warn(&custom_workload_warnings(input, &Admission::new(input)?))?;
+    }
     match output {
         SimulateFormat::Json => json::write(&simulation, input, out)?,
         SimulateFormat::Text => text::write(&simulation, input, out)?,

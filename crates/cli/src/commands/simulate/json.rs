@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_inspect::simulation::Simulation;
+use croft_inspect::{WorkloadShortfall, shortfalls, simulation::Simulation};
 use croft_manifest::Input;
 use croft_scheduler::{ExistingPlacement, PodKey, Price, Quantity, Relaxed};
 use serde::Serialize;
@@ -18,6 +18,9 @@ use crate::{failure::Failure, output::Output};
 struct Document<'s> {
     nodes: Vec<Node<'s>>,
     unschedulable: Vec<Unschedulable>,
+    /// Workloads of which a limit leaves some pods without a node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shortfalls: Vec<WorkloadShortfall>,
     cost_per_hour: Price,
     /// Instances that `cost_per_hour` leaves out.
     #[serde(skip_serializing_if = "is_zero")]
@@ -119,6 +122,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
                     .map(move |pod| Unschedulable { pod: pod.to_string(), reasons: reasons.clone() })
             })
             .collect(),
+        shortfalls: shortfalls(input, simulation),
         cost_per_hour: plan.cost,
         instances_of_unknown_price: plan.unpriced(),
         lower_bound_per_hour: plan.bound,

@@ -4,7 +4,9 @@ use std::io::Write as _;
 
 use anstyle::Style;
 use croft_inspect::{
+    WorkloadShortfall,
     amounts::per_month,
+    shortfalls,
     simulation::{DENIED, Simulation},
 };
 use croft_manifest::Input;
@@ -126,6 +128,19 @@ fn write_pending(simulation: &Simulation, input: &Input, out: &mut Output) -> Re
                 "  {BOLD}{namespace}{BOLD:#} belongs to no tenant, so its pods run in no pool: write it into spec.namespaces of a Tenant"
             )?;
         }
+    }
+    write_shortfalls(simulation, input, out)
+}
+
+/// The workloads of which a limit holds some pods; the reasons above say it of a single pod.
+fn write_shortfalls(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
+    let several = shortfalls(input, simulation).into_iter().filter(|one| one.shortfall.pods > 1);
+    for (i, one) in several.enumerate() {
+        if i == 0 {
+            writeln!(out)?;
+        }
+        let WorkloadShortfall { kind, namespace, name, shortfall } = one;
+        writeln!(out, "{BOLD}{kind} {namespace}/{name}{BOLD:#}: {}", shortfall.message)?;
     }
     Ok(())
 }
