@@ -43,14 +43,18 @@ pub struct Limit {
 
 impl Limit {
     fn new(reached: &ReachedLimit) -> Self {
-        let (kind, name) = match &reached.owner {
-            LimitOwner::Pool(name) => ("TenantPool", name.clone()),
-            LimitOwner::Tenant(name) => ("Tenant", name.clone()),
-            LimitOwner::Cluster => ("CroftConfig", "default".to_owned()),
+        let spec = "spec".to_owned();
+        let (kind, name, within) = match &reached.owner {
+            LimitOwner::Template { pool, name } => {
+                ("TenantPool", pool.clone(), format!("spec.templates[{name}]"))
+            }
+            LimitOwner::Pool(name) => ("TenantPool", name.clone(), spec),
+            LimitOwner::Tenant(name) => ("Tenant", name.clone(), spec),
+            LimitOwner::Cluster => ("CroftConfig", "default".to_owned(), spec),
         };
         let field = |of: &String| match of.as_str() {
             REPLICAS => "spec.replicas".to_owned(),
-            of => format!("spec.limits.{of}"),
+            of => format!("{within}.limits.{of}"),
         };
         Self { kind, name, fields: reached.resources.iter().map(field).collect() }
     }
