@@ -2,7 +2,7 @@
 //!
 //! Karpenter v1 owns a node through its NodeClaim, and neither drains nor removes one without. But it subtracts the capacity of each node
 //! with the label `karpenter.sh/nodepool` from the limits of the NodePool of that name, and counts it among that NodePool's unhealthy
-//! nodes. Before v1beta1 the label `karpenter.sh/provisioner-name` alone made a node Karpenter's own.
+//! nodes. Before 0.34 either label alone made a node Karpenter's own (kubernetes-sigs/karpenter#892); the CRD of Provisioners shows one.
 //! Source: kubernetes-sigs/karpenter, pkg/controllers/state/statenode.go (`Managed`), provisioning/scheduling/scheduler.go
 //! (`updateRemainingResources`), node/health/controller.go (`isNodePoolHealthy`).
 
@@ -57,7 +57,7 @@ fn finding(pools: &[TenantPool], read: &[&str]) -> Outcome {
     let owns = read.contains(&KARPENTER_PROVISIONER_LABEL)
         && !labels(pools, &[KARPENTER_PROVISIONER_LABEL]).is_empty();
     let effect = if owns {
-        "Karpenter before v1beta1 takes nodes with karpenter.sh/provisioner-name for its own, and may drain and delete them"
+        "Karpenter before 0.34 takes these nodes for its own, and may drain and delete them"
     } else {
         "Karpenter subtracts these nodes from the limits of its NodePool of that name, and counts them among its unhealthy nodes"
     };
@@ -73,13 +73,14 @@ fn finding(pools: &[TenantPool], read: &[&str]) -> Outcome {
 
 /// The labels among `keys` that templates of Croft's pools give, each with its pool.
 fn labels(pools: &[TenantPool], keys: &[&str]) -> Vec<String> {
-    let of_croft = pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft);
-    let given = of_croft.flat_map(|pool| {
+    let mut given = Vec::new();
+    for pool in pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft) {
         let labels = pool.spec.template.iter().flat_map(|template| &template.metadata.labels);
-        let read = labels.filter(|(key, _)| keys.contains(&key.as_str()));
-        read.map(|(key, value)| format!("TenantPool {}: {key}={value}", pool.name_any()))
-    });
-    given.collect()
+        for (key, value) in labels.filter(|(key, _)| keys.contains(&key.as_str())) {
+            given.push(format!("TenantPool {}: {key}={value}", pool.name_any()));
+        }
+    }
+    given
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::{
     gatekeeper::{self, is_mutation},
     imported::{Imported, ImportedObject},
     karpenter::{self, is_of_karpenter},
+    note::Note,
     pools,
 };
 
@@ -18,14 +19,15 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
     let mut known: BTreeMap<(&str, &str), &RawObject> = BTreeMap::new();
     for object in objects {
         if !is_of_karpenter(object) && !is_mutation(object) {
-            imported.notes.push(format!("{} ({}) isn't carried over", object.title(), object.api_version));
+            let text = format!("{} ({}) isn't carried over", object.title(), object.api_version);
+            imported.notes.push(Note::loss(text));
         } else if let Some(earlier) = known.insert((&object.kind, &object.name), object) {
-            imported.notes.push(format!(
+            imported.notes.push(Note::loss(format!(
                 "{} is given twice: the one at {} isn't carried over, that at {} counts",
                 object.title(),
                 earlier.origin,
                 object.origin
-            ));
+            )));
         }
     }
     let sorted: Vec<&RawObject> = known.into_values().collect();
