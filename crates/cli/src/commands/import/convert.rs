@@ -9,7 +9,7 @@ use super::{
     imported::{Imported, ImportedObject},
     karpenter::{self, is_of_karpenter},
     note::Note,
-    pools,
+    pools, selected,
 };
 
 /// Converts all objects: Tenants first, then pools and classes. The order of the input makes no difference, but where an object is
@@ -19,8 +19,11 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
     let mut known: BTreeMap<(&str, &str), &RawObject> = BTreeMap::new();
     for object in objects {
         if !is_of_karpenter(object) && !is_mutation(object) {
-            let text = format!("{} ({}) isn't carried over", object.title(), object.api_version);
-            imported.notes.push(Note::loss(text));
+            // Workloads show which labels pods select. They stay as they are.
+            if selected::pod_spec(object).is_none() {
+                let text = format!("{} ({}) isn't carried over", object.title(), object.api_version);
+                imported.notes.push(Note::loss(text));
+            }
         } else if let Some(earlier) = known.insert((&object.kind, &object.name), object) {
             imported.notes.push(Note::loss(format!(
                 "{} is given twice: the one at {} isn't carried over, that at {} counts",
@@ -35,6 +38,7 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
         sorted.into_iter().partition(|object| is_of_karpenter(object));
     let (mut drafts, classes) = karpenter::import(&of_karpenter, &mut imported);
     let tenants = gatekeeper::import(&mutations, &mut drafts, &mut imported);
+    selected::give_labels(objects, &mut drafts, &mut imported.notes);
     let made = pools::finish(drafts);
     let is_used = |at: &usize| tenants.iter().any(|tenant| tenant.pools.contains(at));
     let unused = made.iter().enumerate().filter(|(at, _)| !is_used(at));
