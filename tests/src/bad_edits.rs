@@ -312,6 +312,7 @@ fn templates() -> Vec<Case> {
         "/spec/template/metadata/labels/node.kubernetes.io~1instance-type",
         "/spec/template/metadata/labels/croft.dev~1pool",
         "/spec/template/metadata/labels/karpenter.sh~1capacity-type",
+        "/spec/template/metadata/labels/karpenter.sh~1registered",
     ]
     .map(|path| ("TenantPool", path, json!("x"), labels))
     .to_vec();
@@ -726,7 +727,7 @@ pub fn base(kind: &str) -> Value {
                 "limits": {"cpu": "1000", "memory": "1000Gi", "nodes": 50, "costPerHour": "25"},
                 "headroom": {"pods": 1, "requests": {"cpu": "500m"}}, "sharedWith": ["monitoring"],
                 "template": {
-                    "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
+                    "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x", "karpenter.sh/nodepool": "a"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
                     "spec": {
                         "requirements": [requirement], "taints": [taint],
                         "startupTaints": [{"key": "node.cilium.io/agent-not-ready", "value": "x", "effect": "NoExecute"}],

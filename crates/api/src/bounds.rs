@@ -263,16 +263,20 @@ pub(crate) fn pool_value(_: &mut SchemaGenerator) -> Schema {
 
 /// Labels of a pool's nodes: those that a kubelet may register with, and that say nothing about the instance.
 /// Source: kubernetes, cmd/kubelet/app/options/options.go (`ValidateKubeletFlags`).
+///
+/// Two of Karpenter's labels name a pool and no instance: pods that were written for Karpenter select them. Its others are facts of an
+/// instance, such as the capacity type, or marks by which it knows its own nodes, such as `karpenter.sh/registered`.
 pub(crate) fn template_labels(_: &mut SchemaGenerator) -> Schema {
     let mut labels = label_map("");
     let allowed = "k.matches('^([^/]*\\\\.)?(kubelet|node)\\\\.kubernetes\\\\.io/')";
+    let of_karpenter = "k in ['karpenter.sh/nodepool', 'karpenter.sh/provisioner-name']";
     push(
         &mut labels,
         rule_of_keys(
             &format!(
-                "!k.matches('{WRITTEN_BY_OTHERS}') || ({allowed} && k != 'node.kubernetes.io/instance-type')"
+                "!k.matches('{WRITTEN_BY_OTHERS}') || {of_karpenter} || ({allowed} && k != 'node.kubernetes.io/instance-type')"
             ),
-            "no kubelet may set a label under kubernetes.io, k8s.io or node-restriction.kubernetes.io, but for kubelet.kubernetes.io/ and node.kubernetes.io/; and labels of zone, type, architecture and capacity type follow from the instance. Write a key of your own such as example.com/team, and choose instances by requirements",
+            "no kubelet may set a label under kubernetes.io, k8s.io or node-restriction.kubernetes.io, but for kubelet.kubernetes.io/ and node.kubernetes.io/; labels of zone, type, architecture and capacity type follow from the instance; of those under karpenter.sh/ a template may have karpenter.sh/nodepool and karpenter.sh/provisioner-name. Write a key of your own such as example.com/team, and choose instances by requirements",
         ),
     );
     schema(labels)
@@ -313,7 +317,7 @@ pub(crate) fn requirements<Requirement: JsonSchema>(generator: &mut SchemaGenera
             ),
             rule(
                 "self.all(r, !r.key.startsWith('karpenter.sh/') || r.key == 'karpenter.sh/capacity-type')",
-                "of the keys under karpenter.sh/ only karpenter.sh/capacity-type says something about an instance: write that one, or a label of your own in template.metadata.labels",
+                "of the keys under karpenter.sh/ only karpenter.sh/capacity-type says something about an instance: write that one, or a label in template.metadata.labels: karpenter.sh/nodepool, karpenter.sh/provisioner-name or one of your own",
             ),
             rule(
                 "self.all(r, !(r.key in ['kubernetes.io/hostname']) && !r.key.matches('^([^/]*\\\\.)?(node-restriction|node-role)\\\\.kubernetes\\\\.io/'))",

@@ -25,11 +25,18 @@ documented_keys! {
     Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
     /// Croft's own label for the same.
     Label CROFT_CAPACITY_TYPE_LABEL = "croft.dev/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
+    /// The NodePool of a node of Karpenter's, which pods may select. On nodes of Croft's if the pool's template has it.
+    Label KARPENTER_NODE_POOL_LABEL = "karpenter.sh/nodepool", on "TenantPools' templates, NodeClaims, nodes", by "users";
+    /// The Provisioner of a node of Karpenter's before its v1beta1, which pods may select. On nodes of Croft's if the pool's template has it.
+    Label KARPENTER_PROVISIONER_LABEL = "karpenter.sh/provisioner-name", on "TenantPools' templates, NodeClaims, nodes", by "users";
     /// The node's instance type.
     Label INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type", on "nodes", by "the cloud provider";
     /// The node's zone.
     Label ZONE_LABEL = "topology.kubernetes.io/zone", on "nodes", by "the cloud provider";
 }
+
+/// Karpenter's labels that name a pool: of those under `karpenter.sh/`, a template may have only these.
+pub const KARPENTER_POOL_LABELS: [&str; 2] = [KARPENTER_NODE_POOL_LABEL, KARPENTER_PROVISIONER_LABEL];
 
 /// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.
 pub const DISRUPTED_EFFECT: &str = "NoSchedule";

@@ -130,6 +130,31 @@ mod tests {
         assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
     }
 
+    #[test]
+    fn of_karpenters_labels_a_template_may_have_those_that_name_a_pool() {
+        let check = |key: &str| {
+            let template = serde_json::json!({"metadata": {"labels": {key: "x"}}, "spec": {"nodeClassRef": {"name": "c"}}});
+            let spec =
+                serde_json::json!({"key": "node-pool", "effects": ["NoSchedule"], "template": template});
+            of("TenantPool")
+                .unwrap()
+                .check_value(&serde_json::json!({"metadata": {"name": "p"}, "spec": spec}))
+        };
+        for key in crate::definitions::KARPENTER_POOL_LABELS {
+            assert_eq!(check(key), [], "{key}");
+        }
+        for key in [
+            "karpenter.sh/capacity-type",
+            "karpenter.sh/registered",
+            "karpenter.sh/nodepool-hash",
+            "karpenter.k8s.aws/ec2nodeclass",
+            "x.karpenter.sh/nodepool/y",
+        ] {
+            let found = check(key);
+            assert!(!found.is_empty(), "{key}");
+        }
+    }
+
     /// A rule that can't be compiled here would refuse every file of its kind.
     #[test]
     fn every_rule_of_the_crds_compiles() {

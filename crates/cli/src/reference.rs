@@ -9,7 +9,7 @@ use crate::Cli;
 /// The meaning of each exit code, for every command.
 const EXIT_CODES: &str = "\
 Exit codes: 0, done; 1, failed, or found what it was asked to look for (`croft audit`, `--fail-on-pending`,
-`--fail-on-denied`); 2, bad input or arguments, with file, line, object and field of each problem.
+`--fail-on-denied`), or did a part (`croft import`); 2, bad input or arguments, with file, line, object and field of each problem.
 ";
 
 /// The page `docs/reference/cli.md`.

@@ -95,6 +95,8 @@ mod tests {
         for key in [
             "node-pool",
             "karpenter.sh/capacity-type",
+            "karpenter.sh/nodepool",
+            "karpenter.sh/provisioner-name",
             "karpenter.k8s.aws/instance-family",
             "kubernetes.io/arch",
             "node.kubernetes.io/anything",

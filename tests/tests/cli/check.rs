@@ -203,8 +203,8 @@ async fn plans_of<const N: usize>(plane: &ControlPlane, files: [(&str, &String);
     plans
 }
 
-/// Waits until the line of the mode is `line`, whatever the other checks say.
-async fn says_of_mutation(stack: &Stack, line: &str) {
+/// Waits until `croft check` writes `line`, whatever the other checks say.
+async fn says_among_others(stack: &Stack, line: &str) {
     until(line, SOON, async || {
         let (_, text) = croft(&stack.plane, "check").await?;
         let all = text
@@ -218,6 +218,37 @@ async fn says_of_mutation(stack: &Stack, line: &str) {
     .unwrap();
 }
 
+const BESIDE: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: nodepools.karpenter.sh}
+spec:
+  group: karpenter.sh
+  scope: Cluster
+  names: {kind: NodePool, plural: nodepools}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: beside}
+spec: {template: {metadata: {labels: {karpenter.sh/nodepool: x}}, spec: {nodeClassRef: {name: default}}}}
+";
+
+/// A Karpenter beside that would count nodes with its label.
+async fn karpenter_beside_is_a_warning(stack: &Stack) {
+    says_among_others(stack, "karpenter: it isn't installed").await;
+    stack.plane.apply(BESIDE).await.unwrap();
+    says_among_others(stack, "TenantPool beside: karpenter.sh/nodepool=x").await;
+    kubectl(stack, "delete tenantpool beside").await;
+    says_among_others(
+        stack,
+        "karpenter: it is installed as well, and no template gives a label that it reads",
+    )
+    .await;
+    kubectl(stack, "delete crd nodepools.karpenter.sh").await;
+    healthy(stack).await;
+}
+
 /// The mode of the settings against the mutating policies that are installed.
 async fn mutation_line_follows_mode_and_policies(stack: &Stack, client: &Client) {
     const NAME: &str = "croft-pods";
@@ -225,45 +256,48 @@ async fn mutation_line_follows_mode_and_policies(stack: &Stack, client: &Client)
     let file = stack.croft.manifests().join("overlays/policy-mode/mutation.yaml");
     let install = format!("apply --server-side --force-conflicts -f {}", file.display());
     let remedy = "manifests/overlays/policy-mode/mutation.yaml";
-    says_of_mutation(
+    says_among_others(
         stack,
         "ok mutation: Webhook mode is set; Policy mode fits as well: the mutating policies",
     )
     .await;
 
     kubectl(stack, &format!("delete mutatingadmissionpolicy {NAME}")).await;
-    says_of_mutation(
+    says_among_others(
         stack,
         "warn mutation: Webhook mode is set, and MutatingAdmissionPolicy croft-pods is missing",
     )
     .await;
     stack.plane.apply(&settings(Mutation::Policy)).await.unwrap();
-    says_of_mutation(
+    says_among_others(
         stack,
         "fail mutation: Policy mode is set, and MutatingAdmissionPolicy croft-pods is missing or of another version",
     )
     .await;
-    says_of_mutation(stack, remedy).await;
+    says_among_others(stack, remedy).await;
     kubectl(stack, &install).await;
-    says_of_mutation(stack, "ok mutation: Policy mode is set, and fits").await;
+    says_among_others(stack, "ok mutation: Policy mode is set, and fits").await;
     in_mode(client, Mutation::Policy).await.unwrap();
     let none = "[JSONPatch{op:'remove',path:'/spec'}].filter(p,false)";
     let patch =
         format!(r#"[{{"op":"replace","path":"/spec/mutations/0/jsonPatch/expression","value":"{none}"}}]"#);
     kubectl(stack, &format!("patch mutatingadmissionpolicy {NAME} --type=json -p={patch}")).await;
-    says_of_mutation(stack, "croft-pods is missing or of another version").await;
+    says_among_others(stack, "croft-pods is missing or of another version").await;
     kubectl(stack, &install).await;
     healthy(stack).await;
 
     stack.plane.apply(&settings(Mutation::Webhook)).await.unwrap();
     in_mode(client, Mutation::Webhook).await.unwrap();
     kubectl(stack, &format!("delete {kinds} -l app.kubernetes.io/part-of=croft")).await;
-    says_of_mutation(stack, "warn mutation: Webhook mode is set, and without the mutating policies").await;
+    says_among_others(stack, "warn mutation: Webhook mode is set, and without the mutating policies").await;
     // The mode isn't switched meanwhile: the controller's last probe was answered by the policies.
     stack.croft.process(Part::Controller).unwrap().freeze();
     stack.plane.apply(&settings(Mutation::Policy)).await.unwrap();
-    says_of_mutation(stack, "fail mutation: Policy mode is set, and the mutating policies are not installed")
-        .await;
+    says_among_others(
+        stack,
+        "fail mutation: Policy mode is set, and the mutating policies are not installed",
+    )
+    .await;
     stack.plane.apply(&settings(Mutation::Webhook)).await.unwrap();
     stack.croft.process(Part::Controller).unwrap().thaw();
     kubectl(stack, &install).await;
@@ -363,6 +397,7 @@ async fn check_finds_every_failure_with_its_remedy() {
     healthy(&stack).await;
 
     mutation_line_follows_mode_and_policies(&stack, &client).await;
+    karpenter_beside_is_a_warning(&stack).await;
 
     // An old CRD.
     let patch = r#"patch crd tenants.croft.dev --type=json -p=[{"op":"remove","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/onConflict"}]"#;

@@ -12,6 +12,7 @@ mod any_order;
 mod bad_input;
 mod disruption;
 mod evidence;
+mod karpenter_labels;
 mod kinds_of_nodes;
 mod pools;
 mod record;

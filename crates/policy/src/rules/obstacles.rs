@@ -317,6 +317,21 @@ mod tests {
     }
 
     #[test]
+    fn karpenters_labels_choose_the_pool_whose_template_gives_them() {
+        for key in ["karpenter.sh/nodepool", "karpenter.sh/provisioner-name"] {
+            let of_pool =
+                |name: &str| template(&json!({"metadata": {"labels": {key: name}}, "spec": {}}), &[]);
+            let (own, other, plain) =
+                (of_pool("team1"), of_pool("team2"), template(&json!({"spec": {}}), &[]));
+            let siblings = [&own, &other, &plain];
+            let spec = json!({"nodeSelector": {key: "team1"}});
+            assert!(obstacles(&own, &spec, &siblings).is_empty(), "{key}");
+            assert_eq!(obstacles(&other, &spec, &siblings).len(), 1, "{key}");
+            assert_eq!(obstacles(&plain, &spec, &siblings).len(), 1, "{key}");
+        }
+    }
+
+    #[test]
     fn a_long_list_of_values_counts_as_unknown() {
         let types: Vec<String> = (0..300).map(|number| format!("m{number}.large")).collect();
         let requirements = json!([{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": types},

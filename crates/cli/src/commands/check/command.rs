@@ -11,7 +11,7 @@ use super::account;
 use super::{
     cluster, configurations, enforcement, former_clusters, identity,
     installed::{Installed, Subject},
-    limits, mutation, network_policy, orphans, placement, pod_security, policies,
+    karpenter, limits, mutation, network_policy, orphans, placement, pod_security, policies,
     preflight::{self, features},
     prices, processes,
     readiness::ready,
@@ -111,6 +111,7 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
             ready::<Tenant>(client, |t| t.status.as_ref().map(|s| s.conditions.clone())).await
         })
         .await?;
+    report.examine("karpenter", &["crds"], async || karpenter::check(client).await).await?;
     around(client, subject, report).await?;
     report.step("instances", &["cluster"], async || orphans::check(client, namespace, aws).await).await?;
     let former = async || former_clusters::former_instances(client, namespace, aws).await;

@@ -10,6 +10,7 @@ mod enforcement;
 mod former_clusters;
 mod identity;
 mod installed;
+mod karpenter;
 mod limits;
 mod mutation;
 mod network_policy;

@@ -6,7 +6,13 @@ use clap::{Args, Subcommand};
 use croft_manifest::{InputError, RawObject, load_raw, to_yaml};
 use serde_json::json;
 
-use super::{convert::convert, gatekeeper::is_mutation, imported::Imported, karpenter::is_of_karpenter};
+use super::{
+    convert::convert,
+    gatekeeper::is_mutation,
+    imported::{Imported, ImportedObject},
+    karpenter::is_of_karpenter,
+    note::Note,
+};
 use crate::{croft_object::croft_object, failure::Failure, output::Output};
 
 /// Arguments of `croft import`.
@@ -21,8 +27,16 @@ enum From {
     /// Tenants and pools from Gatekeeper's Assign and ModifySet on pods
     ///
     /// Karpenter's objects in the same input become the node templates of the pools that the Assigns choose.
+    ///
+    /// Exits with 0 if everything is in the output, with 1 if a part of the input isn't, and with 2 if nothing is or the input is bad.
+    /// Objects that the API server would refuse are comments.
     Gatekeeper(SourceArgs),
     /// Pools and classes from Karpenter's NodePool and EC2NodeClass, or Provisioner and AWSNodeTemplate
+    ///
+    /// Pods and workloads in the same input show by which of Karpenter's labels nodes are selected: the pools get these labels.
+    ///
+    /// Exits with 0 if everything is in the output, with 1 if a part of the input isn't, and with 2 if nothing is or the input is bad.
+    /// Objects that the API server would refuse are comments.
     Karpenter(SourceArgs),
 }
 
@@ -31,7 +45,7 @@ struct SourceArgs {
     /// File, folder or - (standard input) with the manifests; may be given more than once
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     filenames: Vec<PathBuf>,
-    /// Exit with 1 if a field couldn't be carried over
+    /// Exit with 1 for any note, also where everything is in the output under another name or value
     #[arg(long)]
     fail_on_notes: bool,
 }
@@ -58,6 +72,7 @@ pub(crate) fn run(args: &ImportArgs, out: &mut Output) -> Result<ExitCode, Failu
         return Err(InputError::Problems(problems).into());
     }
     if objects.is_empty() {
+        let notes: Vec<String> = notes.iter().map(ToString::to_string).collect();
         return Err(InputError::Other(format!("nothing could be carried over:\n{}", notes.join("\n"))).into());
     }
     write_notes(&notes, out)?;
@@ -65,21 +80,38 @@ pub(crate) fn run(args: &ImportArgs, out: &mut Output) -> Result<ExitCode, Failu
         if at > 0 {
             writeln!(out, "---")?;
         }
-        write_notes(&object.notes, out)?;
-        write!(out, "{}", to_yaml(std::slice::from_ref(&object.value))?)?;
+        write_object(object, out)?;
     }
     write_tenants_to_complete(&without_tenant, out)?;
     out.flush()?;
-    let noted: Vec<String> =
+    let is_nothing = objects.iter().all(|object| object.is_refused);
+    let noted: Vec<Note> =
         notes.into_iter().chain(objects.into_iter().flat_map(|object| object.notes)).collect();
-    out.warn(&noted)?;
+    out.warn(&noted.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     warn_of_tenants_to_complete(&without_tenant, out)?;
-    Ok(if *fail_on_notes && !noted.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    if is_nothing {
+        let why = "nothing could be carried over: the API server would refuse every object; correct those in the comments by hand";
+        return Err(InputError::Other(why.to_owned()).into());
+    }
+    let is_part = noted.iter().any(|note| note.is_loss);
+    Ok(if is_part || (*fail_on_notes && !noted.is_empty()) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Writes notes as comments, each of one line whatever the names in it.
-fn write_notes(notes: &[String], out: &mut Output) -> std::io::Result<()> {
-    notes.iter().try_for_each(|note| writeln!(out, "# {}", note.replace(['\n', '\r'], " ")))
+fn write_notes(notes: &[Note], out: &mut Output) -> std::io::Result<()> {
+    notes.iter().try_for_each(|note| writeln!(out, "# {}", note.to_string().replace(['\n', '\r'], " ")))
+}
+
+/// Writes an object with its notes; as a comment if the API server would refuse it, so that the output can be applied.
+fn write_object(object: &ImportedObject, out: &mut Output) -> Result<(), Failure> {
+    write_notes(&object.notes, out)?;
+    let text = to_yaml(std::slice::from_ref(&object.value))?;
+    if object.is_refused {
+        text.lines().try_for_each(|line| writeln!(out, "# {line}"))?;
+    } else {
+        write!(out, "{text}")?;
+    }
+    Ok(())
 }
 
 /// Writes a Tenant for each pool that has none, as a comment: nothing in the input says whose it is.

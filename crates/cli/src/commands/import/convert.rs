@@ -8,7 +8,8 @@ use super::{
     gatekeeper::{self, is_mutation},
     imported::{Imported, ImportedObject},
     karpenter::{self, is_of_karpenter},
-    pools,
+    note::Note,
+    pools, selected,
 };
 
 /// Converts all objects: Tenants first, then pools and classes. The order of the input makes no difference, but where an object is
@@ -18,18 +19,22 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
     let mut known: BTreeMap<(&str, &str), &RawObject> = BTreeMap::new();
     for object in objects {
         if !is_of_karpenter(object) && !is_mutation(object) {
-            imported.notes.push(format!(
-                "{} ({}) isn't carried over: nothing of Croft's takes its place, keep it as it is",
-                object.title(),
-                object.api_version
-            ));
+            // Workloads show which labels pods select. They stay as they are.
+            if selected::pod_spec(object).is_none() {
+                let text = format!(
+                    "{} ({}) isn't carried over: nothing of Croft's takes its place, keep it as it is",
+                    object.title(),
+                    object.api_version
+                );
+                imported.notes.push(Note::loss(text));
+            }
         } else if let Some(earlier) = known.insert((&object.kind, &object.name), object) {
-            imported.notes.push(format!(
+            imported.notes.push(Note::loss(format!(
                 "{} is given twice: the one at {} isn't carried over, that at {} counts",
                 object.title(),
                 earlier.origin,
                 object.origin
-            ));
+            )));
         }
     }
     let sorted: Vec<&RawObject> = known.into_values().collect();
@@ -37,6 +42,7 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
         sorted.into_iter().partition(|object| is_of_karpenter(object));
     let (mut drafts, classes) = karpenter::import(&of_karpenter, &mut imported);
     let tenants = gatekeeper::import(&mutations, &mut drafts, &mut imported);
+    selected::give_labels(objects, &mut drafts, &mut imported.notes);
     let made = pools::finish(drafts);
     let is_used = |at: &usize| tenants.iter().any(|tenant| tenant.pools.contains(at));
     let unused = made.iter().enumerate().filter(|(at, _)| !is_used(at));

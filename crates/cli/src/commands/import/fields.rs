@@ -6,10 +6,12 @@ use std::{collections::BTreeMap, fmt::Display};
 use croft_manifest::{Problem, RawObject};
 use serde_json::{Map, Value};
 
+use super::note::Note;
+
 /// Notes and errors about one object.
 pub(super) struct Report<'o> {
     object: &'o RawObject,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -23,8 +25,14 @@ impl<'o> Report<'o> {
         self.object.title()
     }
 
+    /// Notes a change: all of the field is in the output, in another way.
     pub(super) fn note(&mut self, note: impl Display) {
-        self.notes.push(format!("{}: {note}", self.title()));
+        self.notes.push(Note::change(format!("{}: {note}", self.title())));
+    }
+
+    /// Notes a loss: the field, or a part of it, is in no output.
+    pub(super) fn note_loss(&mut self, note: impl Display) {
+        self.notes.push(Note::loss(format!("{}: {note}", self.title())));
     }
 
     fn expected(&mut self, field: &Fields, what: &str) {
@@ -166,11 +174,14 @@ impl Fields {
         match &self.left {
             Value::Object(fields) => {
                 for (field, value) in fields.iter().filter(|(_, value)| !is_empty(value)) {
-                    report.note(format_args!("{} isn't carried over, {why}: {value}", self.path_of(field)));
+                    report.note_loss(format_args!(
+                        "{} isn't carried over, {why}: {value}",
+                        self.path_of(field)
+                    ));
                 }
             }
             value if is_empty(value) => {}
-            value => report.note(format_args!("{} isn't carried over, {why}: {value}", self.path)),
+            value => report.note_loss(format_args!("{} isn't carried over, {why}: {value}", self.path)),
         }
     }
 

@@ -1,9 +1,12 @@
 //! The result of an import.
 
-use croft_manifest::{Problem, prune};
+use croft_manifest::{FieldErrors, Problem, prune};
 use serde_json::{Map, Value, json};
 
-use super::fields::{Fields, Report};
+use super::{
+    fields::{Fields, Report},
+    note::Note,
+};
 use crate::croft_object::croft_object;
 
 /// The versions that are read.
@@ -41,6 +44,9 @@ const OF_TOOLS: &[&str] = &[
     "karpenter.sh",
     "karpenter.k8s.aws",
 ];
+/// Maps that only add to a node: an entry that the API server would refuse is left out of them. Every other field decides which nodes
+/// there are, or whose they are, so that an object with an error in one waits for its author.
+const ADDITIONS: [&str; 2] = ["spec.template.metadata.labels", "spec.template.metadata.annotations"];
 /// The annotation that both Karpenter and Croft read.
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
@@ -48,7 +54,7 @@ const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 #[derive(Debug, Default)]
 pub(super) struct Imported {
     pub(super) objects: Vec<ImportedObject>,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
     /// Pools that no Tenant of the input uses.
     pub(super) without_tenant: Vec<String>,
     /// Values that no API server has stored.
@@ -59,17 +65,19 @@ pub(super) struct Imported {
 #[derive(Clone, Debug)]
 pub(super) struct ImportedObject {
     pub(super) value: Value,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
+    /// True if the API server would refuse it.
+    pub(super) is_refused: bool,
 }
 
 impl ImportedObject {
-    /// An object without the fields that its CRD doesn't have. Each of these gets a note that names `source`, and so does each
-    /// value that the API server would refuse.
+    /// An object without the fields that its CRD doesn't have, nor the labels and annotations of nodes that the API server would refuse.
+    /// Each of these gets a note that names `source`, and so does each error of the rest.
     pub(super) fn new(
         (kind, name): (&str, &str),
         metadata: Map<String, Value>,
         spec: Value,
-        (source, mut notes): (&str, Vec<String>),
+        (source, mut notes): (&str, Vec<Note>),
     ) -> Self {
         let mut value = croft_object(kind, name, spec);
         if let Some(own) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -77,13 +85,57 @@ impl ImportedObject {
         }
         let pruned = prune(kind, &mut value);
         for (path, value) in pruned.dropped {
-            notes.push(format!("{source}: {path} isn't carried over, Croft has no such field: {value}"));
+            notes.push(Note::loss(format!(
+                "{source}: {path} isn't carried over, Croft has no such field: {value}"
+            )));
         }
-        for (path, message) in pruned.errors {
-            notes.push(format!("correct by hand: {path}: {message}"));
+        let mut errors = pruned.errors;
+        if ADDITIONS.iter().any(|map| concern(&errors, map)) {
+            notes.extend(drop_refused_entries(kind, &mut value, source));
+            errors = prune(kind, &mut value).errors;
         }
-        Self { value, notes }
+        let is_refused = !errors.is_empty();
+        if is_refused {
+            notes.push(Note::loss(format!(
+                "{kind} {name} is written as a comment, since the API server would refuse it"
+            )));
+        }
+        let by_hand =
+            |(path, message): (String, String)| Note::loss(format!("correct by hand: {path}: {message}"));
+        notes.extend(errors.into_iter().map(by_hand));
+        Self { value, notes, is_refused }
     }
+}
+
+/// True if an error concerns the map at `path` or one of its entries.
+fn concern(errors: &FieldErrors, path: &str) -> bool {
+    errors.iter().any(|(at, _)| at.starts_with(path))
+}
+
+/// Drops the entries of [`ADDITIONS`] that the API server would refuse, each with a note.
+fn drop_refused_entries(kind: &str, value: &mut Value, source: &str) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for path in ADDITIONS {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        let entries = value.pointer(&pointer).and_then(Value::as_object).cloned().unwrap_or_default();
+        for (key, entry) in entries {
+            // An error names the map, not the entry: an entry is at fault if it is refused alone.
+            let mut alone = value.clone();
+            if let Some(map) = alone.pointer_mut(&pointer) {
+                *map = json!({key.clone(): entry});
+            }
+            let errors = prune(kind, &mut alone).errors;
+            let Some((_, message)) = errors.into_iter().find(|(at, _)| at.starts_with(path)) else {
+                continue;
+            };
+            if let Some(map) = value.pointer_mut(&pointer).and_then(Value::as_object_mut) {
+                map.remove(&key);
+            }
+            let message = message.strip_prefix(&format!("{key}: ")).unwrap_or(&message);
+            notes.push(Note::loss(format!("{source}: {path}.{key} isn't carried over: {entry}: {message}")));
+        }
+    }
+    notes
 }
 
 /// Takes apiVersion, kind, metadata and status of an object. Returns its labels and annotations, as far as they mean the same on
@@ -127,7 +179,7 @@ pub(super) fn take_head(fields: &mut Fields, report: &mut Report<'_>) -> Fields 
     }
     for finalizer in metadata.texts("finalizers", report) {
         if !is_under(&finalizer, "karpenter.sh") && !is_under(&finalizer, "karpenter.k8s.aws") {
-            report.note(format_args!("the finalizer {finalizer} isn't carried over"));
+            report.note_loss(format_args!("the finalizer {finalizer} isn't carried over"));
         }
     }
     metadata

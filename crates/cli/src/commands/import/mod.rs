@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Each field of the input is carried over, or a comment above the object and a warning on standard error name it: `fields` hands out
-//! an object's fields one by one, and notes what nothing has taken. TenantPool and EC2NodeClass use Karpenter's names where the
+//! an object's fields one by one, and notes what nothing has taken. Workloads of the input aren't converted: `selected` reads which labels of
+//! Karpenter's they need. `imported` checks each object by its CRD. TenantPool and EC2NodeClass use Karpenter's names where the
 //! meaning is the same, so a field is carried over as soon as the CRD has it. Pools get their names and labels last, when all are
 //! known, so that no two have the same.
 
@@ -18,6 +19,8 @@ mod gatekeeper;
 mod imported;
 mod karpenter;
 mod names;
+mod note;
 mod pools;
+mod selected;
 
 pub(crate) use command::{ImportArgs, run};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::{imported::ImportedObject, names::names};
+use super::{imported::ImportedObject, names::names, note::Note};
 
 /// Characters of a pool's name.
 const MOST: usize = 40;
@@ -41,7 +41,7 @@ pub(super) struct PoolDraft {
     pub(super) spec: Map<String, Value>,
     pub(super) metadata: Map<String, Value>,
     pub(super) facts: NodeFacts,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
 }
 
 impl PoolDraft {
@@ -113,25 +113,25 @@ fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
     if name != wanted {
         notes.insert(
             0,
-            format!(
+            Note::change(format!(
                 "{source}: the pool of {wanted:?} is called {name} here: a pool's name has lower case letters, digits and '-', at most \
                  {MOST}, and is no other's"
-            ),
+            )),
         );
     }
     match &label {
-        None if !facts.taints.is_empty() => notes.push(format!(
+        None if !facts.taints.is_empty() => notes.push(Note::change(format!(
             "{source}: no taint of its nodes ({}) has a value, by which a pool is told: Croft adds {key}={value}:NoSchedule, so that only \
              its tenants' pods run there",
             without_values(&facts.taints)
-        )),
-        None => notes.push(format!(
+        ))),
+        None => notes.push(Note::change(format!(
             "{source} has no taint of its own: Croft taints its nodes {key}={value}:NoSchedule, so that only its tenants' pods run there"
-        )),
-        Some((_, old)) if *old != value => notes.push(format!(
+        ))),
+        Some((_, old)) if *old != value => notes.push(Note::change(format!(
             "{source}: another pool has the label {key}={old}, and a label is one pool's: its nodes get {key}={value}. Its tenants may \
              use both pools; pods that select {key}={old} run in the other one"
-        )),
+        ))),
         Some(_) => {}
     }
     spec.insert("key".to_owned(), json!(key));

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::commands::import::{
     fields::{Fields, Report},
     imported::take_head,
+    note::Note,
 };
 
 /// True for an object of Gatekeeper's that mutates others.
@@ -39,7 +40,7 @@ pub(super) struct Mutation {
     pub(super) name: String,
     pub(super) scope: Scope,
     pub(super) change: Change,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
 }
 
 /// Reads a mutation.
@@ -94,7 +95,11 @@ pub(super) fn read(object: &RawObject, report: &mut Report<'_>) -> Result<Mutati
 /// Notes `others`: groups, kinds and versions in `one` that aren't those of pods.
 fn note_others(one: &Fields, others: &[&String], report: &mut Report<'_>) {
     if !others.is_empty() {
-        report.note(format_args!("{} isn't carried over, Croft changes pods: {}", one.path(), json!(others)));
+        report.note_loss(format_args!(
+            "{} isn't carried over, Croft changes pods: {}",
+            one.path(),
+            json!(others)
+        ));
     }
 }
 
@@ -170,7 +175,7 @@ fn scope(spec: &mut Fields, report: &mut Report<'_>) -> Result<Scope, String> {
     let (patterns, mut names): (Vec<String>, Vec<String>) =
         matched.texts("namespaces", report).into_iter().partition(|name| name.contains('*'));
     for pattern in &patterns {
-        report.note(format_args!(
+        report.note_loss(format_args!(
             "match.namespaces {pattern:?} is a pattern: write the names, or a namespaceSelector"
         ));
     }
@@ -179,7 +184,7 @@ fn scope(spec: &mut Fields, report: &mut Report<'_>) -> Result<Scope, String> {
     names.retain(|name| !excluded.iter().any(|pattern| is_like(name, pattern)));
     let selector = matched.take("namespaceSelector").map(Fields::into_left);
     if !excluded.is_empty() && (!had_names || !patterns.is_empty()) {
-        report.note(format_args!(
+        report.note_loss(format_args!(
             "match.excludedNamespaces isn't carried over, a Tenant has the namespaces that it names or selects: {}",
             json!(excluded)
         ));
@@ -191,7 +196,7 @@ fn scope(spec: &mut Fields, report: &mut Report<'_>) -> Result<Scope, String> {
         }
         (false, selector) => {
             if let Some(selector) = selector {
-                report.note(format_args!(
+                report.note_loss(format_args!(
                     "match.namespaceSelector isn't carried over: of the namespaces that it names, Gatekeeper took those that this matches, \
                      and the Tenant has all: {selector}"
                 ));
@@ -206,7 +211,7 @@ fn scope(spec: &mut Fields, report: &mut Report<'_>) -> Result<Scope, String> {
         }
         (true, selector) => {
             if selector.is_none() {
-                report.note(
+                report.note_loss(
                     "it names no namespace: write those of the tenant, since a Tenant can't own all of them",
                 );
             }

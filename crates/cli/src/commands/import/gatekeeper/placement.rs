@@ -2,11 +2,15 @@
 
 use std::cmp::Reverse;
 
+use croft_api::definitions::KARPENTER_POOL_LABELS;
 use serde_json::{Map, Value, json};
 
 use super::mutation::{Change, Mutation};
 use crate::{
-    commands::import::pools::{HardTaint, NodeFacts, PoolDraft},
+    commands::import::{
+        note::Note,
+        pools::{HardTaint, NodeFacts, PoolDraft},
+    },
     croft_object::text,
 };
 
@@ -14,7 +18,7 @@ use crate::{
 const DESCRIBE: &[&str] =
     &["kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.k8s.aws", "eks.amazonaws.com"];
 /// Labels by which a provisioner marks the nodes of its pools.
-const OF_POOLS: &[&str] = &["karpenter.sh/nodepool", "karpenter.sh/provisioner-name"];
+const OF_POOLS: &[&str] = &KARPENTER_POOL_LABELS;
 
 /// The sum of several mutations.
 #[derive(Default)]
@@ -26,7 +30,7 @@ pub(super) struct Written {
 
 impl Written {
     /// The sum of `mutations`, in the order in which Gatekeeper applies them. Notes say which override others.
-    pub(super) fn by<'m>(mutations: impl Iterator<Item = &'m Mutation>, notes: &mut Vec<String>) -> Self {
+    pub(super) fn by<'m>(mutations: impl Iterator<Item = &'m Mutation>, notes: &mut Vec<Note>) -> Self {
         let mut written = Self::default();
         for Mutation { title, change, .. } in mutations {
             match change {
@@ -36,9 +40,9 @@ impl Written {
                         new.map_or(*is_whole, |new| new.1 != pin.1)
                     };
                     for (key, value) in written.pins.iter().filter(|pin| is_replaced(pin)) {
-                        notes.push(format!(
+                        notes.push(Note::change(format!(
                             "{title} overrides the {key}={value} of an earlier one, as Gatekeeper did"
-                        ));
+                        )));
                     }
                     written.pins.retain(|pin| !*is_whole && pins.iter().all(|new| new.0 != pin.0));
                     written.pins.splice(0..0, pins.iter().cloned());
@@ -47,9 +51,9 @@ impl Written {
                     for old in
                         written.tolerations.iter().filter(|old| *is_whole && !tolerations.contains(old))
                     {
-                        notes.push(format!(
+                        notes.push(Note::change(format!(
                             "{title} overrides the toleration {old} of an earlier one, as Gatekeeper did"
-                        ));
+                        )));
                     }
                     if *is_whole {
                         written.tolerations.clear();
@@ -74,7 +78,7 @@ impl Written {
         &self,
         pools: &mut Vec<PoolDraft>,
         sources: &str,
-        notes: &mut Vec<String>,
+        notes: &mut Vec<Note>,
     ) -> Option<Vec<usize>> {
         let chosen = match self.eligible(pools) {
             chosen if chosen.is_empty() => self.by_one_label(pools, sources)?,
@@ -83,14 +87,15 @@ impl Written {
         let of = |at: &usize| pools.get(*at);
         for (key, value) in &self.pins {
             if !chosen.iter().filter_map(of).all(|pool| is_certain(pool, key, value)) {
-                notes.push(format!(
+                notes.push(Note::loss(format!(
                     "the node selector {key}={value} isn't carried over: write it into the pool's requirements, or into the pods"
-                ));
+                )));
             }
         }
         for toleration in &self.tolerations {
             if !chosen.iter().filter_map(of).any(|pool| is_written_by_croft(toleration, pool)) {
-                notes.push(format!("a toleration isn't carried over, write it into the pods: {toleration}"));
+                let text = format!("a toleration isn't carried over, write it into the pods: {toleration}");
+                notes.push(Note::loss(text));
             }
         }
         Some(chosen)
@@ -180,10 +185,10 @@ fn elsewhere((key, value): (&str, &str), effects: Vec<String>, sources: &str) ->
         spec: Map::from_iter([("provisioner".to_owned(), json!("None"))]),
         metadata: Map::new(),
         facts,
-        notes: vec![format!(
+        notes: vec![Note::change(format!(
             "nodes with {key}={value} come from another provisioner: for Croft to launch them, give Karpenter's objects to the \
              same command, or write spec.template and provisioner: Croft"
-        )],
+        ))],
     }
 }
 

@@ -13,6 +13,7 @@ use crate::commands::import::{
     fields::Report,
     imported::Imported,
     names::{names, shortened},
+    note::Note,
     pools::PoolDraft,
 };
 
@@ -27,7 +28,7 @@ pub(in crate::commands::import) struct TenantDraft {
     spec: Map<String, Value>,
     /// Its pools, as places in the list of all.
     pub(in crate::commands::import) pools: Vec<usize>,
-    pub(in crate::commands::import) notes: Vec<String>,
+    pub(in crate::commands::import) notes: Vec<Note>,
 }
 
 impl TenantDraft {
@@ -58,7 +59,10 @@ pub(in crate::commands::import) fn import(
         let mut report = Report::new(object);
         match read(object, &mut report) {
             Ok(mutation) => mutations.push(mutation),
-            Err(why) => imported.notes.push(format!("{} isn't carried over: {why}", object.title())),
+            Err(why) => {
+                let text = format!("{} isn't carried over: {why}", object.title());
+                imported.notes.push(Note::loss(text));
+            }
         }
         imported.problems.append(&mut report.problems);
     }
@@ -103,11 +107,11 @@ fn groups(mutations: &[Mutation]) -> Vec<Group> {
 /// Gatekeeper applied every mutation that matched a namespace; Croft gives the namespace to one Tenant.
 fn warn_of_overlap(groups: &[Group], mutations: &[Mutation], imported: &mut Imported) {
     for group in groups.iter().filter(|group| group.selector.is_some() && groups.len() > 1) {
-        imported.notes.push(format!(
+        imported.notes.push(Note::change(format!(
             "the namespaces that {} selects may be those of other Tenants here: a namespace belongs to one, the one that names it or the \
              oldest",
             titles(&group.mutations, mutations)
-        ));
+        )));
     }
 }
 
@@ -133,12 +137,12 @@ fn draft(
         places.iter().filter_map(|at| Some(std::mem::take(&mut mutations.get_mut(*at)?.notes)));
     notes.splice(0..0, of_mutations.collect::<Vec<_>>().into_iter().flatten());
     let Some(chosen) = written.pools(pools, &source, &mut notes) else {
-        imported.notes.push(format!(
+        imported.notes.push(Note::loss(format!(
             "{source} set no label of a pool as node selector: their pods may run anywhere, so no Tenant is made of them; they write {} \
              in the namespaces {}",
             written.text(),
             selector.unwrap_or_else(|| json!(namespaces).to_string())
-        ));
+        )));
         imported.notes.append(&mut notes);
         return None;
     };

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::commands::import::{
     fields::{Fields, Report},
     imported::take_metadata,
+    note::Note,
 };
 
 /// A class by what refers to it: its kind and name in the input, or the text of an inline provider.
@@ -24,7 +25,7 @@ pub(super) struct ClassDraft {
     pub(super) wanted: String,
     pub(super) spec: Map<String, Value>,
     pub(super) metadata: Map<String, Value>,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Vec<Note>,
 }
 
 /// The class of an EC2NodeClass.
@@ -60,7 +61,7 @@ pub(super) fn of_provider(object: &RawObject, report: &mut Report<'_>) -> Option
     );
     for (field, known) in [("apiVersion", "extensions.karpenter.sh/v1alpha1"), ("kind", "AWS")] {
         if let Some(text) = provider.text(field, report).filter(|text| text != known) {
-            report.note(format_args!("spec.provider.{field} isn't carried over: {text:?}"));
+            report.note_loss(format_args!("spec.provider.{field} isn't carried over: {text:?}"));
         }
     }
     let (spec, image) = of_old(provider, report);
@@ -159,10 +160,10 @@ fn image(spec: &mut Fields, default: &str, report: &mut Report<'_>) -> Map<Strin
             "{replaced} is replaced by AL2023: no supported Kubernetes has an image of Amazon Linux 2{check}"
         ));
         if let Some(family) = family.filter(|family| family != "AL2") {
-            report.note(format_args!("spec.amiFamily isn't carried over: {family:?}"));
+            report.note_loss(format_args!("spec.amiFamily isn't carried over: {family:?}"));
         }
         if let Some(others) = terms.as_ref().and_then(Value::as_array).filter(|terms| terms.len() > 1) {
-            report.note(format_args!("spec.amiSelectorTerms isn't carried over: {}", json!(others)));
+            report.note_loss(format_args!("spec.amiSelectorTerms isn't carried over: {}", json!(others)));
         }
         image.insert("amiSelectorTerms".to_owned(), json!([{"alias": "al2023@latest"}]));
         return image;

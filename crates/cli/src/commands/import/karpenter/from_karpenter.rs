@@ -11,6 +11,7 @@ use crate::commands::import::{
     fields::Report,
     imported::{Imported, ImportedObject},
     names::names,
+    note::Note,
     pools::PoolDraft,
 };
 
@@ -68,7 +69,8 @@ pub(in crate::commands::import) fn import(
         let name = class_names.get(&draft.key).cloned().unwrap_or_default();
         let ClassDraft { source, wanted, spec, metadata, mut notes, .. } = draft;
         if name != wanted {
-            notes.insert(0, format!("{source} is called {name} here: another class has its name"));
+            let text = format!("{source} is called {name} here: another class has its name");
+            notes.insert(0, Note::change(text));
         }
         ImportedObject::new(("EC2NodeClass", &name), metadata, Value::Object(spec), (&source, notes))
     });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use croft_api::definitions::KARPENTER_NODE_POOL_LABEL;
 use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
@@ -50,7 +51,8 @@ pub(super) fn of_node_pool(object: &RawObject, classes: &ClassNames, report: &mu
     let mut template = Map::new();
     if let Some(expire_after) = expire_after {
         if inner.left().get("expireAfter").is_some() {
-            report.note(format_args!("spec.disruption.expireAfter isn't carried over: {expire_after:?}"));
+            report
+                .note_loss(format_args!("spec.disruption.expireAfter isn't carried over: {expire_after:?}"));
         } else {
             report.note(format_args!(
                 "spec.disruption.expireAfter is spec.template.spec.expireAfter here, {expire_after}, as in Karpenter's v1"
@@ -64,7 +66,7 @@ pub(super) fn of_node_pool(object: &RawObject, classes: &ClassNames, report: &mu
     if !disruption.is_empty() {
         spec.insert("disruption".to_owned(), Value::Object(disruption));
     }
-    let own_label = "karpenter.sh/nodepool";
+    let own_label = KARPENTER_NODE_POOL_LABEL;
     let parts = PoolParts {
         own_label,
         metadata,
@@ -112,7 +114,7 @@ fn class(inner: &mut Fields, classes: &ClassNames, report: &mut Report<'_>) -> S
         && matches!(version.as_str(), "" | "karpenter.k8s.aws/v1beta1" | "karpenter.k8s.aws/v1");
     if !is_known {
         let group = if group.is_empty() { &version } else { &group };
-        report.note(format_args!(
+        report.note_loss(format_args!(
             "its class is the {kind} {name} of {group}, which isn't carried over: write an EC2NodeClass {name}"
         ));
     } else if name.is_empty() {
@@ -166,7 +168,7 @@ pub(super) fn draft(object: &RawObject, parts: PoolParts, report: &mut Report<'_
     let label = own_taint(&taints, &labels);
     let key = label.as_ref().map_or(croft_api::pool::DEFAULT_KEY, |(key, _)| key.as_str());
     let (effects, others) = divide(taints, label.as_ref(), report);
-    take_labels(&mut labels, label.as_ref(), own_label, report);
+    take_labels(&mut labels, label.as_ref(), (own_label, &object.name), report);
     let mut carried = Vec::new();
     for requirement in requirements {
         carried.extend(self::requirement(requirement, label.as_ref(), &mut facts, report));
@@ -241,7 +243,7 @@ fn without_key(taints: Vec<Taint>, key: &str, field: &str, report: &mut Report<'
     let mut carried = Vec::new();
     for taint in taints {
         if taint.hard.key == key {
-            report.note(format_args!(
+            report.note_loss(format_args!(
                 "{field}: a further taint of the pool's key isn't carried over: {}",
                 taint.original
             ));
@@ -252,21 +254,22 @@ fn without_key(taints: Vec<Taint>, key: &str, field: &str, report: &mut Report<'
     carried
 }
 
-/// Takes the pool's own label and the provisioner's out of the labels of its nodes.
+/// Takes the pool's own label out of the labels of its nodes, and the provisioner's if Karpenter gives it another value.
 fn take_labels(
     labels: &mut BTreeMap<String, String>,
     label: Option<&(String, String)>,
-    own_label: &str,
+    (own_label, name): (&str, &str),
     report: &mut Report<'_>,
 ) {
-    if let Some(value) = labels.remove(own_label) {
-        report.note(format_args!(
-            "the label {own_label}={value} isn't carried over: Karpenter's nodes alone have it"
+    if let Some(value) = labels.get(own_label).filter(|value| *value != name).cloned() {
+        labels.remove(own_label);
+        report.note_loss(format_args!(
+            "the label {own_label}={value} isn't carried over: Karpenter gives its nodes {own_label}={name}"
         ));
     }
     let Some((key, value)) = label else { return };
     match labels.remove(key) {
-        Some(other) if other != *value => report.note(format_args!(
+        Some(other) if other != *value => report.note_loss(format_args!(
             "its label {key} is {other:?}, its taint's value {value:?}: in Croft both are equal, {value}"
         )),
         Some(_) => {}
@@ -293,7 +296,7 @@ fn requirement(
     if is_label {
         fields.end(report);
     } else {
-        report.note(format_args!(
+        report.note_loss(format_args!(
             "a requirement on the pool's key isn't carried over, its nodes have {value}: {original}"
         ));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use croft_api::definitions::KARPENTER_PROVISIONER_LABEL;
 use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
@@ -46,7 +47,7 @@ pub(super) fn of_provisioner(object: &RawObject, classes: &ClassNames, report: &
         template.insert("expireAfter".to_owned(), seconds);
     }
     if let Some(kubelet) = old.take("kubeletConfiguration") {
-        report.note(format_args!(
+        report.note_loss(format_args!(
             "{} isn't carried over, the kubelet's settings are the class's: {}",
             kubelet.path(),
             kubelet.left()
@@ -55,7 +56,7 @@ pub(super) fn of_provisioner(object: &RawObject, classes: &ClassNames, report: &
     // The rest keeps its name: fields that the CRD doesn't have get a note.
     spec.extend(old.into_map());
     let assumed = defaults(&requirements, &labels);
-    let own_label = "karpenter.sh/provisioner-name";
+    let own_label = KARPENTER_PROVISIONER_LABEL;
     let parts = PoolParts {
         own_label,
         metadata,
@@ -115,14 +116,14 @@ fn class(old: &mut Fields, classes: &ClassNames, report: &mut Report<'_>) -> Str
     let name = reference.text("name", report);
     for (field, known) in [("kind", "AWSNodeTemplate"), ("apiVersion", "karpenter.k8s.aws/v1alpha1")] {
         if let Some(text) = reference.text(field, report).filter(|text| text != known) {
-            report.note(format_args!("spec.providerRef.{field} isn't carried over: {text:?}"));
+            report.note_loss(format_args!("spec.providerRef.{field} isn't carried over: {text:?}"));
         }
     }
     reference.end(report);
     match (name, inline) {
         (Some(name), None) => classes.get(&("AWSNodeTemplate", name.clone())).cloned().unwrap_or(name),
         (Some(name), Some(_)) => {
-            report.note(format_args!("spec.providerRef isn't carried over, its provider is: {name:?}"));
+            report.note_loss(format_args!("spec.providerRef isn't carried over, its provider is: {name:?}"));
             inline.cloned().unwrap_or(name)
         }
         (None, Some(name)) => name.clone(),
@@ -138,13 +139,13 @@ fn disruption(old: &mut Fields, report: &mut Report<'_>) -> Value {
     let enabled = consolidation.take("enabled").map(Fields::into_left);
     consolidation.end(report);
     if let Some(other) = enabled.as_ref().filter(|enabled| !enabled.is_boolean()) {
-        report.note(format_args!("spec.consolidation.enabled isn't carried over: {other}"));
+        report.note_loss(format_args!("spec.consolidation.enabled isn't carried over: {other}"));
     }
     let after = seconds(old, "ttlSecondsAfterEmpty");
     match (enabled, after) {
         (Some(Value::Bool(true)), after) => {
             if let Some(after) = after {
-                report.note(format_args!(
+                report.note_loss(format_args!(
                     "spec.ttlSecondsAfterEmpty isn't carried over beside consolidation: {after}"
                 ));
             }
