@@ -224,6 +224,16 @@ fn instance(
     let offer = rec.catalog.offers.get(usize::from(launch.offer))?;
     let kind = rec.catalog.source.get(offer.kind as usize)?;
 
+    // What pods without requests count for is no request.
+    let assumed = |dim: u32| {
+        let size = cluster.without_requests.iter().find(|(id, _)| *id == dim).map_or(0, |(_, size)| *size);
+        let without = launch.content.iter().filter(|item| {
+            let class = context.demand.classes.find(item.class);
+            class
+                .is_some_and(|class| crate::state::requests::amount(&class.shape(cluster).requests, dim) == 0)
+        });
+        without.map(|item| size.saturating_mul(i64::from(item.count))).fold(0, i64::saturating_add)
+    };
     let mut requests = Resources::new();
     let row = launch.table.row(launch.offer);
     let has = rec.catalog.allocatable.get(offer.kind as usize)?;
@@ -233,7 +243,8 @@ fn instance(
         }
         // The row lacks exactly what DaemonSets request of the allocatable.
         let daemons = crate::state::requests::amount(has, *dim).saturating_sub(*row);
-        requests.set(cluster.tables.resources.name(*dim), used.saturating_add(daemons));
+        let asked = used.saturating_sub(assumed(*dim));
+        requests.set(cluster.tables.resources.name(*dim), asked.saturating_add(daemons));
     }
     let mut names = Vec::new();
     for item in &launch.content {
