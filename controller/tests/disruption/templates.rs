@@ -106,7 +106,8 @@ fn node_expires_by_its_own_template() {
     world.node("n1", "m.2", of("b"));
     world.pod("pod0", "n0", 1800, json!({}));
     world.pod("pod1", "n1", 1800, json!({}));
+    // The picture never shows the replacement, so it may be asked for again.
     let made = launched(&mut world);
-    let claim = only(&made);
-    assert_eq!(claim["metadata"]["annotations"]["croft.dev/replaces"], json!("n1"));
+    let replaced = |claim: &Value| claim["metadata"]["annotations"]["croft.dev/replaces"].clone();
+    assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
 }
