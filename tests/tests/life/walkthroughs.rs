@@ -349,7 +349,7 @@ async fn replicas_that_tolerate_a_taint_by_its_key_are_spread_over_zones() {
         "ttlSecondsUntilExpired": 2_592_000, "provider": provider,
     });
     let pod = json!({
-        "nodeSelector": {"intent": "apps", "kubernetes.io/arch": "amd64"},
+        "nodeSelector": {"intent": "apps", "kubernetes.io/arch": "amd64", "karpenter.sh/provisioner-name": "green"},
         "tolerations": [{"key": "green", "operator": "Exists"}],
         "topologySpreadConstraints": [{
             "maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "ScheduleAnyway",
