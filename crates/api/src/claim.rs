@@ -78,7 +78,7 @@ pub struct NodeClaimSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::recorded_labels")]
     pub labels: BTreeMap<String, String>,
-    /// What the node has beside the resources of its instance type.
+    /// Resources that the node has beside those of its instance type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub resources: Vec<DeclaredResources>,

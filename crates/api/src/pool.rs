@@ -85,7 +85,7 @@ pub struct TenantPoolSpec {
     /// weight is used, and of equal ones the cheapest. Their nodes carry the label `croft.dev/template`. Admission is the same for
     /// all of them. Write either `template` or `templates`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(min = 1, max = 8))]
+    #[schemars(length(min = 1, max = 5))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub templates: Vec<PoolTemplate>,
     /// When nodes are removed, and how many at once.
@@ -266,7 +266,7 @@ pub struct NodeTemplateSpec {
     pub startup_taints: Vec<Taint>,
     /// The class by which the cloud launches the instance.
     pub node_class_ref: NodeClassRef,
-    /// What nodes have beside the resources of their instance type: what a device plugin shows, huge pages, shares of GPUs. Pods that
+    /// Resources that nodes have beside those of their instance type: devices that a plugin shows, huge pages, shares of GPUs. Pods that
     /// request it are planned with it, and a node counts as initialized once it shows it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
@@ -284,7 +284,7 @@ pub struct NodeTemplateSpec {
     pub termination_grace_period: Option<String>,
 }
 
-/// What nodes have beside the resources of their instance type.
+/// Resources that nodes have beside those of their instance type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeclaredResources {

@@ -40,7 +40,7 @@ const KINDS: &[(&str, &[&str])] = &[
     ("trainer.kubeflow.org", &["TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"]),
 ];
 
-/// Those of [`KINDS`] without a namespace. Their pods are created in the namespaces of the objects that name them.
+/// Kinds of [`KINDS`] without a namespace. Their pods are created in the namespaces of the objects that name them.
 const CLUSTER_SCOPED: [&str; 2] = ["ClusterWorkflowTemplate", "ClusterTrainingRuntime"];
 
 /// A kind that holds copies of templates, and of which no controller makes pods.

@@ -65,7 +65,7 @@ fn check(scope: &Scope, added: &Input) -> Result<(), WhatIfError> {
     }
     each_kind!(refuse);
     each_kind!(within);
-    // Those without a namespace tell nothing about one.
+    // An object without a namespace tells nothing about one.
     for one in &added.custom_workloads {
         if one.namespace.as_deref().is_some_and(|namespace| !scope.sees_namespace(namespace)) {
             return Err(WhatIfError::Foreign(one.title()));

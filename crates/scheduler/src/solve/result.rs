@@ -224,7 +224,7 @@ fn instance(
     let offer = rec.catalog.offers.get(usize::from(launch.offer))?;
     let kind = rec.catalog.source.get(offer.kind as usize)?;
 
-    // What pods without requests count for is no request.
+    // A pod without requests counts for something and requests nothing.
     let assumed = |dim: u32| {
         let size = cluster.without_requests.iter().find(|(id, _)| *id == dim).map_or(0, |(_, size)| *size);
         let without = launch.content.iter().filter(|item| {
