@@ -7,7 +7,7 @@ use std::{
 };
 
 use croft_api::NodeClaim;
-use croft_cloud::CloudInstance;
+use croft_cloud::{CloudInstance, FaultClass};
 use croft_scheduler::PodKey;
 
 use crate::{
@@ -43,6 +43,11 @@ use crate::{
     tenant::isolation::Isolation,
     time::{Now, earliest},
 };
+
+/// Faults for which another template of the pool is launched at once.
+const NO_CAPACITY: [FaultClass; 2] = [FaultClass::NoCapacity, FaultClass::Quota];
+/// How long the template rests that was launched in vain.
+const TEMPLATE_RESTS: Duration = Duration::from_secs(45);
 
 /// The kinds whose first list must be complete before the first pass: a plan made without a node, a claim or a tenant's
 /// limits would launch nodes that aren't needed.
@@ -334,6 +339,9 @@ impl Engine {
             ActionResult::LaunchFailed { claim, reason, message } => {
                 tracing::warn!(claim, reason, error = message, "launch failed");
                 figures.count_launch(snapshot, &claim, reason);
+                if NO_CAPACITY.map(FaultClass::as_str).contains(&reason) {
+                    snapshot.rest_template(&claim, now.mono.saturating_add(TEMPLATE_RESTS));
+                }
                 self.plan_without_offering(&claim);
             }
             ActionResult::ClaimsNotCreated(claims) => {

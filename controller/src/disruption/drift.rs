@@ -270,7 +270,7 @@ impl Drift {
                 current = Some(wanted);
                 None
             }
-            None => template.is_none().then(|| drift::TEMPLATE.to_owned()),
+            None => is_template_gone(snapshot, claim).then(|| drift::TEMPLATE.to_owned()),
         };
         let expires = template.and_then(|template| expiry::at(claim, template));
         let expired = has_come(ctx, expires);
@@ -397,6 +397,12 @@ fn blocker(
     let bounded = termination::grace_period(ctx.snapshot, claim).is_some();
     let by_pods = || if bounded { None } else { pod_blocker(ctx.snapshot, node) };
     annotation_blocker(claim, view, pool).or_else(by_pods)
+}
+
+/// True if the claim's pool has other templates than the one that the claim was launched by. The stand-in of an invalid pool has none.
+fn is_template_gone(snapshot: &Snapshot, claim: &NodeClaim) -> bool {
+    let pool = snapshot.pools().get(&claim.spec.pool);
+    snapshot.template_of(claim).is_none() && pool.is_some_and(|pool| pool.spec.node_specs().next().is_some())
 }
 
 fn write_stamp(name: &str, claim: &NodeClaim, stamp: &str) -> Action {

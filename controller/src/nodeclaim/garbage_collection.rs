@@ -179,6 +179,8 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
             "zones": [instance.zone],
             "capacityType": instance.capacity_type.as_str(),
             "labels": labels,
+            "resources": pool.spec.template.as_ref().map(|t| &t.spec.resources),
+            "terminationGracePeriod": pool.spec.template.as_ref().and_then(|t| t.spec.termination_grace_period.as_ref()),
             "taints": croft_api::convert::scheduler::taints(pool),
         },
     });

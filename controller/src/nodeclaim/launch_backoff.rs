@@ -77,6 +77,10 @@ fn in_flight_claims<'a>(snapshot: &'a Snapshot, pool: &str) -> impl Iterator<Ite
 pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
     let mut wake = None;
     let mut held: BTreeMap<String, LaunchHold> = BTreeMap::new();
+    for (pool, template, until) in snapshot.resting_templates(now.mono) {
+        wake = earliest(wake, Some(until));
+        held.entry(pool).or_default().templates.insert(template);
+    }
     let mut is_over = |until: &Time| {
         let left = Duration::try_from(until.0.duration_since(now.wall)).unwrap_or(Duration::ZERO);
         if !left.is_zero() {
@@ -86,7 +90,7 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
     };
     for (name, pool) in snapshot.pools() {
         let Some(backoff) = current_backoff(snapshot, pool) else { continue };
-        let mut one = LaunchHold::default();
+        let mut one = held.remove(name).unwrap_or_default();
         if backoff.rounds > 0 {
             let waits = !is_over(&backoff.until);
             if waits || in_flight_claims(snapshot, name).next().is_some() {

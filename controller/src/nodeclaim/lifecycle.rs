@@ -16,6 +16,7 @@ use std::{
 use croft_api::{
     NodeClaim, NodeClaimStatus, TenantPool,
     condition::{DRIFTED, INITIALIZED, INTERRUPTED, LAUNCHED, REGISTERED, Statement},
+    pool::DeclaredResources,
 };
 use croft_cloud::{LaunchRequest, ObservedNode};
 use croft_scheduler::{CapacityType, PodKey, Quantity, Resources};
@@ -45,6 +46,8 @@ const STARTING_TAINTS: [&str; 3] = [
 /// The condition Initialized is written as False only this long after the registration: most nodes are initialized by
 /// then, and a write per step and node would be most of the writes while many nodes start.
 const NOT_INITIALIZED_AFTER: Duration = Duration::from_secs(5);
+/// A node counts as initialized so long after its registration, though it lacks what its template declares.
+const DECLARED_RESOURCES_WITHIN: Duration = Duration::from_secs(600);
 
 /// Reconciles claims.
 #[derive(Debug, Default)]
@@ -392,14 +395,28 @@ fn initialize(
     node_name: &str,
     node: &NodeView,
 ) {
-    let missing = initialization_blocker(claim, node);
     let registered = claim.status.as_ref().and_then(|s| find_condition(s, REGISTERED));
     let registered = registered.map_or(ctx.now.wall, |c| c.last_transition_time.0);
+    // A plugin that never comes keeps no node for ever, nor does a declaration that was taken back.
+    let snapshot = ctx.snapshot;
+    let template = snapshot.template_of(claim).and_then(|pool| pool.spec.template.as_ref());
+    let is_late = !claim.spec.resources.is_empty() && ctx.is_older(registered, DECLARED_RESOURCES_WITHIN);
+    let declares =
+        |all: &[DeclaredResources], name: &str| all.iter().any(|one| one.amounts.contains_key(name));
+    let awaited = |name: &str| {
+        !declares(&claim.spec.resources, name)
+            || template.is_some_and(|template| declares(&template.spec.resources, name)) && !is_late
+    };
+    let missing = initialization_blocker(claim, node, awaited);
+    let absent = initialization_blocker(claim, node, |_| true);
     if missing.is_some() && !ctx.is_older(registered, NOT_INITIALIZED_AFTER) {
         return;
     }
     let mut status = claim.status.clone().unwrap_or_default();
-    let statement = initialized_statement(node_name, missing);
+    let mut statement = initialized_statement(node_name, missing);
+    if let (Some(true), Some(absent)) = (statement.status, absent) {
+        statement.message = format!("node {node_name} is Ready, and is used although {absent}");
+    }
     set_with_ready(&mut status, statement, claim.metadata.generation, ctx.now.wall);
     if let Some(action) = status_action(name, claim, &status) {
         ctx.request(action);
@@ -446,9 +463,13 @@ pub fn initialized_statement(node: &str, missing: Option<String>) -> Statement {
     }
 }
 
-/// The reasons why a registered node is not initialized yet.
+/// The reasons why a registered node is not initialized yet. Of its devices, only those that `is_awaited` names count.
 #[must_use]
-pub fn initialization_blocker(claim: &NodeClaim, node: &NodeView) -> Option<String> {
+pub fn initialization_blocker(
+    claim: &NodeClaim,
+    node: &NodeView,
+    is_awaited: impl Fn(&str) -> bool,
+) -> Option<String> {
     if !node.ready {
         return Some("the node is not Ready yet".to_owned());
     }
@@ -463,6 +484,7 @@ pub fn initialization_blocker(claim: &NodeClaim, node: &NodeView) -> Option<Stri
     // A device whose plugin hasn't reported yet is absent or zero.
     let missing = known.into_iter().flatten().find(|(resource, amount)| {
         (resource.contains('/') || resource.starts_with("hugepages-"))
+            && is_awaited(resource)
             && amount.0.parse::<Quantity>().is_ok_and(|q| q > Quantity::ZERO)
             && node.allocatable.get(resource) == 0
     });

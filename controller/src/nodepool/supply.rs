@@ -36,7 +36,8 @@ impl Supplies {
         self.0.retain(|name, _| snapshot.pools().contains_key(name));
     }
 
-    /// The extended resources that instances of the pool can have; `None` until the types of all of its templates are known.
+    /// The extended resources that instances of the pool can have; `None` until the types of a template are known. A template whose
+    /// types aren't known can have what the status says, and nothing is known of each of its instances.
     pub(super) fn extended_resources(
         &self,
         snapshot: &Snapshot,
@@ -46,8 +47,17 @@ impl Supplies {
             let known = self.0.get(name)?.iter().find(|known| known.pool.spec == template.spec);
             known.map(|known| known.resources.as_slice())
         };
-        let templates: Option<Vec<_>> = snapshot.templates_of(name).iter().map(of_template).collect();
-        templates.filter(|known| !known.is_empty()).map(|known| pool_types::any_of(&known))
+        let templates = snapshot.templates_of(name);
+        let mut known: Vec<&[ExtendedResource]> = templates.iter().filter_map(of_template).collect();
+        let before =
+            snapshot.pools().get(name).and_then(|pool| pool.status.as_ref()?.extended_resources.clone());
+        let mut before = before.unwrap_or_default();
+        before.iter_mut().for_each(|resource| resource.dedicated = false);
+        let is_known = !known.is_empty();
+        if known.len() < templates.len() {
+            known.push(&before);
+        }
+        is_known.then(|| pool_types::any_of(&known))
     }
 
     /// The conditions about what a pool may launch, of its templates together.
@@ -59,23 +69,9 @@ impl Supplies {
         let mut of_templates = Vec::with_capacity(templates.len());
         for template in templates {
             let of_template = self.statements_of_template(snapshot, name, template);
-            of_templates.push((template.template_name(), of_template));
+            of_templates.push((template.template_name(), with_summary(of_template)));
         }
-        let mut statements = merged(of_templates);
-        let failing =
-            statements.iter().find(|s| s.kind != reasons::CAPACITY_AVAILABLE && s.status != Some(true));
-        statements.push(match failing {
-            None => Statement {
-                kind: READY,
-                status: Some(true),
-                reason: reasons::READY,
-                message: "the pool can launch nodes".to_owned(),
-            },
-            Some(s) => {
-                Statement { kind: READY, status: s.status, reason: s.reason, message: s.message.clone() }
-            }
-        });
-        statements
+        best(of_templates)
     }
 
     /// The conditions about what a pool with one kind of node may launch.
@@ -144,41 +140,44 @@ impl Supplies {
     }
 }
 
-/// Of each kind the best statement of a template, with the others' that aren't so: a pool launches while one of its templates can.
-fn merged(mut templates: Vec<(Option<&str>, Vec<Statement>)>) -> Vec<Statement> {
-    const fn rank(statement: &Statement) -> u8 {
-        match statement.status {
-            Some(true) => 2,
-            None => 1,
-            Some(false) => 0,
-        }
-    }
-    if let [(None, _)] = templates.as_slice() {
-        return templates.pop().map(|(_, statements)| statements).unwrap_or_default();
-    }
-    let named = templates.iter().flat_map(|(name, of)| of.iter().map(|s| (name.unwrap_or_default(), s)));
-    let mut kinds: Vec<(&str, Vec<(&str, &Statement)>)> = Vec::new();
-    for (name, statement) in named {
-        match kinds.iter_mut().find(|(kind, _)| *kind == statement.kind) {
-            Some((_, of_kind)) => of_kind.push((name, statement)),
-            None => kinds.push((statement.kind, vec![(name, statement)])),
-        }
-    }
-    let best = |(_, of_kind): (&str, Vec<(&str, &Statement)>)| {
-        let first = of_kind.iter().rev().max_by_key(|(_, statement)| rank(statement))?.1;
-        let alike = of_kind.iter().all(|(_, statement)| statement.message == first.message);
-        let worse = |statement: &Statement| rank(statement) < rank(first) || rank(first) == 0;
-        let others = of_kind.iter().filter(|(_, statement)| worse(statement));
-        let others: Vec<String> =
-            others.map(|(name, statement)| format!("template {name}: {}", statement.message)).collect();
-        let message = match (alike, others.is_empty(), rank(first)) {
-            (true, ..) | (_, true, _) => first.message.clone(),
-            (_, _, 0) => others.join("; "),
-            _ => format!("{}; {}", first.message, others.join("; ")),
-        };
-        Some(Statement { message, ..first.clone() })
+/// The statements with `Ready`, which is as bad as the worst of them but for capacity.
+fn with_summary(mut statements: Vec<Statement>) -> Vec<Statement> {
+    let failing = statements.iter().find(|s| s.kind != reasons::CAPACITY_AVAILABLE && s.status != Some(true));
+    statements.push(match failing {
+        None => Statement {
+            kind: READY,
+            status: Some(true),
+            reason: reasons::READY,
+            message: "the pool can launch nodes".to_owned(),
+        },
+        Some(s) => Statement { kind: READY, status: s.status, reason: s.reason, message: s.message.clone() },
+    });
+    statements
+}
+
+/// The statements of the template that can launch best: a pool launches while one of its templates can. Its messages name the others
+/// that can't.
+fn best(templates: Vec<(Option<&str>, Vec<Statement>)>) -> Vec<Statement> {
+    let status = |of: &[Statement], kind: &str| of.iter().find(|s| s.kind == kind).map(|s| s.status);
+    let rank = |of: &[Statement]| {
+        [READY, reasons::CAPACITY_AVAILABLE].map(|kind| match status(of, kind) {
+            Some(Some(true)) => 2,
+            Some(None) | None => 1,
+            Some(Some(false)) => 0,
+        })
     };
-    kinds.into_iter().filter_map(best).collect()
+    let first = templates.iter().rev().max_by_key(|(_, of)| rank(of));
+    let Some((chosen, mut statements)) = first.cloned() else { return Vec::new() };
+    for statement in &mut statements {
+        for (name, of) in templates.iter().filter(|(name, _)| *name != chosen) {
+            let worse = of.iter().find(|s| s.kind == statement.kind && s.status != Some(true));
+            if let Some(worse) = worse.filter(|worse| worse.message != statement.message) {
+                let more = format!("; template {}: {}", name.unwrap_or_default(), worse.message);
+                statement.message.push_str(&more);
+            }
+        }
+    }
+    statements
 }
 
 fn class_condition(name: &str, class: Option<&EC2NodeClass>) -> Statement {

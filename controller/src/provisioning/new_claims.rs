@@ -405,7 +405,7 @@ fn pending_event(
         reasons.iter().filter(|r| r.reason == ReasonKind::NodeAffinityMismatch).collect();
     let shown = if own.is_empty() { pinned_mismatch } else { own };
     let first = shown.first()?;
-    let mut note = String::new();
+    let mut note = siblings.map(str::to_owned).unwrap_or_default();
     for reason in &shown {
         if !note.is_empty() {
             note.push_str("; ");
@@ -413,10 +413,6 @@ fn pending_event(
         note.push_str(&reason.pool);
         note.push_str(": ");
         note.push_str(&reason.detail);
-    }
-    if let Some(siblings) = siblings {
-        note.push_str("; ");
-        note.push_str(siblings);
     }
     while note.len() > NOTE_BYTES {
         note.pop();

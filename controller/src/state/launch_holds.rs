@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
+    time::Duration,
 };
 
 use croft_api::TenantPool;
@@ -23,6 +24,22 @@ impl Snapshot {
                 self.update_cluster_pool(&pool);
             }
         }
+    }
+
+    /// A launch has found no capacity: the claim's template rests until `until`, so that its pods go to the next one.
+    pub fn rest_template(&mut self, claim: &str, until: Duration) {
+        let Some(claim) = self.claims.get(claim) else { return };
+        if let Some(template) = claim.template() {
+            let key = (claim.spec.pool.clone(), template.to_owned());
+            self.resting_templates.insert(key, until);
+        }
+    }
+
+    /// The templates that rest, by pool and name, each with the end of its rest. Forgets those that are over.
+    pub fn resting_templates(&mut self, now: Duration) -> Vec<(String, String, Duration)> {
+        self.resting_templates.retain(|_, until| *until > now);
+        let all = self.resting_templates.iter();
+        all.map(|((pool, template), until)| (pool.clone(), template.clone(), *until)).collect()
     }
 
     /// The launch hold of a pool.
@@ -48,12 +65,17 @@ impl Snapshot {
             Some(class) => self.less_reserved(class, types),
             None => types,
         };
-        let Some(left_out) =
-            self.launch_holds.get(name).map(|held| &held.offerings).filter(|out| !out.is_empty())
-        else {
+        let Some(held) = self.launch_holds.get(name) else { return types };
+        let rests = pool.template_name().is_some_and(|template| held.templates.contains(template));
+        let left_out = &held.offerings;
+        if left_out.is_empty() && !rests {
             return types;
-        };
+        }
         let mut types = types.to_vec();
+        if rests {
+            let offerings = types.iter_mut().flat_map(|it| &mut it.offerings);
+            offerings.for_each(|offering| offering.available = false);
+        }
         for (kind, zone, capacity_type) in left_out {
             for it in types.iter_mut().filter(|it| it.name == *kind) {
                 for offering in &mut it.offerings {

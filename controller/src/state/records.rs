@@ -48,6 +48,8 @@ pub struct LaunchHold {
     pub why: Option<String>,
     /// Offerings that are left out: instance type, zone, capacity type.
     pub offerings: BTreeSet<(String, String, CapacityType)>,
+    /// Templates that rest, since a launch found no capacity for them.
+    pub templates: BTreeSet<String>,
 }
 
 /// Why the newest version of an object is invalid.

@@ -107,6 +107,8 @@ pub struct Snapshot {
     /// Existing nodes that wait for pods by the last plan.
     pub(super) pods_expected_on: BTreeSet<String>,
     pub(super) unclaimed: Unclaimed,
+    /// When templates may be launched again for which a launch found no capacity, by pool and template.
+    pub(super) resting_templates: BTreeMap<(String, String), Duration>,
     pub(super) launch_holds: BTreeMap<String, LaunchHold>,
     pub(super) headroom: Headroom,
     pub(super) daemon_sets: DaemonSets,

@@ -90,6 +90,7 @@ impl Kind for NodeClaim {
         "taints",
         "startupTaints",
         "labels",
+        "resources",
         "terminationGracePeriod",
     ];
     fn stand_in() -> Value {
@@ -99,7 +100,7 @@ impl Kind for NodeClaim {
 
 impl Kind for CroftConfig {
     const HELD_TO_RULES: bool = true;
-    const KEPT: &[&str] = &["nonTenantPods", "admission", "misplaced", "limits"];
+    const KEPT: &[&str] = &["nonTenantPods", "admission", "misplaced", "limits", "podsWithoutRequests"];
     fn stand_in() -> Value {
         json!({"limits": {"nodes": 0}})
     }

@@ -61,7 +61,13 @@ impl Observed {
         kept.pods = if kept.pods == 0 { pods } else { kept.pods.min(pods) };
         let mut overhead = Resources::new();
         for resource in ["cpu", "memory", "ephemeral-storage"] {
-            let held = node.capacity.get(resource).saturating_sub(node.allocatable.get(resource)).max(0);
+            let mut held = node.capacity.get(resource).saturating_sub(node.allocatable.get(resource));
+            if resource == "memory" {
+                // Huge pages are a template's, not the type's.
+                let pages = node.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-"));
+                held = pages.fold(held, |held, (_, amount)| held.saturating_sub(amount));
+            }
+            let held = held.max(0);
             overhead.set(resource, if resource == "cpu" { held } else { up(held) });
         }
         kept.overhead.raise_to(&overhead);

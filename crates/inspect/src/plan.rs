@@ -61,7 +61,11 @@ pub fn add_shortfalls(
 
 fn has_limits(input: &Input) -> bool {
     input.tenants.iter().any(|tenant| !tenant.spec.limits.is_empty())
-        || input.pools.iter().any(|pool| !pool.spec.limits.is_empty() || pool.spec.replicas.is_some())
+        || input.pools.iter().any(|pool| {
+            let mut limits =
+                pool.spec.templates.iter().map(|template| &template.limits).chain([&pool.spec.limits]);
+            limits.any(|limits| !limits.is_empty()) || pool.spec.replicas.is_some()
+        })
         || input.configs.iter().any(|config| !config.spec.limits.is_empty())
 }
 

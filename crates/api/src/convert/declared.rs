@@ -28,6 +28,9 @@ pub fn instance_type<'t>(kind: &'t InstanceType, declared: &[DeclaredResources])
     for (name, amount) in declared.iter().filter(is_meant).flat_map(|entry| &entry.amounts) {
         // The API server has checked the amounts.
         let Ok(quantity) = amount.0.parse::<Quantity>() else { continue };
+        if quantity.is_negative() {
+            continue;
+        }
         let kind = kind.to_mut();
         let before = kind.capacity.get(name);
         kind.capacity.set_quantity(name, quantity);

@@ -70,8 +70,13 @@ pub fn future_node(raw: &Node, claim: &NodeClaim) -> Node {
         // Devices are reported late. A resource that the kubelet already reports is up to date.
         let held = held.get_or_insert_default();
         for (name, amount) in known {
-            let quantity = QuantityText(amount.0);
-            held.entry(name).or_insert(quantity);
+            // A device is reported as zero until its plugin is there.
+            let comes_late = name.contains('/') || name.starts_with("hugepages-");
+            let is_zero =
+                |there: &QuantityText| there.0.parse::<Quantity>().is_ok_and(|q| q == Quantity::ZERO);
+            if held.get(&name).is_none_or(|there| comes_late && is_zero(there)) {
+                held.insert(name, QuantityText(amount.0));
+            }
         }
     }
     node

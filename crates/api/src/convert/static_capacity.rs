@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use croft_scheduler::{Cluster, InstanceType, Options, Plan, PodKey, ReasonKind};
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use croft_scheduler::{Cluster, InstanceType, Options, Plan, PodKey, ReasonKind, Resources};
+use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -64,6 +64,8 @@ pub fn new_nodes(
 ) -> (Plan, Option<Shortfall>) {
     let name = pool.name_any();
     let mut cluster = cluster.at_rest();
+    // The pods that stand for nodes count for nothing.
+    cluster.set_pods_without_requests(&Resources::new());
     let mut plannable = match convert::pool(pool, types) {
         Ok(templates) => templates,
         Err(error) => return (Plan::default(), Some(Shortfall::invalid_pool(&error))),
@@ -106,7 +108,7 @@ fn slot(pool: &TenantPool, number: usize) -> Option<Pod> {
         "metadata": {"namespace": REPLICAS, "name": format!("{name}/{number}"), "labels": {SLOT: name}},
         "spec": {
             "nodeSelector": {DEFAULT_KEY: convert::pool_name_label(pool), SLOT: "new"},
-            "tolerations": tolerations(pool),
+            "tolerations": tolerations(pool.by_template().flat_map(|(_, pool)| convert::taints(&pool))),
             "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
                 {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {SLOT: name}}},
             ]}},
@@ -116,16 +118,25 @@ fn slot(pool: &TenantPool, number: usize) -> Option<Pod> {
     .ok()
 }
 
-fn tolerations(pool: &TenantPool) -> Vec<Toleration> {
-    let own = |taint: k8s_openapi::api::core::v1::Taint| Toleration {
+/// The taints that nodes of each template have: pods that tolerate the taint of one template aren't those that headroom waits for.
+fn shared_taints(pool: &TenantPool) -> Vec<Taint> {
+    let mut templates = pool.by_template().map(|(_, pool)| convert::taints(&pool));
+    let mut shared = templates.next().unwrap_or_default();
+    for taints in templates {
+        shared.retain(|taint| taints.contains(taint));
+    }
+    shared
+}
+
+fn tolerations(taints: impl IntoIterator<Item = Taint>) -> Vec<Toleration> {
+    let own = |taint: Taint| Toleration {
         key: Some(taint.key),
         operator: Some("Equal".to_owned()),
         value: Some(taint.value.unwrap_or_default()),
         effect: Some(taint.effect),
         ..Toleration::default()
     };
-    let taints = pool.by_template().flat_map(|(_, pool)| convert::taints(&pool));
-    taints.map(own).collect()
+    taints.into_iter().map(own).collect()
 }
 
 /// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod.
@@ -158,7 +169,7 @@ fn headroom_pod(pool: &TenantPool, number: usize) -> Option<Pod> {
         "spec": {
             "priority": i32::MIN,
             "nodeSelector": {DEFAULT_KEY: convert::pool_name_label(pool), pool.spec.key.clone(): convert::value(pool)},
-            "tolerations": tolerations(pool),
+            "tolerations": tolerations(shared_taints(pool)),
             "containers": [{"name": "headroom", "resources": {"requests": requests}}],
         },
     }))

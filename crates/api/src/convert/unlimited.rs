@@ -16,7 +16,7 @@ pub const REMEDY: &str = "set spec.limits, such as nodes: 20 and costPerHour: \"
 /// The sentence that says that no limit bounds the cost of the nodes of `pool`; `None` if one does. `tenants` are those
 /// that name the pool: the limits of each count all of its nodes.
 pub fn of_pool<'a>(pool: &TenantPool, tenants: impl IntoIterator<Item = &'a Tenant>) -> Statement {
-    if bounds_cost(&pool.spec.limits) {
+    if is_bounded(pool) {
         return limited("Limited", "spec.limits bound what its nodes cost".to_owned());
     }
     if pool.spec.replicas.is_some() {
@@ -36,7 +36,7 @@ pub fn of_tenant<'a>(tenant: &Tenant, pools: impl IntoIterator<Item = &'a Tenant
     if bounds_cost(&tenant.spec.limits) {
         return limited("Limited", "spec.limits bound what its nodes cost".to_owned());
     }
-    let is_open = |pool: &&TenantPool| pool.spec.replicas.is_none() && !bounds_cost(&pool.spec.limits);
+    let is_open = |pool: &&TenantPool| pool.spec.replicas.is_none() && !is_bounded(pool);
     let mut pools = pools.into_iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft).peekable();
     if pools.peek().is_none() {
         return limited("NotProvisioned", "Croft launches no nodes for its pools".to_owned());
@@ -50,6 +50,13 @@ pub fn of_tenant<'a>(tenant: &Tenant, pools: impl IntoIterator<Item = &'a Tenant
             ))
         }
     }
+}
+
+/// True if limits of the pool, or those of each of its templates, bound what its nodes cost.
+fn is_bounded(pool: &TenantPool) -> bool {
+    let templates = &pool.spec.templates;
+    bounds_cost(&pool.spec.limits)
+        || !templates.is_empty() && templates.iter().all(|template| bounds_cost(&template.limits))
 }
 
 fn limited(reason: &'static str, message: String) -> Statement {

@@ -237,6 +237,12 @@ mod tests {
         let named = json!({"nodeSelector": {"croft.dev/template": "spot"}});
         assert_eq!(obstacles(&other, &named, &[&pool, &other]).len(), 1);
         assert!(obstacles(&pool, &named, &[&pool, &other]).is_empty());
+        let fast = json!({"nodeSelector": {"disk": "fast"}});
+        assert_eq!(
+            obstacles(&other, &fast, &[&pool, &other]).len(),
+            1,
+            "also a label that one template gives"
+        );
     }
 
     #[test]

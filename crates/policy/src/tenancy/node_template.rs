@@ -103,10 +103,9 @@ impl Siblings {
     }
 
     pub(crate) fn of<'t>(templates: impl Iterator<Item = &'t NodeTemplate> + Clone) -> Self {
-        let given = templates.clone().flat_map(NodeTemplate::given_labels);
         let mut siblings = Self {
             keys: templates.clone().flat_map(|t| t.keys.iter().cloned()).collect(),
-            labels: given.map(Into::into).collect(),
+            labels: templates.clone().flat_map(|t| t.given.iter().cloned()).collect(),
             resources: templates
                 .clone()
                 .flat_map(|t| t.resources.iter().flatten())
@@ -128,6 +127,8 @@ pub struct NodeTemplate {
     /// Keys of the pool's own labels.
     keys: BTreeSet<Box<str>>,
     labels: BTreeMap<Box<str>, Values>,
+    /// Labels that some of its nodes are given, so that nodes of other pools don't have them.
+    given: BTreeSet<Box<str>>,
     taints: Vec<Taint>,
     /// The extended resources of its instances; `None` until they are known.
     resources: Option<BTreeMap<Box<str>, Supply>>,
@@ -156,31 +157,39 @@ impl NodeTemplate {
         }
         let labels = labels.into_iter().filter(|(key, value)| is_plain(key) && is_plain(value));
         values.extend(labels.map(|(key, value)| (canonical(key).into(), Values::of(value))));
-        forget_long_lists(&mut values);
+        let mut template = Self { is_declared: true, ..Self::default() }.with_labels(values);
+        template.given = template.given_by_one().collect();
+        template
+    }
+
+    fn with_labels(mut self, mut labels: BTreeMap<Box<str>, Values>) -> Self {
+        forget_long_lists(&mut labels);
         for (alias, key) in ALIASES {
-            if let Some(known) = values.get(key).cloned() {
-                values.insert(alias.into(), known);
+            if let Some(known) = labels.get(key).cloned() {
+                labels.insert(alias.into(), known);
             }
         }
-        Self { is_declared: true, labels: values, ..Self::default() }
+        self.labels = labels;
+        self
     }
 
     /// The template of nodes that are of this one or of the other. It says less than both where they differ: it may allow what neither
     /// does alone, and never excludes what one allows.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
+        let is_name = |key: &Box<str>| canonical(key) == &**key;
         let keys: BTreeSet<Box<str>> = self.labels.keys().chain(other.labels.keys()).cloned().collect();
-        let either = keys.into_iter().map(|key| {
+        let either = keys.into_iter().filter(is_name).map(|key| {
             let values = match (self.labels.get(&key), other.labels.get(&key)) {
                 (Some(one), Some(two)) => one.or(two),
                 _ => Values::NoneOf(BTreeSet::new()),
             };
             (key, values)
         });
-        self.labels = either.collect();
-        forget_long_lists(&mut self.labels);
+        let labels = either.collect();
+        self.given.extend(other.given);
         self.taints.retain(|taint| other.taints.contains(taint));
-        self
+        self.with_labels(labels)
     }
 
     /// Adds the pool's own labels, which every node has.
@@ -242,11 +251,11 @@ impl NodeTemplate {
         self.resources.as_ref().is_some_and(|known| known.get(resource) == Some(&Supply::Dedicated))
     }
 
-    /// The labels that the template itself gives, so that nodes of other templates don't have them.
-    fn given_labels(&self) -> impl Iterator<Item = &str> {
+    /// The labels that the only template itself gives.
+    fn given_by_one(&self) -> impl Iterator<Item = Box<str>> {
         let is_others = |key: &str| WRITTEN_BY_OTHERS.iter().any(|start| key.starts_with(start));
         let given = self.labels.iter().filter(|(_, values)| matches!(values, Values::OneOf(_)));
-        given.map(|(key, _)| &**key).filter(move |key| !is_others(key))
+        given.map(|(key, _)| key.clone()).filter(move |key| !is_others(key))
     }
 
     /// The template as policies read it: labels, taints, and the extended resources that it lacks and that it is dedicated to, each

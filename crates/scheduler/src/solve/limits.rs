@@ -15,7 +15,7 @@ use crate::{
     },
     packing::problem::Limit,
     state::{
-        catalog_index::{Offer, OfferId, PoolRec},
+        catalog_index::{CatalogIndex, Keys, Offer, OfferId, PoolRec},
         cluster::Cluster,
         interner::{Sym, label},
         requests::amount,
@@ -137,6 +137,9 @@ impl<'a> Limits<'a> {
                 let Some(info) = cluster.nodes.find(node).and_then(|s| s.info.as_ref()) else {
                     continue;
                 };
+                if owner == Owner::Template && label(&info.labels, cluster.keys.template) != rec.template {
+                    continue;
+                }
                 if let Some(nodes) = &mut limit.nodes {
                     *nodes -= 1;
                 }
@@ -204,16 +207,21 @@ pub(crate) fn nodes_of<'a>(
 }
 
 /// The catalogue's price of a node, by its labels; `None` if unknown. A node outlives its offering: a reservation ends, a class
-/// leaves a zone. Then the dearest of its type counts, in its capacity type if that has any.
+/// leaves a zone. Then the dearest of its type counts, in its capacity type if that has any. A type that the template's class no longer has is
+/// looked up in other catalogues.
 pub(crate) fn node_price(cluster: &Cluster, rec: &PoolRec, node: NodeIx) -> Option<i64> {
     let labels = &cluster.nodes.find(node)?.info.as_ref()?.labels;
-    let keys = &cluster.keys;
-    let kind = rec.catalog.find(label(labels, keys.instance_type)?)?;
+    let others = || cluster.templates().find_map(|other| price_in(&other.catalog, &cluster.keys, labels));
+    price_in(&rec.catalog, &cluster.keys, labels).or_else(others)
+}
+
+fn price_in(catalog: &CatalogIndex, keys: &Keys, labels: &[(Sym, Sym)]) -> Option<i64> {
+    let kind = catalog.find(label(labels, keys.instance_type)?)?;
     let (zone, capacity) = (label(labels, keys.zone), label(labels, keys.capacity_type));
     let dearest = |zone: Option<Sym>, capacity: Option<Sym>| {
         let fits =
             |o: &&Offer| zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym);
-        rec.catalog.offers_of(kind).iter().filter(fits).filter_map(|o| o.price).max()
+        catalog.offers_of(kind).iter().filter(fits).filter_map(|o| o.price).max()
     };
     dearest(zone, capacity).or_else(|| dearest(None, capacity)).or_else(|| dearest(None, None))
 }

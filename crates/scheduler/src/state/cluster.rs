@@ -174,8 +174,13 @@ impl Cluster {
             }
         }
         let catalog = self.catalog(&pool);
+        let template = pool.template.clone();
+        let place = move |field: String| match field.strip_prefix("spec.template.") {
+            Some(rest) if !template.is_empty() => format!("spec.templates[{template}].{rest}"),
+            _ => field,
+        };
         PoolRec::new(&mut self.tables, &self.keys, pool, catalog)
-            .map_err(|(field, problem)| error(field, problem))
+            .map_err(|(field, problem)| error(place(field), problem))
     }
 
     /// The templates of all pools.

@@ -66,7 +66,7 @@ fn finding(pools: &[TenantPool], read: &[&str]) -> Outcome {
             "it is installed as well, and templates give labels that it reads ({}): {effect}",
             shortened(&counts, NAMED)
         ),
-        "delete Karpenter's pool of that name once its nodes are gone, or take the label out of spec.template.metadata.labels \
+        "delete Karpenter's pool of that name once its nodes are gone, or take the label out of the template's metadata.labels \
          until Karpenter is uninstalled (docs/tasks/migrate-from-karpenter.md#labels-that-pods-select)",
     )
 }
@@ -75,7 +75,9 @@ fn finding(pools: &[TenantPool], read: &[&str]) -> Outcome {
 fn labels(pools: &[TenantPool], keys: &[&str]) -> Vec<String> {
     let mut given = Vec::new();
     for pool in pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft) {
-        let labels = pool.spec.template.iter().flat_map(|template| &template.metadata.labels);
+        let one = pool.spec.template.iter().map(|template| &template.metadata);
+        let metadata = one.chain(pool.spec.templates.iter().map(|template| &template.metadata));
+        let labels = metadata.flat_map(|metadata| &metadata.labels);
         for (key, value) in labels.filter(|(key, _)| keys.contains(&key.as_str())) {
             given.push(format!("TenantPool {}: {key}={value}", pool.name_any()));
         }

@@ -32,7 +32,13 @@ pub(super) fn apply(now: &Input, edit: &Input) -> (Input, Vec<Edited>) {
     }
     use croft_api::{CroftConfig, EC2NodeClass, Tenant, TenantPool};
     put!(tenants, "Tenant", |new: &mut Tenant, old: &Tenant| new.status.clone_from(&old.status));
-    put!(pools, "TenantPool", |new: &mut TenantPool, old: &TenantPool| new.status.clone_from(&old.status));
+    put!(pools, "TenantPool", |new: &mut TenantPool, old: &TenantPool| {
+        new.status.clone_from(&old.status);
+        // The controller will write what instances of the edited pool have.
+        if let Some(status) = new.status.as_mut().filter(|_| new.spec != old.spec) {
+            status.extended_resources = None;
+        }
+    });
     put!(classes, "EC2NodeClass", |new: &mut EC2NodeClass, old: &EC2NodeClass| {
         new.status.clone_from(&old.status);
     });
