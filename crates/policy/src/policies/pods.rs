@@ -149,7 +149,7 @@ fn placed() -> (&'static str, String) {
 /// CEL: why the pod of a tenant isn't placed; empty if it is. The API server evaluates the messages of a policy for every
 /// object, also for those that the policy lets through, and each variable once more for them: only a refused pod may cost it.
 fn misplaced() -> String {
-    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.ownPools.split(';').map(p, p.split(':')[0]).join(', ') + '), though Croft pins every pod of a \
+    let unpinned = "'the pod selects none of the pools of its tenant (' + variables.ownPools.split(';').map(p, p.startsWith('-:') ? p.split(':')[3] + ', which does not exist' : p.split(':')[0]).join(', ') + '), though Croft pins every pod of a \
                     tenant: look for another mutating webhook or policy that rewrites spec.nodeSelector'";
     let intolerant = "'the pod does not tolerate the taints of its pool (' + variables.mine[0].split(':')[0] + ':' + variables.mine[0].split(':')[1] + '), though Croft adds the \
                       tolerations: look for another mutating webhook or policy that rewrites spec.tolerations'";
