@@ -177,9 +177,8 @@ impl NodeTemplate {
     /// does alone, and never excludes what one allows.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
-        let is_name = |key: &Box<str>| canonical(key) == &**key;
         let keys: BTreeSet<Box<str>> = self.labels.keys().chain(other.labels.keys()).cloned().collect();
-        let either = keys.into_iter().filter(is_name).map(|key| {
+        let either = keys.into_iter().filter(|key| canonical(key) == &**key).map(|key| {
             let values = match (self.labels.get(&key), other.labels.get(&key)) {
                 (Some(one), Some(two)) => one.or(two),
                 _ => Values::NoneOf(BTreeSet::new()),
