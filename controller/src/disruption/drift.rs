@@ -193,7 +193,7 @@ impl Drift {
         &mut self,
         ctx: &mut ReconcileContext<'a>,
         inputs: &mut DriftInputs<'_>,
-        pool_name: &'a String,
+        pool_name: &str,
         pool: &'a Arc<TenantPool>,
     ) -> bool {
         let snapshot = ctx.snapshot;
