@@ -54,9 +54,13 @@ async fn heaviest_template_that_can_hold_a_pod_is_launched() {
     stack.plane.apply(&platform()).await.unwrap();
     condition_of::<TenantPool>(&client, NAME, condition::READY, "True").await.unwrap();
 
-    let mut on_arm = deployment(NAME, "arm", 1, "500m", "256Mi");
-    on_arm["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": "arm64"});
-    let web = deployment(NAME, "web", 1, "500m", "256Mi");
+    // Each says its architecture: otherwise it might go to a node of the other that is there first.
+    let on = |arch: &str, mut deployment: Value| {
+        deployment["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/arch": arch});
+        deployment
+    };
+    let on_arm = on("arm64", deployment(NAME, "arm", 1, "500m", "256Mi"));
+    let web = on("amd64", deployment(NAME, "web", 1, "500m", "256Mi"));
     stack.plane.apply(&joined(&[web, on_arm])).await.unwrap();
     running(&client, NAME, 2).await.unwrap();
     let text = |name: &str| name.to_owned();
@@ -70,7 +74,7 @@ async fn heaviest_template_that_can_hold_a_pod_is_launched() {
     // No spot instance can be had: the next template is launched.
     let none = json!({"do": "capacity", "rules": [{"capacityType": "spot", "count": 0}]});
     stack.control(&none).await.unwrap();
-    let large = deployment(NAME, "large", 1, "3", "8Gi");
+    let large = on("amd64", deployment(NAME, "large", 1, "3", "8Gi"));
     stack.plane.apply(&large.to_string()).await.unwrap();
     running(&client, NAME, 3).await.unwrap();
     assert_eq!(templates(&client).await["large"], "steady");
