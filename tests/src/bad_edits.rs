@@ -242,6 +242,8 @@ fn configs() -> Vec<Case> {
             json!(["pod-security.kubernetes.io/"]),
             &["leave out croft.dev"],
         ),
+        ("CroftConfig", "/spec/podsWithoutRequests/cpu", json!("-1"), &["isn't negative"]),
+        ("CroftConfig", "/spec/podsWithoutRequests/memory", json!("much"), &["isn't negative"]),
         ("CroftConfig", "/spec/nonTenantPods", json!("Maybe"), &["Maybe", "KeepOut", "Reject", "Allow"]),
         ("CroftConfig", "/spec/misplaced", json!("Evict"), &["Evict", "Report", "Recreate"]),
         ("CroftConfig", "/spec/limits/nodes", json!(-1), &["spec.limits", "aren't negative"]),
@@ -316,6 +318,19 @@ fn templates() -> Vec<Case> {
     ]
     .map(|path| ("TenantPool", path, json!("x"), labels))
     .to_vec();
+    cases.extend([
+        ("TenantPool", "/spec/templates/0/name", json!("Spot"), &["at most 40 lower-case letters"][..]),
+        ("TenantPool", "/spec/templates/0/weight", json!(101), &["weight", "100"]),
+        ("TenantPool", "/spec/templates/0/limits", json!({"nodes": -1}), &["aren't negative"]),
+        ("TenantPool", "/spec/templates/0/limits", json!({"cost": 1}), &["costPerHour"]),
+        (
+            "TenantPool",
+            "/spec/template/spec/resources/0/amounts",
+            json!({"cpu": 1}),
+            &["write devices such as"],
+        ),
+        ("TenantPool", "/spec/template/spec/resources/0/instanceTypes", json!([""]), &["instanceTypes[0]"]),
+    ]);
     let requirement = "/spec/template/spec/requirements/0";
     let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule"}]);
     cases.extend([
@@ -653,6 +668,8 @@ fn disks() -> Vec<Case> {
 fn claims() -> Vec<Case> {
     vec![
         ("NodeClaim", "/spec/pool", json!(""), &["spec.pool"]),
+        ("NodeClaim", "/spec/resources/0/amounts", json!({"cpu": 1}), &["write devices such as"]),
+        ("NodeClaim", "/spec/resources/0/instanceTypes", json!([""]), &["instanceTypes[0]"]),
         ("NodeClaim", "/spec/nodeClassRef/group", json!("apps"), &["apps", "croft.dev"]),
         ("NodeClaim", "/spec/nodeClassRef/kind", json!("Class"), &["Class", "EC2NodeClass"]),
         ("NodeClaim", "/spec/nodeClassRef/name", json!("A"), &["the name of an object"]),
@@ -710,6 +727,7 @@ fn tenant_base() -> Value {
 pub fn base(kind: &str) -> Value {
     let requirement = json!({"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m"], "minValues": 1});
     let taint = json!({"key": "example.com/gpu", "value": "yes", "effect": "NoSchedule"});
+    let declared = json!({"instanceTypes": ["m5.large"], "amounts": {"example.com/fuse": 2}});
     let (name, spec) = match kind {
         "Tenant" => ("bad-edit", tenant_base()),
         "CroftConfig" => (
@@ -718,6 +736,7 @@ pub fn base(kind: &str) -> Value {
                 "nonTenantPods": "KeepOut", "exemptNamespaces": ["kube-system"], "schedulers": ["system:kube-scheduler"],
                 "ignoredSchedulers": ["volcano"], "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
                 "admission": {"mutation": "Webhook"}, "ownerMetadata": ["example.com/", "app.kubernetes.io/managed-by"],
+                "podsWithoutRequests": {"cpu": "100m", "memory": "200Mi"},
             }),
         ),
         "TenantPool" => (
@@ -732,7 +751,7 @@ pub fn base(kind: &str) -> Value {
                         "requirements": [requirement], "taints": [taint],
                         "startupTaints": [{"key": "node.cilium.io/agent-not-ready", "value": "x", "effect": "NoExecute"}],
                         "nodeClassRef": {"group": "croft.dev", "kind": "EC2NodeClass", "name": "default"},
-                        "expireAfter": "2592000s", "terminationGracePeriod": "1h30m",
+                        "resources": [declared], "expireAfter": "2592000s", "terminationGracePeriod": "1h30m",
                     },
                 },
                 "disruption": {
@@ -764,7 +783,7 @@ pub fn base(kind: &str) -> Value {
                 "pool": "p", "nodeClassRef": {"group": "croft.dev", "kind": "EC2NodeClass", "name": "default"},
                 "instanceTypes": ["m5.large"], "zones": ["us-east-1a"], "capacityType": "spot", "requirements": [requirement],
                 "requests": {"cpu": "1"}, "taints": [taint], "startupTaints": [taint], "labels": {"kubernetes.io/os": "linux"},
-                "terminationGracePeriod": "1h",
+                "resources": [declared], "terminationGracePeriod": "1h",
             }),
         ),
     };
@@ -777,6 +796,12 @@ pub fn base(kind: &str) -> Value {
 /// When the object has no such place.
 pub fn edited(kind: &str, path: &str, value: &Value) -> anyhow::Result<Value> {
     let mut object = base(kind);
+    if path.starts_with("/spec/templates/") {
+        let template = object["spec"]["template"].take();
+        object["spec"]["templates"] =
+            json!([{"name": "a", "metadata": template["metadata"], "spec": template["spec"]}]);
+        object["spec"].as_object_mut().context("spec is an object")?.remove("template");
+    }
     let (parent, last) = path.rsplit_once('/').with_context(|| format!("{path} isn't a pointer"))?;
     let last = last.replace("~1", "/");
     match object.pointer_mut(parent).with_context(|| format!("{kind} has no {parent}"))? {

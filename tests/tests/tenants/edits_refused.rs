@@ -57,6 +57,11 @@ fn every_field_has_an_invalid_value() {
         let schema = serde_json::to_value(&crd.spec.versions[0].schema).unwrap();
         let mut wanted = BTreeSet::new();
         fields(&schema["openAPIV3Schema"]["properties"]["spec"], "/spec", &mut wanted);
+        // Of the same types as those of the short form, which have the cases.
+        let is_of_template = |field: &str| {
+            ["metadata", "spec"].iter().any(|part| field.starts_with(&format!("/spec/templates/0/{part}/")))
+        };
+        wanted.retain(|field| !is_of_template(field));
         for (_, path, ..) in cases.iter().filter(|case| case.0 == kind) {
             wanted.retain(|field| field != path && !path.starts_with(&format!("{field}/")));
         }
