@@ -797,10 +797,11 @@ pub fn base(kind: &str) -> Value {
 pub fn edited(kind: &str, path: &str, value: &Value) -> anyhow::Result<Value> {
     let mut object = base(kind);
     if path.starts_with("/spec/templates/") {
-        let template = object["spec"]["template"].take();
-        object["spec"]["templates"] =
-            json!([{"name": "a", "metadata": template["metadata"], "spec": template["spec"]}]);
-        object["spec"].as_object_mut().context("spec is an object")?.remove("template");
+        // The same pool with its template as one of a list.
+        let spec = object.pointer_mut("/spec").and_then(Value::as_object_mut).context("no spec")?;
+        let mut template = spec.remove("template").context("no template")?;
+        template.as_object_mut().context("a template is an object")?.insert("name".to_owned(), json!("a"));
+        spec.insert("templates".to_owned(), json!([template]));
     }
     let (parent, last) = path.rsplit_once('/').with_context(|| format!("{path} isn't a pointer"))?;
     let last = last.replace("~1", "/");
