@@ -84,12 +84,19 @@ pub fn class(name: &str) -> Value {
 /// A namespace, its tenant of the same name, and the tenant's only pool.
 #[must_use]
 pub fn tenant(name: &str, pool: &str, spec: &Value) -> [Value; 3] {
+    let [namespace, tenant] = tenant_of(name, &[pool]);
+    let pool = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": pool}, "spec": spec});
+    [namespace, pool, tenant]
+}
+
+/// A namespace and its tenant of the same name, which may use `pools`.
+#[must_use]
+pub fn tenant_of(name: &str, pools: &[&str]) -> [Value; 2] {
     [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}),
-        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": pool}, "spec": spec}),
         json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": name},
-            "spec": {"namespaces": [name], "pools": [pool]},
+            "spec": {"namespaces": [name], "pools": pools},
         }),
     ]
 }

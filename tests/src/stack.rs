@@ -15,7 +15,10 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Condition,
 };
-use kube::{Api, Client, Resource, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -154,6 +157,22 @@ pub async fn running(client: &Client, namespace: &str, count: usize) -> anyhow::
         }
         Ok::<_, kube::Error>(Seen::from_option(all.then_some(pods), seen.join("; ")))
     });
+    Ok(found.await?)
+}
+
+/// Creates a pod once its namespace takes pods: a new namespace refuses them until the webhook knows its pools.
+///
+/// # Errors
+/// On timeout, with the last refusal; or if the API server doesn't answer.
+pub async fn created(client: &Client, pod: &Pod) -> anyhow::Result<()> {
+    let api: Api<Pod> =
+        Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default());
+    let found =
+        until("the pod created", EVENTUALLY, async || match api.create(&PostParams::default(), pod).await {
+            Ok(_) => Ok::<_, kube::Error>(Seen::Yes(())),
+            Err(kube::Error::Api(refusal)) if refusal.code != 409 => Ok(Seen::NotYet(refusal.message)),
+            Err(other) => Err(other),
+        });
     Ok(found.await?)
 }
 

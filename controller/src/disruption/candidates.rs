@@ -238,9 +238,7 @@ impl Candidates {
             let mut hasher = DefaultHasher::new();
             // Not the pool's resourceVersion: the controller's own status writes change it.
             (nodes, serde_json::to_string(&pool.spec).unwrap_or_default()).hash(&mut hasher);
-            let classes =
-                snapshot.templates_of(name).iter().filter_map(|template| snapshot.class_of(template));
-            for class in classes.filter_map(|class| snapshot.classes().get(class)) {
+            for class in snapshot.classes_of(name) {
                 // A new list of offerings replaces the whole allocation.
                 class.types.as_ref().map(|types| types.as_ptr().addr()).hash(&mut hasher);
             }

@@ -91,11 +91,12 @@ impl Cache {
         pool: &Arc<TenantPool>,
         class: &Arc<EC2NodeClass>,
     ) -> Arc<drift::Wanted> {
-        let of_pool = self.wanted.entry(name.to_owned()).or_default();
-        if let Some(known) = of_pool.iter().find(|known| known.is_of(pool, class)) {
+        let known = self.wanted.get(name).into_iter().flatten().find(|known| known.is_of(pool, class));
+        if let Some(known) = known {
             return Arc::clone(known);
         }
         let new = Arc::new(drift::Wanted::new(pool, class));
+        let of_pool = self.wanted.entry(name.to_owned()).or_default();
         of_pool.retain(|known| !known.is_of_template(pool));
         of_pool.push(Arc::clone(&new));
         new

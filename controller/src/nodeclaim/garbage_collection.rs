@@ -154,13 +154,13 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
     let snapshot = ctx.snapshot;
     let Some(pool_name) = instance.pool.as_deref() else { return };
     let Some(pool) = template_of_instance(snapshot, pool_name, instance) else { return };
-    let Some(class) = pool.spec.template.as_ref().map(|t| &t.spec.node_class_ref) else { return };
+    let Some(template) = &pool.spec.template else { return };
     // Named after the instance: the counter's next name may belong to the lost claim of another instance.
     let name = keys::claim_name(pool_name, &instance.id, 0);
     if snapshot.claims().contains_key(&name) || !ctx.is_idle(&Key::Claim(name.clone())) {
         return;
     }
-    let mut labels = pool.spec.template.as_ref().map(|t| t.metadata.labels.clone()).unwrap_or_default();
+    let mut labels = template.metadata.labels.clone();
     labels.insert(keys::POOL_NAME_LABEL.to_owned(), pool_name.to_owned());
     labels.insert(pool.spec.key.clone(), croft_api::convert::scheduler::value(pool));
     let object = json!({
@@ -174,13 +174,13 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
         },
         "spec": {
             "pool": pool_name,
-            "nodeClassRef": class,
+            "nodeClassRef": template.spec.node_class_ref,
             "instanceTypes": [instance.instance_type],
             "zones": [instance.zone],
             "capacityType": instance.capacity_type.as_str(),
             "labels": labels,
-            "resources": pool.spec.template.as_ref().map(|t| &t.spec.resources),
-            "terminationGracePeriod": pool.spec.template.as_ref().and_then(|t| t.spec.termination_grace_period.as_ref()),
+            "resources": template.spec.resources,
+            "terminationGracePeriod": template.spec.termination_grace_period,
             "taints": croft_api::convert::scheduler::taints(pool),
         },
     });
@@ -276,5 +276,5 @@ fn collect_nodes(ctx: &mut ReconcileContext<'_>, last: &InstanceList) {
 /// True if an instance's pool determines its claim.
 fn is_adoptable(ctx: &ReconcileContext<'_>, instance: &CloudInstance) -> bool {
     let pool = instance.pool.as_deref().and_then(|pool| ctx.snapshot.pools().get(pool));
-    pool.is_some_and(|pool| pool.spec.template.is_some() || !pool.spec.templates.is_empty())
+    pool.is_some_and(|pool| pool.spec.node_specs().next().is_some())
 }

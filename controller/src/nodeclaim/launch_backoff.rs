@@ -60,10 +60,9 @@ fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a 
 
 fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    let classes = snapshot.templates_of(name).iter().filter_map(|template| snapshot.class_of(template));
-    let generation = |class| snapshot.classes().get(class)?.object.metadata.generation;
+    let of_classes = snapshot.classes_of(name).filter_map(|class| class.object.metadata.generation);
     // Of several classes the sum: an edit of any of them makes it grow.
-    let of_classes = classes.filter_map(generation).fold(0i64, i64::saturating_add);
+    let of_classes = of_classes.fold(0i64, i64::saturating_add);
     (pool.metadata.generation.unwrap_or_default(), of_classes)
 }
 

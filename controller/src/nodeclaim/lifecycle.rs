@@ -19,7 +19,7 @@ use croft_api::{
     pool::DeclaredResources,
 };
 use croft_cloud::{LaunchRequest, ObservedNode};
-use croft_scheduler::{CapacityType, PodKey, Quantity, Resources};
+use croft_scheduler::{CapacityType, PodKey, Quantity, Resources, resources};
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::{
@@ -399,13 +399,13 @@ fn initialize(
     let registered = registered.map_or(ctx.now.wall, |c| c.last_transition_time.0);
     // A plugin that never comes keeps no node for ever, nor does a declaration that was taken back.
     let snapshot = ctx.snapshot;
-    let template = snapshot.template_of(claim).and_then(|pool| pool.spec.template.as_ref());
+    let template = snapshot.template_of(claim);
     let is_late = !claim.spec.resources.is_empty() && ctx.is_older(registered, DECLARED_RESOURCES_WITHIN);
     let declares =
         |all: &[DeclaredResources], name: &str| all.iter().any(|one| one.amounts.contains_key(name));
     let awaited = |name: &str| {
         !declares(&claim.spec.resources, name)
-            || template.is_some_and(|template| declares(&template.spec.resources, name)) && !is_late
+            || template.is_some_and(|template| declares(template.declared_resources(), name)) && !is_late
     };
     let missing = initialization_blocker(claim, node, awaited);
     let absent = initialization_blocker(claim, node, |_| true);
@@ -483,7 +483,7 @@ pub fn initialization_blocker(
     let known = claim.status.as_ref().map(|s| &s.allocatable);
     // A device whose plugin hasn't reported yet is absent or zero.
     let missing = known.into_iter().flatten().find(|(resource, amount)| {
-        (resource.contains('/') || resource.starts_with("hugepages-"))
+        resources::is_given_later(resource)
             && is_awaited(resource)
             && amount.0.parse::<Quantity>().is_ok_and(|q| q > Quantity::ZERO)
             && node.allocatable.get(resource) == 0

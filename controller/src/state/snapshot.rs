@@ -160,6 +160,12 @@ impl Snapshot {
         self.template(&claim.spec.pool, claim.template())
     }
 
+    /// The classes that the templates of a pool name, as far as they are known.
+    pub fn classes_of<'a>(&'a self, pool: &str) -> impl Iterator<Item = &'a ClassState> + use<'a> {
+        let templates = self.templates.get(pool).into_iter().flatten();
+        templates.filter_map(|template| self.classes.get(self.class_of(template)?))
+    }
+
     /// Classes by name.
     #[must_use]
     pub const fn classes(&self) -> &BTreeMap<String, ClassState> {

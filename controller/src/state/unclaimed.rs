@@ -122,8 +122,7 @@ impl Snapshot {
             return None;
         }
         let pool = self.pools.get(pool_name)?;
-        let classes = self.templates_of(pool_name).iter().filter_map(|template| self.class_of(template));
-        let mut types = classes.filter_map(|class| self.classes.get(class)?.types.as_ref());
+        let mut types = self.classes_of(pool_name).filter_map(|class| class.types.as_ref());
         let planned = types.find_map(|types| types.iter().find(|t| t.name == instance.instance_type));
         let mut labels = planned.map(|planned| planned.labels.clone()).unwrap_or_default();
         labels.insert(pool.spec.key.clone(), croft_api::convert::scheduler::value(pool));

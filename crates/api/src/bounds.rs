@@ -18,6 +18,8 @@ pub(crate) use network::*;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use crate::definitions::{KARPENTER_NODE_POOL_LABEL, KARPENTER_PROVISIONER_LABEL};
+
 /// A DNS label, such as the name of a namespace.
 const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
 /// A DNS subdomain, such as the names of most objects.
@@ -269,7 +271,7 @@ pub(crate) fn pool_value(_: &mut SchemaGenerator) -> Schema {
 pub(crate) fn template_labels(_: &mut SchemaGenerator) -> Schema {
     let mut labels = label_map("");
     let allowed = "k.matches('^([^/]*\\\\.)?(kubelet|node)\\\\.kubernetes\\\\.io/')";
-    let of_karpenter = "k in ['karpenter.sh/nodepool', 'karpenter.sh/provisioner-name']";
+    let of_karpenter = format!("k in ['{KARPENTER_NODE_POOL_LABEL}', '{KARPENTER_PROVISIONER_LABEL}']");
     push(
         &mut labels,
         rule_of_keys(
@@ -403,8 +405,13 @@ fn taint_list(allowed: &str, words: &str) -> Value {
 
 /// A key is a resource that nodes have, or one of `more`.
 fn resource_name(more: &str) -> String {
+    format!("k in ['cpu', 'memory', 'ephemeral-storage', 'pods'{more}] || {}", device_or_huge_pages())
+}
+
+/// A key is a resource that some nodes have: a device, or huge pages.
+fn device_or_huge_pages() -> String {
     format!(
-        "k in ['cpu', 'memory', 'ephemeral-storage', 'pods'{more}] || k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"
+        "k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"
     )
 }
 
@@ -479,9 +486,7 @@ fn limits_of(most: u32) -> Schema {
 /// Amounts of resources that nodes have beside those of their instance type.
 pub(crate) fn declared_amounts(_: &mut SchemaGenerator) -> Schema {
     let names = rule_of_keys(
-        &format!(
-            "k.startsWith('hugepages-') || (k.contains('/') && size(k) <= {KEY_LENGTH} && k.matches('{QUALIFIED}'))"
-        ),
+        &device_or_huge_pages(),
         "an instance's type says how much cpu and memory it has: write devices such as smarter-devices/fuse, and hugepages-*",
     );
     // A pattern costs nothing in the estimate, which multiplies rules by templates and entries.

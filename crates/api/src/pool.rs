@@ -223,6 +223,12 @@ impl TenantPool {
         self.spec.template.as_ref()?.metadata.labels.get(TEMPLATE_LABEL).map(String::as_str)
     }
 
+    /// The resources that the only template declares.
+    #[must_use]
+    pub fn declared_resources(&self) -> &[DeclaredResources] {
+        self.spec.template.as_ref().map(|template| template.spec.resources.as_slice()).unwrap_or_default()
+    }
+
     /// The pool with this template as its only one. The label of the template is among its labels.
     fn narrowed(&self, template: &PoolTemplate) -> Self {
         let mut metadata = template.metadata.clone();

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_cloud::{ObservedNode, facts::Setup};
-use croft_scheduler::{InstanceType, Resources};
+use croft_scheduler::{InstanceType, Resources, resources::HUGE_PAGES};
 
 /// Reports below this many thousandths of the computed value aren't caused by the type.
 const BELIEVABLE_PERMILLE: i64 = 800;
@@ -64,7 +64,7 @@ impl Observed {
             let mut held = node.capacity.get(resource).saturating_sub(node.allocatable.get(resource));
             if resource == "memory" {
                 // Huge pages are a template's, not the type's.
-                let pages = node.capacity.iter().filter(|(name, _)| name.starts_with("hugepages-"));
+                let pages = node.capacity.iter().filter(|(name, _)| name.starts_with(HUGE_PAGES));
                 held = pages.fold(held, |held, (_, amount)| held.saturating_sub(amount));
             }
             let held = held.max(0);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use croft_api::{
     TenantPool,
     convert::{declared, scheduler as convert},
-    pool::{DeclaredResources, ExtendedResource},
+    pool::ExtendedResource,
 };
 use croft_scheduler::{InstanceType, Offering, Requirement};
 
@@ -13,10 +13,6 @@ use croft_scheduler::{InstanceType, Offering, Requirement};
 #[must_use]
 pub fn requirements(pool: &TenantPool) -> Vec<Requirement> {
     pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement).collect()
-}
-
-fn declared_by(pool: &TenantPool) -> &[DeclaredResources] {
-    pool.spec.template.as_ref().map(|t| t.spec.resources.as_slice()).unwrap_or_default()
 }
 
 /// The types that a pool with only one kind of node may launch among `types`, each with the offerings that it may use.
@@ -28,7 +24,7 @@ pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> 
         let allowed = |offering: &&Offering| allows(&requirements, pool, kind, offering);
         let offerings: Vec<Offering> = kind.offerings.iter().filter(allowed).cloned().collect();
         if !offerings.is_empty() {
-            let kind = declared::instance_type(kind, declared_by(pool)).into_owned();
+            let kind = declared::instance_type(kind, pool.declared_resources()).into_owned();
             possible.push(InstanceType { offerings, ..kind });
         }
     }

@@ -42,14 +42,22 @@ pub(crate) struct Class {
     pub(crate) blocked: Option<(ReasonKind, String)>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
     pub(crate) claims: Vec<(Sym, Sym)>,
-    /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes that no pod before it has, by the dimension of
-    /// their driver. Sorted.
+    /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes
+    /// that no pod before it has, by the dimension of their driver. Sorted.
     pub(crate) requests: Arc<[(u32, i64)]>,
 }
 
 impl Class {
     pub(crate) fn shape<'a>(&self, cluster: &'a Cluster) -> &'a Shape {
         cluster.tables.shapes.get(self.shape)
+    }
+
+    /// The amount of a resource that each pod counts for on a new node without requesting any.
+    pub(crate) fn assumed(&self, cluster: &Cluster, resource: u32) -> i64 {
+        if amount(&self.shape(cluster).requests, resource) > 0 {
+            return 0;
+        }
+        cluster.without_requests.iter().find(|(id, _)| *id == resource).map_or(0, |(_, size)| *size)
     }
 
     pub(crate) fn matches(&self, selector: SelId) -> bool {
@@ -169,11 +177,11 @@ impl Demand {
     /// Adds what pods without requests count for: an instance that is chosen by their requests alone holds hardly one of them.
     fn count_missing_requests(&mut self, cluster: &Cluster) {
         for class in self.classes.iter_mut() {
-            let missing = cluster.without_requests.iter().filter(|(id, _)| amount(&class.requests, *id) == 0);
-            let missing: Vec<(u32, i64)> = missing.filter(|(_, size)| *size > 0).copied().collect();
-            if !missing.is_empty() {
-                let named = class.requests.iter().filter(|(id, _)| missing.iter().all(|(own, _)| own != id));
-                let mut requests: Vec<(u32, i64)> = named.copied().chain(missing.iter().copied()).collect();
+            let assumed = cluster.without_requests.map(|(id, _)| (id, class.assumed(cluster, id)));
+            let assumed = assumed.iter().filter(|(_, size)| *size > 0);
+            if assumed.clone().next().is_some() {
+                let named = class.requests.iter().filter(|(id, _)| assumed.clone().all(|(own, _)| own != id));
+                let mut requests: Vec<(u32, i64)> = named.chain(assumed.clone()).copied().collect();
                 requests.sort_unstable();
                 class.requests = requests.into();
             }

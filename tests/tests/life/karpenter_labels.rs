@@ -2,9 +2,12 @@
 
 use croft_policy::definitions::POOLS_ANNOTATION;
 use croft_testkit::wait::{Seen, until};
-use croft_tests::stack::{EVENTUALLY, Stack, claims, label, node_of, nodes, running};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::{Api, ResourceExt as _, api::PostParams};
+use croft_tests::{
+    manifests::{class, joined, tenant_of},
+    stack::{EVENTUALLY, Stack, claims, created, label, node_of, nodes, running},
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "migrated";
@@ -12,38 +15,19 @@ const NODE_POOL: &str = "karpenter.sh/nodepool";
 const PROVISIONER: &str = "karpenter.sh/provisioner-name";
 
 /// The first pool is the default; each of the others has one label.
-const PLATFORM: &str = r#"
-{apiVersion: v1, kind: Namespace, metadata: {name: migrated}}
----
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: migrated}
-spec:
-  role: croft-node
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: plain}
-spec: {template: {spec: {nodeClassRef: {name: migrated}}}}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: new}
-spec: {template: {metadata: {labels: {karpenter.sh/nodepool: x}}, spec: {nodeClassRef: {name: migrated}}}}
----
-apiVersion: croft.dev/v1alpha1
-kind: TenantPool
-metadata: {name: old}
-spec: {template: {metadata: {labels: {karpenter.sh/provisioner-name: team1}}, spec: {nodeClassRef: {name: migrated}}}}
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: migrated}
-spec: {namespaces: [migrated], pools: [plain, new, old]}
-"#;
+fn platform() -> String {
+    let pool = |(name, labels): (&str, Value)| {
+        let template = json!({"metadata": {"labels": labels}, "spec": {"nodeClassRef": {"name": NAMESPACE}}});
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": name},
+            "spec": {"template": template}})
+    };
+    let pools =
+        [("plain", json!({})), ("new", json!({NODE_POOL: "x"})), ("old", json!({PROVISIONER: "team1"}))];
+    let mut documents = vec![class(NAMESPACE)];
+    documents.extend(tenant_of(NAMESPACE, &pools.each_ref().map(|(name, _)| *name)));
+    documents.extend(pools.map(pool));
+    joined(&documents)
+}
 
 /// The pool, and the spec of a pod for it.
 fn pods() -> [(&'static str, Value); 3] {
@@ -65,7 +49,7 @@ fn pods() -> [(&'static str, Value); 3] {
 async fn pods_that_select_karpenters_labels_run_in_the_pool_that_gives_them() {
     let mut stack = Stack::start().await.unwrap();
     let client = stack.plane.admin().await.unwrap();
-    stack.plane.apply(PLATFORM).await.unwrap();
+    stack.plane.apply(&platform()).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     until("the labels of the pools written for the policies", EVENTUALLY, async || {
         let written = namespaces.get(NAMESPACE).await?.annotations().get(POOLS_ANNOTATION).cloned();
@@ -77,17 +61,9 @@ async fn pods_that_select_karpenters_labels_run_in_the_pool_that_gives_them() {
     .await
     .unwrap();
 
-    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     for (pool, spec) in pods() {
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": pool}, "spec": spec})).unwrap();
-        // A new namespace is refused until its pools are known to the webhook.
-        until("the pod created", EVENTUALLY, async || match api.create(&PostParams::default(), &pod).await {
-            Ok(_) => Ok::<_, kube::Error>(Seen::Yes(())),
-            Err(kube::Error::Api(refusal)) if refusal.code != 409 => Ok(Seen::NotYet(refusal.message)),
-            Err(other) => Err(other),
-        })
-        .await
-        .unwrap();
+        let pod = json!({"metadata": {"name": pool, "namespace": NAMESPACE}, "spec": spec});
+        created(&client, &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
     let homes = running(&client, NAMESPACE, 3).await.unwrap();
     let all = nodes(&client).await.unwrap();

@@ -3,37 +3,20 @@
 use croft_api::TenantPool;
 use croft_policy::definitions::POOLS_ANNOTATION;
 use croft_testkit::wait::{Seen, until};
-use croft_tests::stack::{EVENTUALLY, Stack, label, node_of, nodes, running};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::{Api, Client, ResourceExt as _, api::PostParams};
+use croft_tests::{
+    manifests::{class, joined, tenant_of},
+    stack::{EVENTUALLY, Stack, created, label, node_of, nodes, running},
+};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kinds";
 
-/// The first pool is the default; the others differ by one requirement or label each.
-const PLATFORM: &str = r#"
-{apiVersion: v1, kind: Namespace, metadata: {name: kinds}}
----
-apiVersion: croft.dev/v1alpha1
-kind: EC2NodeClass
-metadata: {name: kinds}
-spec:
-  role: croft-node
-  amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
-  securityGroupSelectorTerms: [{tags: {croft.dev/discovery: croft}}]
----
-apiVersion: croft.dev/v1alpha1
-kind: Tenant
-metadata: {name: kinds}
-spec: {namespaces: [kinds], pools: [x86, arm, gpu, spot, runners]}
-"#;
-
-fn pool(name: &str, requirements: Value, labels: Value, taints: Value) -> String {
+fn pool(name: &str, requirements: Value, labels: Value, taints: Value) -> Value {
     json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": name}, "spec": {
         "template": {"metadata": {"labels": labels}, "spec": {"nodeClassRef": {"name": "kinds"},
             "requirements": requirements, "taints": taints}}}})
-    .to_string()
 }
 
 fn requires(key: &str, value: &str) -> Value {
@@ -93,6 +76,7 @@ async fn pods_run_in_the_pool_that_can_hold_them() {
     let client = stack.plane.admin().await.unwrap();
     let family = |families: &[&str]| json!({"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": families});
     let arch = "kubernetes.io/arch";
+    // The first pool is the default; the others differ by one requirement or label each.
     let pools = [
         pool("x86", json!([requires(arch, "amd64")]), json!({}), json!([])),
         pool("arm", json!([requires(arch, "arm64")]), json!({}), json!([])),
@@ -105,22 +89,16 @@ async fn pods_run_in_the_pool_that_can_hold_them() {
             json!([{"key": "ci", "value": "yes", "effect": "NoSchedule"}]),
         ),
     ];
-    stack.plane.apply(&format!("{PLATFORM}\n---\n{}", pools.join("\n---\n"))).await.unwrap();
+    let mut platform = vec![class(NAMESPACE)];
+    platform.extend(tenant_of(NAMESPACE, &["x86", "arm", "gpu", "spot", "runners"]));
+    platform.extend(pools);
+    stack.plane.apply(&joined(&platform)).await.unwrap();
     known(&client).await;
 
-    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let pods = pods();
     for (pool, spec) in &pods {
-        let pod = json!({"metadata": {"name": pool}, "spec": spec});
-        let pod: Pod = serde_json::from_value(pod).unwrap();
-        // A new namespace is refused until its pools are known to the webhook.
-        until("the pod created", EVENTUALLY, async || match api.create(&PostParams::default(), &pod).await {
-            Ok(_) => Ok::<_, kube::Error>(Seen::Yes(())),
-            Err(kube::Error::Api(refusal)) if refusal.code != 409 => Ok(Seen::NotYet(refusal.message)),
-            Err(other) => Err(other),
-        })
-        .await
-        .unwrap();
+        let pod = json!({"metadata": {"name": pool, "namespace": NAMESPACE}, "spec": spec});
+        created(&client, &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
     let running = running(&client, NAMESPACE, pods.len()).await.unwrap();
     let homes = nodes(&client).await.unwrap();

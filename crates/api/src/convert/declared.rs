@@ -2,12 +2,12 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use croft_scheduler::{InstanceType, Quantity};
+use croft_scheduler::{
+    InstanceType, Quantity,
+    resources::{HUGE_PAGES, MEMORY},
+};
 
 use crate::pool::DeclaredResources;
-
-const MEMORY: &str = "memory";
-const HUGE_PAGES: &str = "hugepages-";
 
 /// The instance types as nodes have them.
 #[must_use]

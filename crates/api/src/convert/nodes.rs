@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use croft_scheduler::{CapacityType, ComingNode, EPHEMERAL_TAINTS, InstanceType, Quantity, Resources};
+use croft_scheduler::{
+    CapacityType, ComingNode, EPHEMERAL_TAINTS, InstanceType, Quantity, Resources, resources,
+};
 use k8s_openapi::{
     api::core::v1::{Node, Taint},
     apimachinery::pkg::api::resource::Quantity as QuantityText,
@@ -71,10 +73,9 @@ pub fn future_node(raw: &Node, claim: &NodeClaim) -> Node {
         let held = held.get_or_insert_default();
         for (name, amount) in known {
             // A device is reported as zero until its plugin is there.
-            let comes_late = name.contains('/') || name.starts_with("hugepages-");
             let is_zero =
                 |there: &QuantityText| there.0.parse::<Quantity>().is_ok_and(|q| q == Quantity::ZERO);
-            if held.get(&name).is_none_or(|there| comes_late && is_zero(there)) {
+            if held.get(&name).is_none_or(|there| resources::is_given_later(&name) && is_zero(there)) {
                 held.insert(name, QuantityText(amount.0));
             }
         }

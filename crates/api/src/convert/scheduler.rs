@@ -90,10 +90,7 @@ fn one_kind(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         labels,
         taints: taints(pool),
         startup_taints: template.map(|t| t.spec.startup_taints.clone()).unwrap_or_default(),
-        instance_types: declared::instance_types(
-            instance_types,
-            template.map(|t| t.spec.resources.as_slice()).unwrap_or_default(),
-        ),
+        instance_types: declared::instance_types(instance_types, pool.declared_resources()),
         launches: spec.provisioner == Provisioner::Croft && template.is_some() && spec.replicas.is_none(),
         replicas: spec.replicas.and_then(|n| u32::try_from(n).ok()),
         held: None,

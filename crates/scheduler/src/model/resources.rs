@@ -16,6 +16,15 @@ pub const PODS: &str = "pods";
 /// The resource of local disk, in bytes.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
+/// Beginning of the names of huge pages, which the kubelet takes off the memory.
+pub const HUGE_PAGES: &str = "hugepages-";
+
+/// True for devices and huge pages: a node has none until a plugin or its own settings give them.
+#[must_use]
+pub fn is_given_later(name: &str) -> bool {
+    name.contains('/') || name.starts_with(HUGE_PAGES)
+}
+
 /// Amounts by resource name, each in the unit that kube-scheduler counts in: thousandths for `cpu`,
 /// whole units for everything else, fractions rounded up. A name that is absent counts as zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -138,7 +147,7 @@ pub fn readable(name: &str, amount: i64, round: Round) -> String {
         let noun = if amount == 1_000 { "core" } else { "cores" };
         return format!("{} {noun}", decimal(i128::from(amount), 3));
     }
-    if name != MEMORY && name != EPHEMERAL_STORAGE && !name.starts_with("hugepages-") {
+    if name != MEMORY && name != EPHEMERAL_STORAGE && !name.starts_with(HUGE_PAGES) {
         return quantity(name, amount).to_string();
     }
     let units = [(60, "Ei"), (50, "Pi"), (40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];

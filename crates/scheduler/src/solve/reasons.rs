@@ -18,7 +18,7 @@ use crate::{
         pool::{LIMIT_COST, LIMIT_NODES},
         price::Price,
         quantity::Quantity,
-        resources::{Round, readable},
+        resources::{Round, is_given_later, readable},
     },
     packing::{limits::Overdrawn, problem::Limit},
     solve::{
@@ -316,14 +316,14 @@ fn resources(
             return Some((ReasonKind::VolumeLimit, detail));
         }
         let resource = names.name(*id);
-        if *most <= 0 && (resource.contains('/') || resource.starts_with("hugepages-")) {
+        if *most <= 0 && is_given_later(resource) {
             let detail = format!(
                 "no instance type of {name} has {resource}; if a device plugin or user data gives it to nodes, declare it in resources of the template"
             );
             return Some((ReasonKind::InsufficientResources, detail));
         }
         let asks = readable(resource, *size, Round::Up);
-        let asks = if amount(&class.shape(context.cluster).requests, *id) > 0 {
+        let asks = if class.assumed(context.cluster, *id) == 0 {
             format!("pod asks {asks}")
         } else {
             format!("pod asks none and counts for {asks} (podsWithoutRequests of CroftConfig)")

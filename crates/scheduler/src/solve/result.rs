@@ -226,13 +226,11 @@ fn instance(
 
     // A pod without requests counts for something and requests nothing.
     let assumed = |dim: u32| {
-        let size = cluster.without_requests.iter().find(|(id, _)| *id == dim).map_or(0, |(_, size)| *size);
-        let without = launch.content.iter().filter(|item| {
+        let all = launch.content.iter().map(|item| {
             let class = context.demand.classes.find(item.class);
-            class
-                .is_some_and(|class| crate::state::requests::amount(&class.shape(cluster).requests, dim) == 0)
+            class.map_or(0, |class| class.assumed(cluster, dim)).saturating_mul(i64::from(item.count))
         });
-        without.map(|item| size.saturating_mul(i64::from(item.count))).fold(0, i64::saturating_add)
+        all.fold(0, i64::saturating_add)
     };
     let mut requests = Resources::new();
     let row = launch.table.row(launch.offer);

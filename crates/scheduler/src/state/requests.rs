@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::{
     model::{
         quantity::Quantity,
-        resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, native},
+        resources::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, native},
     },
     state::interner::{Interner, Sym},
 };
@@ -214,7 +214,7 @@ fn total(
     }
     for (id, value) in level {
         let name = names.name(id);
-        if name == CPU || name == MEMORY || name.starts_with("hugepages-") {
+        if name == CPU || name == MEMORY || name.starts_with(HUGE_PAGES) {
             sum.retain(|(i, _)| *i != id);
             sum.push((id, value));
         }
