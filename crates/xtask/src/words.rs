@@ -86,7 +86,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(path).with_context(|| format!("failed to list {}", path.display()))? {
         let path = entry?.path();
         let kind = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if path.is_dir() || ["rs", "md", "yaml", "mk", "toml"].contains(&kind) {
+        if path.is_dir() || ["rs", "cel", "md", "yaml", "mk", "toml"].contains(&kind) {
             collect(&path, files)?;
         }
     }

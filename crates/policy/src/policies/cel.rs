@@ -1,87 +1,284 @@
-//! CEL expressions that several policies share: readers of each [`parameter`].
+//! CEL stands in `.cel` files beside the modules that use it; Rust names its snippets and composes policies of them.
+//!
+//! A file has a comment about itself, then snippets. Each begins with a line of `##`, its name, and its parameters:
+//!
+//! ```text
+//! ## is_own(label)
+//! // The label is that of the tenant's pool `o`.
+//! o[1] != '-' && ($label == o[0] || $label == '$POOL_NAME_LABEL=' + o[2])
+//!
+//! ## chosen
+//! variables.own.filter(o, variables.selected.exists(l, $is_own(l)))
+//! ```
+//!
+//! | text | becomes |
+//! |---|---|
+//! | `$label` | the argument, if `label` is a parameter of the snippet |
+//! | `$POOL_NAME_LABEL` | the value of [`constants`](super::constants), also within a string |
+//! | `$is_own(l)`, `$chosen` | the snippet of the same file, as text: one that is no operand brings its own parentheses |
+//! | `$own_pools.is_own(l)` | the snippet of another file |
+//! | a line of `//` | nothing |
+//! | the end of a line, with the blanks around it | one blank, in a string too; nothing after an opening bracket, and before a closing one or a dot |
+//!
+//! | name | is read by |
+//! |---|---|
+//! | `free/declared` | [`Cel::variable`], as one of several variables `free`: no policy has two |
+//! | `placed`, `placed: message` | [`Cel::rule`]; `placed/declared` has the same message |
+//!
+//! An argument ends at a comma or at the closing bracket, brackets and strings in it left aside.
+//!
+//! The text of a policy stands in these files alone. Rust holds names of snippets, and arguments that are data: a number, or what a
+//! table of Rust's holds. So a rule can be read, and parsed, without the code around it: a test does so with every snippet.
+//!
+//! A reference that names nothing stays as it is written. That is no CEL, so the API server would refuse the policy rather than
+//! hold a weaker one; tests find it before.
 
-use crate::{
-    definitions::parameter,
-    policies::parameters::{INACTIVE, MORE},
+use std::sync::LazyLock;
+
+use rustc_hash::FxHashMap;
+
+use crate::policies::{
+    constants::CONSTANTS,
+    policy::{Validation, Variable},
 };
 
-/// CEL: the text of a parameter; empty before the controller has written it.
-pub(super) fn text(annotation: &str) -> String {
-    format!("params.metadata.?annotations[?'{annotation}'].orValue('')")
+/// Each file by its name, which is that of its path.
+const FILES: [(&str, &str); 18] = [
+    ("choice", include_str!("mutation/choice.cel")),
+    ("daemonset", include_str!("mutation/daemonset.cel")),
+    ("fit", include_str!("mutation/fit.cel")),
+    ("identities", include_str!("identities.cel")),
+    ("in_force", include_str!("in_force.cel")),
+    ("joining_nodes", include_str!("mutation/joining_nodes.cel")),
+    ("keep_out", include_str!("mutation/keep_out.cel")),
+    ("kept_metadata", include_str!("mutation/kept_metadata.cel")),
+    ("namespaces", include_str!("namespaces.cel")),
+    ("nodes", include_str!("nodes.cel")),
+    ("own_pools", include_str!("own_pools.cel")),
+    ("pod", include_str!("mutation/pod.cel")),
+    ("pod_security", include_str!("pod_security.cel")),
+    ("pod_updates", include_str!("pod_updates.cel")),
+    ("pods", include_str!("pods.cel")),
+    ("shared", include_str!("shared.cel")),
+    ("subject", include_str!("mutation/subject.cel")),
+    ("tenancy", include_str!("mutation/tenancy.cel")),
+];
+
+/// Snippets that refer to one another. No chain of references is half as long.
+const MAX_DEPTH: usize = 32;
+
+/// Snippets that several policies share: about the parameters, the request's namespace, and who makes it.
+pub(super) const SHARED: Cel = Cel("shared");
+
+/// A file of snippets, by its name.
+#[derive(Clone, Copy)]
+pub(super) struct Cel(pub(super) &'static str);
+
+impl Cel {
+    /// The snippet with these arguments.
+    pub(super) fn with(self, name: &str, arguments: &[&str]) -> String {
+        let mut rendering = Rendering::default();
+        rendering.snippet((self.0, name), arguments.iter().map(|&argument| argument.to_owned()).collect(), 0);
+        rendering.text
+    }
+
+    /// The snippet, which has no parameters.
+    pub(super) fn text(self, name: &str) -> String {
+        self.with(name, &[])
+    }
+
+    /// The snippet as the variable of its name, up to a slash.
+    pub(super) fn variable(self, name: &'static str) -> Variable {
+        self.variable_with(name, &[])
+    }
+
+    /// The same with these arguments.
+    pub(super) fn variable_with(self, name: &'static str, arguments: &[&str]) -> Variable {
+        (before_slash(name), self.with(name, arguments))
+    }
+
+    /// Variables in this order. The API server lets a variable read only those before it.
+    pub(super) fn variables(self, names: &[&'static str]) -> Vec<Variable> {
+        names.iter().map(|name| self.variable(name)).collect()
+    }
+
+    /// The snippet and its message.
+    pub(super) fn rule(self, name: &str) -> Validation {
+        self.rule_with(name, &[])
+    }
+
+    /// The same, both with these arguments.
+    pub(super) fn rule_with(self, name: &str, arguments: &[&str]) -> Validation {
+        (self.with(name, arguments), self.with(&format!("{}: message", before_slash(name)), arguments))
+    }
 }
 
-/// CEL: the items of a parameter that is a list. The list of an empty text holds one empty item.
-pub(super) fn words(annotation: &str) -> String {
-    format!("{}.split(',')", text(annotation))
+fn before_slash(name: &str) -> &str {
+    name.split_once('/').map_or(name, |(before, _)| before)
 }
 
-/// CEL: the request is made by Croft's controller.
-pub(super) fn by_controller() -> String {
-    "request.userInfo.username == 'system:serviceaccount:' + params.metadata.name + ':croft-controller'"
-        .to_owned()
+/// A snippet's file and name.
+type Key<'k> = (&'k str, &'k str);
+
+struct Snippet {
+    parameters: Vec<&'static str>,
+    text: String,
 }
 
-/// CEL: the namespace of the request is exempt, or every pool is shared with it.
-pub(super) fn in_free_namespace() -> String {
-    format!(
-        "request.namespace == params.metadata.name || request.namespace in {} || request.namespace in {}",
-        words(parameter::EXEMPT),
-        words(parameter::SHARED_WITH)
-    )
+static SNIPPETS: LazyLock<FxHashMap<Key<'static>, Snippet>> =
+    LazyLock::new(|| FILES.into_iter().flat_map(|(file, text)| snippets(file, text)).collect());
+
+fn snippets(file: &'static str, text: &'static str) -> impl Iterator<Item = (Key<'static>, Snippet)> {
+    text.split("\n## ").skip(1).map(move |section| {
+        let (head, body) = section.split_once('\n').unwrap_or((section, ""));
+        let (name, parameters) = head.split_once('(').unwrap_or((head, ""));
+        let parameters = parameters.trim_end_matches(')').split(',').map(str::trim).filter(|p| !p.is_empty());
+        ((file, name), Snippet { parameters: parameters.collect(), text: on_one_line(body) })
+    })
 }
 
-/// CEL: non-tenant pods are not subject to any rule.
-pub(super) fn non_tenant_pods_allowed() -> String {
-    format!("{} in ['', 'Allow', '{INACTIVE}']", text(parameter::NON_TENANT_PODS))
+/// The lines as one, without comments.
+fn on_one_line(lines: &str) -> String {
+    let mut text = String::new();
+    let mut in_string = false;
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if !in_string && line.starts_with("//") {
+            continue;
+        }
+        let is_joined =
+            !in_string && (text.ends_with(['(', '[', '{']) || line.starts_with(['.', ')', ']', '}']));
+        if !text.is_empty() && !is_joined {
+            text.push(' ');
+        }
+        text.push_str(line);
+        let mut string = InString(in_string, false);
+        line.chars().for_each(|c| string.read(c));
+        in_string = string.0;
+    }
+    text
 }
 
-/// CEL: nothing is enforced, since there was no Tenant yet, or neither Tenant nor pool is left.
-pub(super) fn is_inactive() -> String {
-    format!("{} in ['', '{INACTIVE}']", text(parameter::NON_TENANT_PODS))
+/// True within a string; and after a backslash in it.
+struct InString(bool, bool);
+
+impl InString {
+    fn read(&mut self, c: char) {
+        let Self(within, escaped) = *self;
+        *self = Self(within != (c == '\'' && !escaped), within && !escaped && c == '\\');
+    }
 }
 
-/// CEL: the tenants of [`parameter::TENANTS`] as lists of words: name, namespaces, selector, and perhaps a prefix.
-pub(super) fn all_tenants() -> String {
-    format!("{}.split(';').filter(t, t != '').map(t, t.split(':'))", text(parameter::TENANTS))
+/// A snippet whose references are replaced.
+#[derive(Default)]
+struct Rendering {
+    text: String,
+    /// References that name nothing, or have other arguments than the snippet has parameters.
+    unknown: Vec<String>,
 }
 
-/// CEL: the tenant `t` of [`all_tenants`] claims the namespace `name` with `labels`.
-pub(super) fn is_claimed(name: &str, labels: &str) -> String {
-    format!(
-        "({name} in t[1].split(',') || (size(t) > 3 && {name}.startsWith(t[3])) || (t[2] != '' && t[2].split('&').map(r, r.split(' ')).all(r, \
-         r[1] == 'In' ? (r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
-         r[1] == 'NotIn' ? !(r[0] in {labels} && {labels}[r[0]] in r[2].split(',')) : \
-         r[1] == 'Exists' ? r[0] in {labels} : !(r[0] in {labels}))))"
-    )
+/// Where a text stands.
+#[derive(Clone, Copy)]
+struct Scope<'s> {
+    file: &'s str,
+    arguments: &'s [(&'static str, String)],
+    depth: usize,
 }
 
-/// The variable `claimed`: a tenant claims the namespace of the request.
-pub(super) fn claimed() -> (&'static str, String) {
-    let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
-    let claims = is_claimed("request.namespace", labels);
-    ("claimed", format!("{}.exists(t, t[0] == '{MORE}' || {claims})", all_tenants()))
+impl Rendering {
+    fn snippet(&mut self, key: Key<'_>, arguments: Vec<String>, depth: usize) {
+        let snippet =
+            SNIPPETS.get(&key).filter(|s| s.parameters.len() == arguments.len() && depth < MAX_DEPTH);
+        let Some(snippet) = snippet else {
+            self.unknown(&format!("${}.{}", key.0, key.1));
+            return;
+        };
+        let arguments: Vec<_> = snippet.parameters.iter().copied().zip(arguments).collect();
+        self.expand(Scope { file: key.0, arguments: &arguments, depth }, &snippet.text);
+    }
+
+    fn unknown(&mut self, reference: &str) {
+        self.text.push_str(reference);
+        self.unknown.push(reference.to_owned());
+    }
+
+    fn expand(&mut self, scope: Scope<'_>, text: &str) {
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            self.text.push_str(before);
+            rest = self.reference(scope, after);
+        }
+        self.text.push_str(rest);
+    }
+
+    /// Replaces the reference after a dollar. Returns the text after it.
+    fn reference<'t>(&mut self, scope: Scope<'_>, text: &'t str) -> &'t str {
+        let (name, rest) = word(text);
+        let argument = scope.arguments.iter().find(|(parameter, _)| *parameter == name);
+        let value = argument.map(|(_, value)| value).or_else(|| CONSTANTS.get(name));
+        if let Some(value) = value {
+            self.text.push_str(value);
+            return rest;
+        }
+        if name.is_empty() {
+            // A dollar of a regular expression.
+            self.text.push('$');
+            return rest;
+        }
+        let (key, rest) = key(scope.file, name, rest);
+        let has_parameters = SNIPPETS.get(&key).is_some_and(|snippet| !snippet.parameters.is_empty());
+        let (arguments, rest) =
+            has_parameters.then(|| arguments(rest)).flatten().unwrap_or((Vec::new(), rest));
+        let arguments = arguments.into_iter().map(|argument| self.argument(scope, argument)).collect();
+        self.snippet(key, arguments, scope.depth + 1);
+        rest
+    }
+
+    /// An argument, read where the reference stands.
+    fn argument(&mut self, scope: Scope<'_>, text: &str) -> String {
+        let mut rendering = Self::default();
+        rendering.expand(scope, text);
+        self.unknown.append(&mut rendering.unknown);
+        rendering.text
+    }
 }
 
-/// CEL: the objects that open pools to a namespace of the object's name, as `resource/name`.
-pub(super) fn opened_by() -> String {
-    format!(
-        "{}.split(';').filter(e, e.startsWith(object.metadata.name + '=') || e.startsWith('{MORE}=')).map(e, e.split('=')[1]).join(',')\
-         .split(',').filter(o, o != '')",
-        text(parameter::OPEN_NAMES)
-    )
+/// The snippet of a reference: of another file if the word is a file's name, and of the same file otherwise.
+fn key<'k, 't: 'k>(file: &'k str, name: &'k str, rest: &'t str) -> (Key<'k>, &'t str) {
+    let other =
+        rest.strip_prefix('.').map(word).filter(|(snippet, _)| SNIPPETS.contains_key(&(name, *snippet)));
+    other.map_or(((file, name), rest), |(snippet, rest)| ((name, snippet), rest))
 }
 
-/// CEL: the entries of [`parameter::NAMESPACE_CREATION`] that list the user of the request, as lists of words: tenant,
-/// prefix, maximum, `open`, `full` or `pending`, owners. No other word of an entry has a colon.
-pub(super) fn created_by_user() -> String {
-    format!(
-        "{}.split('\\n').filter(e, e != '').map(e, e.split(' ')).filter(e, ('U:' + request.userInfo.username) in e || \
-         request.userInfo.?groups.orValue([]).exists(g, ('G:' + g) in e))",
-        text(parameter::NAMESPACE_CREATION)
-    )
+/// The word at the beginning of `text`, and the rest.
+fn word(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    text.split_at(end.unwrap_or(text.len()))
 }
 
-/// CEL: there are more tenants than [`parameter::TENANTS`] holds.
-pub(super) fn more_tenants() -> String {
-    format!("variables.tenants.exists(t, t[0] == '{MORE}')")
+/// The arguments in brackets at the beginning of `text`, and the rest. `None` if there are none.
+fn arguments(text: &str) -> Option<(Vec<&str>, &str)> {
+    let text = text.strip_prefix('(')?;
+    let (mut found, mut start, mut depth) = (Vec::new(), 0, 0_usize);
+    let mut string = InString(false, false);
+    for (at, c) in text.char_indices() {
+        string.read(c);
+        match c {
+            _ if string.0 => {}
+            '(' | '[' | '{' => depth += 1,
+            ',' | ')' | ']' | '}' if depth == 0 => {
+                found.push(text.get(start..at)?.trim());
+                start = at + 1;
+                if c != ',' {
+                    return Some((found, text.get(start..)?));
+                }
+            }
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
+
+#[cfg(test)]
+#[path = "cel_test.rs"]
+mod tests;

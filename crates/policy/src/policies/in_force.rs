@@ -1,13 +1,15 @@
-//! The policy that tells the controller which parameters are in force.
+//! The policies that tell the controller which parameters, and which mutating policies, are in force.
 
-use crate::{
-    definitions::parameter::{PROBE, PROBED_MUTATION, REVISION},
-    policies::{
-        cel,
-        parameters::{IN_FORCE, MUTATED_BY},
-        policy::{Policy, constraints},
-    },
+use crate::policies::{
+    cel::Cel,
+    policy::{Mutating, Policy, Variable, constraints},
 };
+
+const CEL: Cel = Cel("in_force");
+
+fn conditions() -> Vec<Variable> {
+    CEL.variables(&["own-namespace", "probe"])
+}
 
 /// Tells the controller whether its parameters are in force: a dry run that names the revision is refused once the
 /// policies read that revision. All policies read one cache, so one answer holds for all.
@@ -15,19 +17,21 @@ pub(super) fn policy() -> Policy {
     Policy {
         name: "croft-parameters",
         constraints: constraints("", &["namespaces"], &["UPDATE"], false),
-        conditions: vec![
-            ("own-namespace", "object.metadata.name == params.metadata.name".to_owned()),
-            ("probe", format!("request.dryRun && '{PROBE}' in object.metadata.?annotations.orValue({{}})")),
-        ],
+        conditions: conditions(),
         variables: Vec::new(),
-        validations: vec![(
-            format!("object.metadata.annotations['{PROBE}'] != {}", cel::text(REVISION)),
-            format!(
-                "'{IN_FORCE}' + {} + object.metadata.?annotations[?'{PROBED_MUTATION}'].optMap(v, '{MUTATED_BY}' + v)\
-                 .orValue('')",
-                cel::text(REVISION)
-            ),
-        )],
+        validations: vec![CEL.rule("is_another_revision")],
         parameters: true,
+    }
+}
+
+/// Adds the version of the mutating policies to a probe of the parameters, so that its answer says whether they act.
+pub(super) fn mutation(version: &str) -> Mutating {
+    Mutating {
+        name: "croft-mutation-probe",
+        constraints: constraints("", &["namespaces"], &["UPDATE"], false),
+        conditions: conditions(),
+        variables: Vec::new(),
+        patches: CEL.with("patches", &[version]),
+        failure: "Fail",
     }
 }

@@ -14,9 +14,13 @@
 //! The rule for tenants' pods, and every rule for the built-in key, needs no parameter: those hold even without Croft's
 //! own Namespace. CEL can't look up the pool of a node; only the webhook checks node names.
 //!
+//! A module says which policies there are, when each is asked, and which snippets it is made of. The CEL itself, with the reasons
+//! for it, is in the `.cel` file beside the module. `cel` has their form; `shared.cel` what all of them may use.
+//!
 //! `xtask` writes the files, the controller writes what they read, and the CLI looks for them in a cluster.
 
 mod cel;
+mod constants;
 mod documents;
 mod identities;
 mod in_force;
@@ -24,7 +28,6 @@ pub mod mutation;
 mod namespace_metadata;
 mod namespaces;
 mod nodes;
-mod own_pools;
 pub mod parameters;
 pub mod pod_security;
 mod pods;

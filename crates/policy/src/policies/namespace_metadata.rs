@@ -95,3 +95,17 @@ fn shared_annotation(declarations: &Declarations, namespace: &str) -> Option<Str
     let entries: Vec<String> = shared.map(|pool| format!("{}={}", pool.key, pool.value)).collect();
     (!entries.is_empty()).then(|| entries.join(";"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_the_annotation_have_three_parts_before_the_name() {
+        assert_eq!((OVERRIDE.split(':').count(), NO_POOL.split(':').count()), (3, 3));
+        assert!(
+            NO_POOL.split(':').all(|part| part == "-"),
+            "variables take a dash for effects that don't exist"
+        );
+    }
+}

@@ -9,6 +9,8 @@
 //! | as strict, or stricter | nothing |
 //! | a record, and a level that isn't the recorded one | the level is people's: the record goes, and the lines above hold |
 //! | a record, and no declared level any more | writes the label that was, and removes the record |
+//!
+//! `pod_security.cel` allows no other write.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +23,7 @@ pub const MODES: [(&str, &str); 3] = [
     ("warn", "pod-security.kubernetes.io/warn"),
 ];
 /// In a record: there was no label.
-const NO_LABEL: &str = "-";
+pub(super) const NO_LABEL: &str = "-";
 
 /// The key of the annotation with the record of a mode.
 #[must_use]
@@ -74,34 +76,6 @@ pub fn changes<'n>(
         }
     }
     (labels, annotations)
-}
-
-/// CEL: the controller's write of each mode is one that [`changes`] makes: no level that people set is lowered, now or by a
-/// record for later. `exempt` is CEL for a namespace where nothing may change.
-pub(super) fn allowed(exempt: &str) -> String {
-    let one = |(mode, label): (&str, &str)| {
-        let entry = |object: &str, field: &str, key: &str, none: &str| {
-            format!("{object}.metadata.?{field}[?'{key}'].orValue('{none}')")
-        };
-        let key = record_key(mode);
-        let (old, new) =
-            (entry("oldObject", "labels", label, NO_LABEL), entry("object", "labels", label, NO_LABEL));
-        let (was, is) =
-            (entry("oldObject", "annotations", &key, ""), entry("object", "annotations", &key, ""));
-        // The label that people set: the recorded one, while the label is the one that was written with the record.
-        let before = format!("({was}.startsWith({old} + ':') ? {was}.substring(size({old}) + 1) : {old})");
-        let rank = |level: &str| {
-            format!("({level} in ['{NO_LABEL}', 'privileged'] ? 0 : {level} == 'baseline' ? 1 : 2)")
-        };
-        format!(
-            "(({new} == {old} && {is} == {was}) || (!({exempt}) && (({new} == {old} && {is} == '') || \
-             ({is} == '' && {new} == {before}) || \
-             ({is} == {new} + ':' + {before} && {} > {}))))",
-            rank(&new),
-            rank(&before)
-        )
-    };
-    MODES.map(one).join(" && ")
 }
 
 #[cfg(test)]

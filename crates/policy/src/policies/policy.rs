@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    definitions::{NAME_LABEL, POOL_NAME_LABEL, READS_LABEL, parameter},
-    policies::cel,
+    definitions::{NAME_LABEL, READS_LABEL},
     tenancy::model::BUILT_IN_EXEMPT,
 };
 
@@ -17,14 +16,16 @@ pub const BREAK_GLASS_VERB: &str = "break-glass";
 /// A variable of a policy: its name and its expression.
 pub(super) type Variable = (&'static str, String);
 
+/// A validation of a policy: its expression, and the expression of its message.
+pub(super) type Validation = (String, String);
+
 /// A policy.
 pub(super) struct Policy {
     pub(super) name: &'static str,
     pub(super) constraints: Value,
-    pub(super) conditions: Vec<(&'static str, String)>,
-    pub(super) variables: Vec<(&'static str, String)>,
-    /// Each validation: its expression, and the expression of its message.
-    pub(super) validations: Vec<(String, String)>,
+    pub(super) conditions: Vec<Variable>,
+    pub(super) variables: Vec<Variable>,
+    pub(super) validations: Vec<Validation>,
     /// True if the policy reads Croft's own Namespace as `params`.
     pub(super) parameters: bool,
 }
@@ -37,32 +38,26 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// The variable `keys` of a policy.
-    pub(super) fn variable(self) -> (&'static str, String) {
-        let list = match self {
-            Self::BuiltIn => json!([POOL_NAME_LABEL]).to_string(),
-            Self::Declared => format!("{} + ['{POOL_NAME_LABEL}']", cel::words(parameter::POOL_KEYS)),
-        };
-        ("keys", list)
+    /// The one of two names that is about these keys.
+    pub(super) const fn of(self, built_in: &'static str, declared: &'static str) -> &'static str {
+        match self {
+            Self::BuiltIn => built_in,
+            Self::Declared => declared,
+        }
     }
-}
 
-/// CEL: enforcement is stopped by `croft break-glass on`. It comes last in an expression of a validating policy, so that
-/// only a request that would be refused costs an authorization check.
-pub(super) fn break_glass() -> String {
-    let (namespace, name) = BREAK_GLASS_SUBJECT;
-    format!(
-        "authorizer.serviceAccount('{namespace}', '{name}').group('croft.dev').resource('croftconfigs').name('default')\
-         .check('{BREAK_GLASS_VERB}').allowed()"
-    )
+    /// The snippet of the variable `keys`.
+    pub(super) const fn name(self) -> &'static str {
+        self.of("keys/built-in", "keys/declared")
+    }
 }
 
 /// A MutatingAdmissionPolicy, which reads Croft's own Namespace as `params`.
 pub(super) struct Mutating {
     pub(super) name: &'static str,
     pub(super) constraints: Value,
-    pub(super) conditions: Vec<(&'static str, String)>,
-    pub(super) variables: Vec<(&'static str, String)>,
+    pub(super) conditions: Vec<Variable>,
+    pub(super) variables: Vec<Variable>,
     /// The expression of the list of JSON patches.
     pub(super) patches: String,
     /// A request whose patches can't be evaluated: `Fail` refuses it, `Ignore` leaves it to the validating policies.

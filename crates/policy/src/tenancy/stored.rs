@@ -378,9 +378,9 @@ pub fn is_pool_key(key: &str) -> bool {
 }
 
 /// The domain of Croft's labels and annotations. Its subdomains are Croft's as well.
-const OWN_DOMAIN: &str = "croft.dev";
+pub(crate) const OWN_DOMAIN: &str = "croft.dev";
 /// The domains by which the API server itself decides what pods may do and where they run.
-const PLACING_DOMAINS: [&str; 2] = ["pod-security.kubernetes.io", "scheduler.alpha.kubernetes.io"];
+pub(crate) const PLACING_DOMAINS: [&str; 2] = ["pod-security.kubernetes.io", "scheduler.alpha.kubernetes.io"];
 
 /// True if owners may never give a label or annotation with this beginning to a namespace, whatever the settings say: Croft's
 /// own, and those by which the API server itself decides what pods may do and where they run.
@@ -389,13 +389,6 @@ pub fn is_reserved_for_owners(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     let is_own = domain.strip_suffix(OWN_DOMAIN).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     is_own || PLACING_DOMAINS.contains(&domain)
-}
-
-/// CEL: the same of `key`.
-pub(crate) fn reserved_for_owners(key: &str) -> String {
-    let domain = format!("{key}.split('/')[0]");
-    let placing = PLACING_DOMAINS.map(|domain| format!("'{domain}'")).join(", ");
-    format!("({domain} == '{OWN_DOMAIN}' || {domain}.endsWith('.{OWN_DOMAIN}') || {domain} in [{placing}])")
 }
 
 /// True if the settings may open labels and annotations with this beginning to owners: a domain, a slash, and perhaps the

@@ -2,35 +2,34 @@
 
 use serde_json::Value;
 
-use crate::{
-    definitions::{
-        POOL_ANNOTATION,
-        parameter::{PROBE, PROBED_MUTATION},
-    },
-    policies::{
-        mutation::{
-            choice, keep_out, namespaces, nodes, record,
-            subject::{self, Subject},
-            tenancy,
-        },
-        pods::{final_rules, final_variables},
-        policy::{Mutating, Policy, Variable, break_glass, constraints},
-    },
-    rules::earlier_record,
+use crate::policies::{
+    cel::{Cel, SHARED},
+    in_force,
+    mutation::{joining_nodes, kept_metadata},
+    pods::{final_rules, final_variables},
+    policy::{Mutating, Policy, Variable, constraints},
 };
+
+const POD: Cel = Cel("pod");
+const DAEMONSET: Cel = Cel("daemonset");
+const TENANCY: Cel = Cel("tenancy");
+const OWN_POOLS: Cel = Cel("own_pools");
+const CHOICE: Cel = Cel("choice");
+const KEEP_OUT: Cel = Cel("keep_out");
 
 /// Every mutating policy and its binding, for the API server's `admissionregistration.k8s.io/v1`, which serves them since
 /// Kubernetes 1.36. `namespace` is Croft's own.
 #[must_use]
 pub fn documents(namespace: &str) -> Vec<Value> {
-    let policies = [pods(), daemonsets(), nodes::starting(), namespaces::metadata(), probe(&version())];
+    let probe = in_force::mutation(&version());
+    let policies = [pods(), daemonsets(), joining_nodes::policy(), kept_metadata::policy(), probe];
     policies.into_iter().flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
 }
 
 /// The version of the mutating policies: a hash of all that they decide.
 #[must_use]
 pub fn version() -> String {
-    let text: String = [pods(), daemonsets(), nodes::starting()]
+    let text: String = [pods(), daemonsets(), joining_nodes::policy()]
         .iter()
         .filter_map(|policy| Some(policy.document().get("spec")?.to_string()))
         .collect();
@@ -42,148 +41,98 @@ pub(in crate::policies) fn validating() -> [Policy; 2] {
     [final_pods(), refused_daemonsets()]
 }
 
+/// The variables that a pod and a template each define: what the rules read of an object.
+const SUBJECT: [&str; 6] = ["selector", "tolerations", "hasTerms", "terms", "containers", "annotated"];
+/// The variables of what the chosen pool's taints need beside the tolerations that are there.
+const TOLERATED: [&str; 3] = ["covering", "limitedAt", "uncovered"];
+
+/// The variables of a template: those of every subject, without what is recorded.
+fn of_template() -> Vec<Variable> {
+    DAEMONSET.variables(&[["record", "written", "recorded"].as_slice(), &SUBJECT].concat())
+}
+
 /// The variables of every policy: what the pod asks for, and what is refused. The validating policies are installed on
 /// every supported release, so these call no function that CEL has only since 1.35, as `distinct` and `sort` of lists.
 fn refusing(subject: Vec<Variable>) -> Vec<Variable> {
-    // A variable reads only variables before it.
-    let parts =
-        [subject, tenancy::variables(), choice::choosing(), keep_out::reaching(), vec![tenancy::refusal()]];
-    parts.into_iter().flatten().collect()
+    [
+        subject,
+        SHARED.variables(&["nonTenant", "keys/declared", "ownPools", "shared"]),
+        TENANCY.variables(&["sharedLabels", "surplus"]),
+        OWN_POOLS.variables(&["defaulted"]),
+        TENANCY.variables(&["exempt"]),
+        SHARED.variables(&["claimed"]),
+        TENANCY.variables(&["tenancy", "allPools", "pools", "selected"]),
+        OWN_POOLS.variables(&["override", "own", "chosen"]),
+        CHOICE.variables(&["foreign", "missing", "requested", "fitting", "wanted", "tenantRefusal"]),
+        KEEP_OUT.variables(&["free", "closed", "openLabels", "taintWords", "effectWords", "reached"]),
+        KEEP_OUT.variables(&["toleratedKeys", "nonTenantRefusal"]),
+        TENANCY.variables(&["refusal"]),
+    ]
+    .concat()
 }
 
 /// The variables of the mutating policies: those of `refusing`, and what is planned.
 fn planning(subject: Vec<Variable>) -> Vec<Variable> {
-    [refusing(subject), choice::pinning(), keep_out::excluding()].into_iter().flatten().collect()
+    let pinning = CHOICE.variables(&["pin", "key", "value"]);
+    let excluding = KEEP_OUT.variables(&["needs", "excludedKeys", "exclusions"]);
+    [refusing(subject), pinning, excluding].concat()
 }
 
 fn pods() -> Mutating {
-    let mut variables = planning(subject::of_pod());
-    variables.extend(choice::tolerated("variables.tolerations"));
-    let pod = Subject::Pod;
-    let pinned = format!(
-        "{} + {}",
-        choice::selector_patches(pod, "variables.selector"),
-        choice::toleration_patches(pod)
-    );
-    let kept_out = keep_out::terms_patches(pod, "variables.hasTerms", "variables.terms");
     Mutating {
         name: "croft-pods",
         constraints: constraints("", &["pods"], &["CREATE"], true),
-        // A pod that names a node is pinned by the webhook, which knows the node's pool.
-        conditions: vec![("acts", acts_on_pods()), ("names-no-node", pod.names_no_node())],
-        variables,
-        patches: format!(
-            "variables.refusal != '' ? [] : variables.tenancy == 'tenant' ? {pinned} : {kept_out}"
-        ),
+        conditions: POD.variables(&["acts", "names-no-node"]),
+        variables: [planning(POD.variables(&SUBJECT)), POD.variables(&TOLERATED)].concat(),
+        patches: POD.text("patches"),
         failure: "Fail",
     }
 }
 
-/// CEL: the mutating policy for pods acts, in Webhook mode on pods of DaemonSets. The DaemonSet controller writes the node
-/// in the place of the template's terms, so that each of its pods would wait for the webhook: agents start on new nodes
-/// while the webhook is away, since it isn't asked about non-tenant pods that are kept off the pools.
-fn acts_on_pods() -> String {
-    let of_daemonset = "object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false))";
-    format!("({} || {of_daemonset}) && !{}", tenancy::is_on(), break_glass())
-}
-
-/// CEL: the mutating policies act. A policy that fails refuses the request, so `croft break-glass on` stops them before
-/// anything else is evaluated. The API server evaluates every condition, so this is one: in Webhook mode no request costs an
-/// authorization check.
-fn acts() -> String {
-    format!("{} && !{}", tenancy::is_on(), break_glass())
-}
-
-/// Conditions of the policies for DaemonSets, of which `mode` is one. The webhook plans a template that names a node, and
-/// one whose record CEL can't read.
-fn of_daemonsets(mode: String) -> Vec<(&'static str, String)> {
-    vec![
-        ("policy-mode", mode),
-        ("not-being-deleted", "oldObject == null || !has(object.metadata.deletionTimestamp)".to_owned()),
-        ("names-no-node", Subject::DaemonSet.names_no_node()),
-        (
-            "readable-record",
-            format!("!{}.startsWith('{}')", Subject::DaemonSet.record(), earlier_record::START),
-        ),
-    ]
+/// Conditions of the policies for DaemonSets.
+fn of_daemonsets(mode: &str) -> Vec<Variable> {
+    let others = DAEMONSET.variables(&["not-being-deleted", "names-no-node", "readable-record"]);
+    [vec![("policy-mode", DAEMONSET.text(mode))], others].concat()
 }
 
 fn daemonsets() -> Mutating {
-    let mut variables = planning(record::of_template());
-    variables.extend(record::plan());
+    let plan = ["words", "outdated", "keptSelector", "keptTolerations", "hasKept", "keptTerms"].as_slice();
+    let plan = DAEMONSET.variables(&[plan, &TOLERATED].concat());
     Mutating {
         name: "croft-daemonsets",
         constraints: constraints("apps", &["daemonsets"], &["CREATE", "UPDATE"], true),
-        conditions: of_daemonsets(acts()),
-        variables,
-        patches: record::patches(),
+        conditions: of_daemonsets("acts"),
+        variables: [planning(of_template()), plan].concat(),
+        patches: DAEMONSET.text("patches"),
         failure: "Fail",
     }
 }
 
-/// Adds the version of the mutating policies to a probe of the parameters, so that its answer says whether they act.
-fn probe(version: &str) -> Mutating {
-    Mutating {
-        name: "croft-mutation-probe",
-        constraints: constraints("", &["namespaces"], &["UPDATE"], false),
-        conditions: vec![
-            ("own-namespace", "object.metadata.name == params.metadata.name".to_owned()),
-            ("probe", format!("request.dryRun && '{PROBE}' in object.metadata.?annotations.orValue({{}})")),
-        ],
-        variables: Vec::new(),
-        patches: format!(
-            "[JSONPatch{{op: 'add', path: '/metadata/annotations/' + jsonpatch.escapeKey('{PROBED_MUTATION}'), value: '{version}'}}]"
-        ),
-        failure: "Fail",
-    }
-}
-
-/// The final pod; and the refusal, with its reason, of a pod that the mutating policy leaves unchanged: in Policy mode, and in
-/// namespaces beyond a tenant's maximum always. These stay without pools, so a pod may have come there before the mode changed.
+/// The final pod; and the refusal, with its reason, of a pod that the mutating policy leaves unchanged.
 ///
 /// One policy: the API server looks the namespace up once for each, so that of two, each could find nothing to refuse: one before
 /// the controller has written the namespace's pools, and one after.
 fn final_pods() -> Policy {
-    let mut variables = refusing(subject::of_pod());
-    variables.extend(final_variables());
-    let is_chosen = format!("({} || size(variables.surplus) == 3)", tenancy::is_on());
-    let refusal = (
-        format!("!{is_chosen} || variables.mirror || variables.refusal == '' || {}", break_glass()),
-        format!("{is_chosen} ? variables.refusal : ''"),
-    );
     Policy {
         name: "croft-pod-placement-keys",
         constraints: constraints("", &["pods"], &["CREATE"], true),
         conditions: Vec::new(),
-        variables,
-        validations: [refusal].into_iter().chain(final_rules()).collect(),
+        variables: [refusing(POD.variables(&SUBJECT)), final_variables()].concat(),
+        validations: [POD.rule("is_not_refused")].into_iter().chain(final_rules()).collect(),
         parameters: true,
     }
 }
 
-/// The refusal of a DaemonSet's template that can't be placed. One that was refused before stays, so that labels and finalizers of the DaemonSet
-/// can be changed.
+/// The refusal of a DaemonSet's template that can't be placed.
 fn refused_daemonsets() -> Policy {
-    let pool = |object: &str| format!("{object}.spec.template.?metadata.?annotations[?'{POOL_ANNOTATION}']");
-    let unchanged = format!(
-        "oldObject != null && object.spec.template.spec == oldObject.spec.template.spec && {} == {}",
-        pool("object"),
-        pool("oldObject")
-    );
-    let mut variables = refusing(record::of_template());
-    variables.push(("unchanged", unchanged));
+    let mut variables = refusing(of_template());
+    variables.push(DAEMONSET.variable("unchanged"));
     Policy {
         name: "croft-daemonset-choice",
         constraints: constraints("apps", &["daemonsets"], &["CREATE", "UPDATE"], true),
-        conditions: of_daemonsets(tenancy::is_on()),
+        conditions: of_daemonsets("is_policy_mode"),
         variables,
-        validations: vec![(
-            format!(
-                "variables.refusal == '' || (variables.unchanged && variables.tenancy != 'unknown') || {}",
-                break_glass()
-            ),
-            "variables.refusal".to_owned(),
-        )],
+        validations: vec![DAEMONSET.rule("is_not_refused")],
         parameters: true,
     }
 }

@@ -13,27 +13,25 @@
 //! The policies act while [`MUTATION`](crate::definitions::parameter::MUTATION) says so, and on pods of DaemonSets always. The
 //! webhook is then asked only about nodes that are named outright, which CEL can't look up.
 //!
-//! | module | owns |
+//! | file | owns |
 //! |---|---|
-//! | `subject` | where a pod's fields are: in a pod, or in a template without what Croft added |
-//! | `tenancy` | whether the namespace is a tenant's, and what is refused |
-//! | `choice` | the pool of a tenant's pod, and what pins the pod there |
-//! | `fit` | whether the nodes of a pool could hold the pod |
-//! | `keep_out` | the affinity that keeps a non-tenant pod off the pools |
-//! | `record` | what Croft added to a DaemonSet's template |
-//! | `nodes` | label and taint of nodes that join a pool and that Croft didn't launch, in both modes |
-//! | `namespaces` | what others write of Croft's metadata of namespaces, in both modes |
+//! | `subject.cel` | where a pod's fields are: in a pod, or in a template |
+//! | `pod.cel` | a pod: what is asked for, and the patches |
+//! | `daemonset.cel` | a template: what Croft added to it, what is asked for without that, and the patches |
+//! | `tenancy.cel` | whether the namespace is a tenant's, and what is refused |
+//! | `choice.cel` | the pool of a tenant's pod, and what pins the pod there |
+//! | `fit.cel` | whether the nodes of a pool could hold the pod |
+//! | `keep_out.cel` | the affinity that keeps a non-tenant pod off the pools |
+//! | `joining_nodes` | label and taint of nodes that join a pool and that Croft didn't launch, in both modes |
+//! | `kept_metadata` | what others write of Croft's metadata of namespaces, in both modes |
 //! | `documents` | the policies and their bindings |
+//!
+//! `pod.cel` and `daemonset.cel` define the same variables: `selector`, `tolerations`, `hasTerms`, `terms`, `containers` and
+//! `annotated`. Of a template they are what the tenant wrote, without what Croft added.
 
-mod choice;
 mod documents;
-mod fit;
-mod keep_out;
-mod namespaces;
-mod nodes;
-mod record;
-mod subject;
-mod tenancy;
+mod joining_nodes;
+mod kept_metadata;
 
 pub(super) use documents::validating;
 pub use documents::{documents, version};
