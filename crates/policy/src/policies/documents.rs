@@ -1,8 +1,13 @@
 //! Every policy and its binding, as they are installed.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
-use crate::policies::{identities, in_force, mutation, namespaces, nodes, pods, policy::Keys};
+use crate::policies::{
+    identities, in_force, mutation, namespaces, nodes, pods,
+    policy::{Keys, Policy},
+};
 
 /// Every policy and its binding, for the API server's `admissionregistration.k8s.io/v1`. `namespace` is Croft's own.
 ///
@@ -12,6 +17,11 @@ use crate::policies::{identities, in_force, mutation, namespaces, nodes, pods, p
 /// ```
 #[must_use]
 pub fn documents(namespace: &str) -> Vec<Value> {
+    POLICIES.iter().flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
+}
+
+/// Rendered once: the controller compares them with the installed ones.
+static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
     let policies = [
         pods::placement(),
         pods::updates(Keys::BuiltIn),
@@ -27,9 +37,8 @@ pub fn documents(namespace: &str) -> Vec<Value> {
         namespaces::own_namespace(),
         in_force::policy(),
     ];
-    let policies = policies.into_iter().chain(mutation::validating()).chain(identities::all());
-    policies.flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
-}
+    policies.into_iter().chain(mutation::validating()).chain(identities::all()).collect()
+});
 
 /// The names of the policies, each of which has a binding of the same name.
 #[must_use]

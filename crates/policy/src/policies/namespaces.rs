@@ -3,6 +3,7 @@
 use crate::{
     policies::{
         cel::{Cel, SHARED},
+        constants::CHECKS,
         policy::{Policy, Validation, Variable, constraints},
     },
     rules::namespace::OWNERS_ANNOTATIONS,
@@ -11,9 +12,6 @@ use crate::{
 const CEL: Cel = Cel("namespaces");
 
 pub(super) const NAMESPACE_RESOURCES: [&str; 3] = ["namespaces", "namespaces/status", "namespaces/finalize"];
-/// The number of tenants that are checked one by one. An authorization check costs 350,000 of the 1,000,000 that the
-/// API server grants an expression, so each has an expression of its own. A move of more tenants needs `assign` on all.
-pub(super) const CHECKS: usize = 4;
 
 /// A rule for each of the first tenants or objects.
 fn each(rule: &str) -> impl Iterator<Item = Validation> {

@@ -1,11 +1,14 @@
 //! The policies of Policy mode and their bindings, as they are installed.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 use crate::policies::{
     cel::{Cel, SHARED},
     in_force,
     mutation::{joining_nodes, kept_metadata},
+    parameters::hash,
     pods::{final_rules, final_variables},
     policy::{Mutating, Policy, Variable, constraints},
 };
@@ -21,20 +24,25 @@ const KEEP_OUT: Cel = Cel("keep_out");
 /// Kubernetes 1.36. `namespace` is Croft's own.
 #[must_use]
 pub fn documents(namespace: &str) -> Vec<Value> {
-    let probe = in_force::mutation(&version());
-    let policies = [pods(), daemonsets(), joining_nodes::policy(), kept_metadata::policy(), probe];
-    policies.into_iter().flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
+    let others = [kept_metadata::policy(), in_force::mutation(&VERSION)];
+    let policies = DECIDING.iter().chain(&others);
+    policies.flat_map(|policy| [policy.document(), policy.binding(namespace)]).collect()
 }
 
 /// The version of the mutating policies: a hash of all that they decide.
 #[must_use]
 pub fn version() -> String {
-    let text: String = [pods(), daemonsets(), joining_nodes::policy()]
-        .iter()
-        .filter_map(|policy| Some(policy.document().get("spec")?.to_string()))
-        .collect();
-    crate::policies::parameters::hash([text.as_bytes()].into_iter())
+    VERSION.clone()
 }
+
+/// The policies that decide about pods and nodes. Rendered once: the controller compares their version in every pass.
+static DECIDING: LazyLock<[Mutating; 3]> = LazyLock::new(|| [pods(), daemonsets(), joining_nodes::policy()]);
+
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let specs = DECIDING.iter().filter_map(|policy| Some(policy.document().get("spec")?.to_string()));
+    let text: String = specs.collect();
+    hash([text.as_bytes()].into_iter())
+});
 
 /// The validating policies that also refuse what the mutating ones leave unchanged.
 pub(in crate::policies) fn validating() -> [Policy; 2] {
