@@ -30,8 +30,8 @@
 //! The text of a policy stands in these files alone. Rust holds names of snippets, and arguments that are data: a number, or what a
 //! table of Rust's holds. So a rule can be read, and parsed, without the code around it: a test does so with every snippet.
 //!
-//! A reference that names nothing stays as it is written. That is no CEL, so the API server would refuse the policy rather than
-//! hold a weaker one; tests find it before.
+//! A reference that names nothing stays as it is written, so that rendering can't fail. Outside a string that is no CEL, and the API
+//! server would refuse the policy rather than hold a weaker one. Tests find it before, in every snippet.
 
 use std::sync::LazyLock;
 
