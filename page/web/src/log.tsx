@@ -79,8 +79,9 @@ export function sentence(decision: Decision): string {
     case "removal": {
       const gone = namesOf(entries, (entry) => entry.k === "gone" ? [claimOf(entry)] : []).length;
       const blocked = entries.some((entry) => entry.k === "eviction_blocked") && gone < claims.length ? "; an eviction was refused" : "";
-      const done = claims.length === 0 ? counted(entries.length, "entry").replace("entrys", "entries") : gone >= claims.length ? `${counted(claims.length, "node")} removed` : `${counted(claims.length, "node")} being removed${gone > 0 ? `, ${gone} gone` : ""}`;
-      return `${done}${of}${where}${why}${blocked}`;
+      const left = claims.length - gone;
+      const done = left <= 0 ? "removed" : gone === 0 ? "being removed" : `removed, ${left} of them not yet`;
+      return `${claims.length === 0 ? "pods" : counted(claims.length, "node")}${of}${where} ${claims.length === 0 ? "evicted" : done}${why}${blocked}`;
     }
     case "pending": {
       const pods = namesOf(entries, (entry) => entry.pods ?? []);
