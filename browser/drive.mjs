@@ -153,7 +153,7 @@ const commands = {
    */
   async print({ page }) {
     const content = () => {
-      const shown = (one) => one.checkVisibility({ visibilityProperty: true }) && one.closest(".hidden, header, form, .timebar, .filter") === null;
+      const shown = (one) => one.checkVisibility({ visibilityProperty: true }) && one.closest(".hidden, header, form, .timebar, .filter, .controls") === null;
       const texts = new Set();
       for (const one of document.querySelectorAll("main *")) {
         if (one.closest("button, td, th") !== null || !shown(one)) continue;

@@ -20,7 +20,7 @@ const SIGN_SIDE = 15;
 /** Of more nodes, groups without trouble are folded at first. */
 const FOLD_ABOVE = 2_000;
 /** Nodes that are drawn in one frame. */
-const IN_FRAME = 60;
+const IN_FRAME = 50;
 
 /** A tenant, or tenants that share pools. */
 interface Group { key: string; tenants: string[]; pools: MapPool[]; hasPool: boolean }
@@ -97,22 +97,23 @@ class MapBlock extends Component<BlockProps> {
   }
 }
 
-interface PoolProps { pool: MapPool; scale: number; active: string; isNamed: boolean }
+/** `room` is the number of nodes that are drawn, while there are frames to come. */
+interface PoolProps { pool: MapPool; scale: number; active: string; isNamed: boolean; room: number }
 
 class PoolBlocks extends Component<PoolProps> {
   override shouldComponentUpdate(next: PoolProps): boolean {
     const { pool, scale, active } = this.props;
     const has = (name: string): boolean => pool.nodes.some((node) => node.name === name);
-    return next.pool !== pool || next.scale !== scale || next.isNamed !== this.props.isNamed || (next.active !== active && (has(active) || has(next.active)));
+    return next.pool !== pool || next.scale !== scale || next.isNamed !== this.props.isNamed || next.room !== this.props.room || (next.active !== active && (has(active) || has(next.active)));
   }
 
-  render({ pool, scale, active, isNamed }: PoolProps): JSX.Element {
+  render({ pool, scale, active, isNamed, room }: PoolProps): JSX.Element {
     const name = pool.name === null ? "nodes of no pool" : `pool ${pool.name}`;
     return (
       <div class="map-pool">
         {pool.name === null || !isNamed ? null : <p><a href={link("pools", pool.name)}>{pool.name}</a></p>}
         <ul class="blocks" aria-label={`Nodes, ${name}`}>
-          {pool.nodes.map((node) => <MapBlock key={node.name} node={node} scale={scale} isActive={node.name === active} />)}
+          {pool.nodes.slice(0, room).map((node) => <MapBlock key={node.name} node={node} scale={scale} isActive={node.name === active} />)}
         </ul>
       </div>
     );
@@ -128,19 +129,20 @@ function statesOf(nodes: NodeView[]): Partial<Record<NodeState, number>> {
 const titleOf = (group: Group): string =>
   !group.hasPool ? "Nodes of no pool" : group.tenants.length === 0 ? "No tenant" : group.tenants.join(", ");
 
-interface GroupProps { group: Group; isOpen: boolean; scale: number; active: string; onToggle: (group: Group, isOpen: boolean) => void }
+interface GroupProps { group: Group; isOpen: boolean; scale: number; active: string; room: number; onToggle: (group: Group, isOpen: boolean) => void }
 
 /** A group, looked at again only if one of its pools differs. */
 class GroupView extends Component<GroupProps> {
   override shouldComponentUpdate(next: GroupProps): boolean {
     const { group, isOpen, scale, active } = this.props;
     const has = (name: string): boolean => group.pools.some((pool) => pool.nodes.some((node) => node.name === name));
-    return next.isOpen !== isOpen || next.scale !== scale || next.group.pools.length !== group.pools.length
+    return next.isOpen !== isOpen || next.scale !== scale || next.room !== this.props.room || next.group.pools.length !== group.pools.length
       || next.group.pools.some((pool, at) => pool !== group.pools[at])
       || (next.active !== active && (has(active) || has(next.active)));
   }
 
-  render({ group, isOpen, scale, active, onToggle }: GroupProps): JSX.Element {
+  render({ group, isOpen, scale, active, room, onToggle }: GroupProps): JSX.Element {
+    let left = room;
     const nodes = group.pools.flatMap((pool) => pool.nodes);
     const title = titleOf(group);
     const { ready = 0, ...others } = statesOf(nodes);
@@ -150,7 +152,11 @@ class GroupView extends Component<GroupProps> {
       <section class="map-group" aria-label={title} style={{ flexBasis: Math.round(Math.max(LEAST_WIDTH, 1.8 * Math.sqrt(area))) }}>
         <h3><button type="button" aria-expanded={isOpen} onClick={() => onToggle(group, isOpen)}><span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> {title}</button></h3>
         <p class="map-sum">{single === undefined ? null : <><a href={link("pools", single)}>{single}</a>, </>}{counted(nodes.length, "node")}, {perHour(costOf(nodes))}/h{ready < nodes.length ? <> <States states={others} /></> : null}</p>
-        {isOpen ? <div class="map-pools">{group.pools.map((pool) => <PoolBlocks key={pool.name ?? ""} pool={pool} scale={scale} active={active} isNamed={single === undefined} />)}</div> : null}
+        {isOpen ? <div class="map-pools">{group.pools.map((pool) => {
+          const ofPool = Math.min(left, pool.nodes.length);
+          left -= ofPool;
+          return <PoolBlocks key={pool.name ?? ""} pool={pool} scale={scale} active={active} isNamed={single === undefined} room={ofPool} />;
+        })}</div> : null}
       </section>
     );
   }
@@ -221,8 +227,10 @@ function MapBody({ data }: { data: MapView }): JSX.Element {
       <div class="map" ref={box} onKeyDown={move}>
         {groups.map((group) => {
           if (width === 0 || before > drawn) return null;
-          before += group.pools.reduce((sum, pool) => sum + pool.nodes.length, 0);
-          return <GroupView key={group.key} group={group} isOpen={isOpen(group)} scale={scale} active={active} onToggle={toggle} />;
+          const size = group.pools.reduce((sum, pool) => sum + pool.nodes.length, 0);
+          const room = Math.min(size, drawn - before);
+          before += size;
+          return <GroupView key={group.key} group={group} isOpen={isOpen(group)} scale={scale} active={active} room={room} onToggle={toggle} />;
         })}
       </div>
     </>

@@ -145,7 +145,7 @@ async fn overview(window: &mut Window<'_>) {
     window.shot("overview").await;
     // The heading has the focus: the navigation is before it.
     let mut stops = Vec::new();
-    for (times, back) in [(6, true), (48, false)] {
+    for (times, back) in [(6, true), (32, false)] {
         let answer = window.ask(json!({"do": "tab", "times": times, "back": back})).await;
         stops.extend(answer["stops"].as_array().unwrap().clone());
     }
@@ -238,6 +238,16 @@ async fn past_by_slider(window: &mut Window<'_>) {
     }
 }
 
+/// What the tenants paid since the beginning, on screen and on paper.
+async fn curves(window: &mut Window<'_>) {
+    window.goto("curves", "Curves").await;
+    window.appears(".chart svg .area", "").await;
+    window.appears(".area-legend", TENANTS[0]).await;
+    window.is_accessible("curves").await;
+    window.prints("curves").await;
+    window.shot("curves").await;
+}
+
 #[tokio::test]
 async fn operators_and_tenants_use_the_page_in_chromium() {
     let mut world = World::start(Options::default()).await;
@@ -268,6 +278,7 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     window.appears("table", "Lower bound").await;
     window.is_accessible("plans").await;
     window.prints("plans").await;
+    curves(&mut window).await;
     window.goto("what-if", "What if").await;
     window.ask(json!({"do": "fill", "selector": "input[list]", "text": alpha})).await;
     window.ask(json!({"do": "click", "selector": "main button[type=submit]"})).await;
