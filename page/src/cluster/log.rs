@@ -121,7 +121,7 @@ impl Log {
         statement(&self.record, &self.ledger, from, to)
     }
 
-    /// What ran cost per hour at each of `times`, which are in order. Times that the log doesn't cover are left out.
+    /// The cost per hour of the instances that ran at each of `times`, which are in order. Times that the log doesn't cover are left out.
     #[must_use]
     pub fn rates(&self, times: &[i64]) -> Vec<(i64, BTreeMap<Account, Amount>)> {
         rates(&self.record, times)

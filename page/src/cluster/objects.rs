@@ -13,7 +13,7 @@ use super::usage::Usage;
 pub struct Cluster {
     /// The trimmed objects.
     pub input: Input,
-    /// What nodes use, by name; empty without the metrics API.
+    /// Used CPU and memory by node; empty without the metrics API.
     pub usage: BTreeMap<String, Usage>,
     /// The same pods, for their requests.
     requests: croft_scheduler::Cluster,

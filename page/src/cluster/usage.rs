@@ -1,4 +1,4 @@
-//! What nodes use, as the metrics API says.
+//! Used CPU and memory of nodes, as the metrics API says.
 
 use std::collections::BTreeMap;
 

@@ -66,7 +66,7 @@ pub struct NodeFacts {
     pub cpu: i64,
     /// Allocatable memory, in bytes.
     pub memory: i64,
-    /// What it uses, where that is known.
+    /// Used CPU and memory, where that is known.
     pub usage: Option<Usage>,
     /// Its pods, as `namespace/name`.
     pub pods: Vec<String>,

@@ -18,10 +18,10 @@ const PAUSE_WITHOUT: Duration = Duration::from_secs(300);
 /// Reads for ever, or until `stop` begins.
 pub async fn run(client: Client, state: Arc<State>, stop: Shutdown) {
     loop {
-        let read = read(&client).await;
-        let pause = if read.is_some() { PAUSE } else { PAUSE_WITHOUT };
-        // What isn't known any more isn't shown as if it were.
-        let usage = read.unwrap_or_default();
+        let answer = read(&client).await;
+        let pause = if answer.is_some() { PAUSE } else { PAUSE_WITHOUT };
+        // Use that isn't known any more isn't shown as if it were.
+        let usage = answer.unwrap_or_default();
         if state.cluster().usage != usage {
             state.change(|cluster| cluster.usage = usage);
         }

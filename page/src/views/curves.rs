@@ -1,4 +1,4 @@
-//! The curves: what was paid per hour, how many pods waited, which nodes came and went, and what the scheduling runs cost.
+//! The curves: the amount that was paid per hour, how many pods waited, which nodes came and went, and what the scheduling runs cost.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ const STEPS: [i64; 11] = [
     7 * 24 * HOUR_MILLIS,
 ];
 
-/// What was paid per hour for the nodes of a pool by a tenant.
+/// The amount that was paid per hour for the nodes of a pool by a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Series {
@@ -225,29 +225,32 @@ fn series(model: &Model, log: &Log, scope: &Scope, axis: &Axis, at: &[i64], to: 
     series.collect()
 }
 
-/// What a line adds to the rate of each point that it overlaps, of those before `until`.
+/// The amounts that a line adds to the rate of each point that it overlaps, of those before `until`.
 fn shares_of(line: &Line, axis: &Axis, until: i64, to: i64) -> Vec<(usize, Amount)> {
     let end = line.hour.saturating_add(i64::from(line.hours).saturating_mul(HOUR_MILLIS)).min(to);
-    let paid = end.saturating_sub(line.hour).max(1);
-    let point = |place: usize| {
+    let share = |place: usize| {
         let begin = axis.first.saturating_add(axis.step.saturating_mul(i64::try_from(place).unwrap_or(0)));
         let stop = begin.saturating_add(axis.step).min(to);
         let overlap = stop.min(end).saturating_sub(begin.max(line.hour));
-        (begin < until && overlap > 0).then_some((place, begin, stop, overlap))
+        if begin >= until || overlap <= 0 {
+            return None;
+        }
+        // The amount per millisecond of the line, in the part of the point that the line covers, per hour.
+        let whole = u128::from(end.abs_diff(line.hour)).saturating_mul(u128::from(stop.abs_diff(begin)));
+        let part = u128::from(overlap.unsigned_abs()).saturating_mul(u128::from(HOUR_MILLIS.unsigned_abs()));
+        Some((place, line.amount.scaled(part, whole)))
     };
     let from = axis.place(line.hour).unwrap_or(0);
-    let places = (from..axis.points).map(point).skip_while(Option::is_none).map_while(|found| found);
-    let rate = |(place, begin, stop, overlap): (usize, i64, i64, i64)| {
-        // The amount per millisecond of the line, in the part of the point that the line covers, per hour.
-        let whole = u128::from(paid.unsigned_abs()).saturating_mul(u128::from(stop.abs_diff(begin)));
-        let part = u128::from(overlap.unsigned_abs()).saturating_mul(u128::from(HOUR_MILLIS.unsigned_abs()));
-        (place, line.amount.scaled(part, whole))
-    };
-    places.map(rate).collect()
+    (from..axis.points).map(share).skip_while(Option::is_none).map_while(|share| share).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use croft_record::{
+        ledger::node::Account,
+        payer::{Payer, Purpose},
+    };
+
     use super::*;
 
     #[test]
@@ -256,5 +259,29 @@ mod tests {
         assert_eq!([day, 7 * day, 31 * day].map(step_of), [15 * 60_000, 2 * HOUR_MILLIS, 6 * HOUR_MILLIS]);
         assert_eq!([0, 60_000, 3 * HOUR_MILLIS].map(step_of), [10_000, 10_000, 5 * 60_000]);
         assert_eq!(step_of(400 * day), 7 * day, "the longest time of a statement");
+    }
+
+    #[test]
+    fn a_line_of_a_day_or_of_a_part_of_an_hour_has_its_rate_at_each_point() {
+        let account = Account {
+            payer: Payer::default(),
+            pool: "a".to_owned(),
+            capacity_type: "spot".to_owned(),
+            purpose: Purpose::Used,
+        };
+        let rates = |line: &Line, axis: &Axis, to: i64| -> Vec<(usize, u128)> {
+            let shares = shares_of(line, axis, i64::MAX, to);
+            shares.into_iter().map(|(place, amount)| (place, amount.micros())).collect()
+        };
+        // A day at a dollar per hour, of which points of six hours show two.
+        let amount = Amount::of(1_000_000, 24 * HOUR_MILLIS.unsigned_abs());
+        let day = Line { hour: 0, hours: 24, account: account.clone(), amount };
+        let axis = Axis { first: 12 * HOUR_MILLIS, step: 6 * HOUR_MILLIS, points: 4 };
+        assert_eq!(rates(&day, &axis, 36 * HOUR_MILLIS), [(0, 1_000_000), (1, 1_000_000)]);
+        // The first quarter of an hour that isn't over.
+        let amount = Amount::of(2_000_000, HOUR_MILLIS.unsigned_abs() / 4);
+        let hour = Line { hour: HOUR_MILLIS, hours: 1, account, amount };
+        let axis = Axis { first: 0, step: HOUR_MILLIS, points: 2 };
+        assert_eq!(rates(&hour, &axis, HOUR_MILLIS + HOUR_MILLIS / 4), [(1, 2_000_000)]);
     }
 }

@@ -187,7 +187,7 @@ function Charts({ data, areas, cursor, onCursor, onZoom }: ChartsProps): JSX.Ele
   );
 }
 
-/** What the charts show at a point, as text. */
+/** The charts at a point, as text. */
 function Readout({ data, areas, at }: { data: Curves; areas: Area[]; at: number }): JSX.Element {
   const total = areas.reduce((sum, area) => sum + (area.values[at] ?? 0), 0);
   return (

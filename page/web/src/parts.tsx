@@ -132,7 +132,7 @@ export function describe(node: NodeView): string {
   return `${node.name}: ${STATE_TEXT[node.state]}${node.reason ? `, ${node.reason}` : ""}, ${node.instanceType} in ${node.zone}, ${counted(node.pods, "pod")}, CPU ${percent(node.usedCpu, node.cpu)}, memory ${percent(node.usedMemory, node.memory)} requested${use}`;
 }
 
-/** What area, fill, colour and sign of a block mean. */
+/** The meaning of area, fill, colour and sign of a block. */
 export function BlockLegend({ hasUse = false }: { hasUse?: boolean }): JSX.Element {
   return <p class="legend">{STATES.map((state) => <State state={state} />)} <span>area: CPU; fill: the larger share of CPU and memory requested{hasUse ? "; strip at the left: the larger share used" : ""}</span></p>;
 }

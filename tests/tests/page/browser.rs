@@ -238,7 +238,7 @@ async fn past_by_slider(window: &mut Window<'_>) {
     }
 }
 
-/// What the tenants paid since the beginning, on screen and on paper.
+/// The costs since the beginning, on screen and on paper.
 async fn curves(window: &mut Window<'_>) {
     window.goto("curves", "Curves").await;
     window.appears(".chart svg .area", "").await;

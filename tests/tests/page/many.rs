@@ -65,7 +65,7 @@ fn pod(namespace: &str, name: &str, node: Option<&str>) -> Pod {
     }))
 }
 
-/// What became of the nodes in the last hour: each tenant's first one was launched for two pods, and an earlier one is gone.
+/// The last hour of the nodes: each tenant's first one was launched for two pods, and an earlier one is gone.
 fn log(tenants: usize) -> ConfigMap {
     let now = now();
     let mut entries = Vec::new();

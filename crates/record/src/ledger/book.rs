@@ -76,7 +76,7 @@ impl Book {
         self.open.keys().map(String::as_str)
     }
 
-    /// What runs costs per hour now, by account.
+    /// The cost per hour of the instances that run now, by account.
     #[must_use]
     pub fn rates(&self) -> BTreeMap<Account, Amount> {
         let mut rates: BTreeMap<Account, Amount> = BTreeMap::new();

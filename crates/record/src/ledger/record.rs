@@ -153,7 +153,7 @@ pub fn book(record: &Record, until: i64) -> Book {
     read.book
 }
 
-/// What ran cost per hour at each of `times`, which are in order, by account. Times of which the entries don't say all are left out.
+/// The cost per hour of the instances that ran at each of `times`, which are in order, by account. Times of which the entries don't say all are left out.
 #[must_use]
 pub fn rates(record: &Record, times: &[i64]) -> Vec<(i64, BTreeMap<Account, Amount>)> {
     let mut read = LogBook::default();
