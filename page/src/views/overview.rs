@@ -108,10 +108,10 @@ pub struct PendingGroup {
 /// Pods by workload and reason, the largest group first.
 #[must_use]
 pub fn group<'m>(pods: impl Iterator<Item = &'m PodFacts>) -> Vec<PendingGroup> {
-    let mut groups: BTreeMap<(&str, &str, &str, &str), PendingGroup> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, &str, &str), PendingGroup> = BTreeMap::new();
     for pod in pods {
-        let alone = if pod.workload.is_empty() { pod.name.as_str() } else { "" };
-        let key = (pod.namespace.as_str(), pod.workload.as_str(), alone, pod.reason.as_str());
+        let owner = if pod.workload.is_empty() { &pod.name } else { &pod.workload };
+        let key = (pod.namespace.as_str(), owner.as_str(), pod.reason.as_str());
         let group = groups.entry(key).or_insert_with(|| PendingGroup {
             namespace: pod.namespace.clone(),
             tenant: pod.tenant.clone(),
@@ -227,9 +227,9 @@ mod tests {
             shown,
             [
                 ("ReplicaSet/web", "PoolLimit", 12),
+                ("ReplicaSet/web", "", 1),
                 ("", "PoolLimit", 1),
-                ("", "PoolLimit", 1),
-                ("ReplicaSet/web", "", 1)
+                ("", "PoolLimit", 1)
             ]
         );
         assert_eq!((groups[0].pods.len(), groups[0].cpu, groups[0].since), (PODS_OF_GROUP, 6_000, Some(89)));
