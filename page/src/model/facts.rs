@@ -129,14 +129,14 @@ pub struct ConditionView {
 }
 
 /// Conditions whose True says that something is wrong, or is about to be.
-const TROUBLES: [&str; 4] = [LIMITS_REACHED, INTERRUPTED, UNLIMITED, DRIFTED];
+const WRONG_IF_TRUE: [&str; 4] = [LIMITS_REACHED, INTERRUPTED, UNLIMITED, DRIFTED];
 /// Conditions that are neither good nor bad: a node is kept or may go.
 const NEUTRAL: [&str; 2] = [CONSOLIDATABLE, EXPIRED];
 
 /// True unless a condition of this type with this status says that something is wrong. A type that Croft doesn't have is healthy while True.
 #[must_use]
 pub fn is_healthy(kind: &str, status: &str) -> bool {
-    NEUTRAL.contains(&kind) || status == if TROUBLES.contains(&kind) { "False" } else { "True" }
+    NEUTRAL.contains(&kind) || status == if WRONG_IF_TRUE.contains(&kind) { "False" } else { "True" }
 }
 
 impl From<&Condition> for ConditionView {
@@ -385,7 +385,7 @@ mod tests {
             ("Interrupted", "True", false),
             ("Consolidatable", "False", true),
             ("Consolidatable", "True", true),
-            ("Of somebody else", "False", false),
+            ("OfAnotherController", "False", false),
         ] {
             assert_eq!(is_healthy(kind, status), expected, "{kind}={status}");
         }
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn every_condition_of_a_pool_or_claim_is_known_to_be_good_or_bad() {
-        for name in TROUBLES.iter().chain(&NEUTRAL) {
+        for name in WRONG_IF_TRUE.iter().chain(&NEUTRAL) {
             assert!(croft_api::condition::CONDITIONS.iter().any(|one| one.name == *name), "{name}");
         }
     }
