@@ -44,7 +44,8 @@ fn read<K: DeserializeOwned>(object: Value) -> K {
 
 fn node(at: usize, pool: &str, is_ready: bool) -> Node {
     let name = format!("node-{at:04}");
-    let resources = json!({"cpu": ["2", "4", "8", "16"][at % 4], "memory": "15Gi", "pods": "58"});
+    let cpu = ["2", "4", "8", "16"][at % 4];
+    let resources = json!({"cpu": cpu, "memory": "15Gi", "pods": "58"});
     read(json!({
         "metadata": {"name": name, "labels": {
             POOL_NAME_LABEL: pool, "kubernetes.io/hostname": name, "node.kubernetes.io/instance-type": "m5.xlarge",
