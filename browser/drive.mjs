@@ -80,6 +80,27 @@ const commands = {
     return { at: Date.now() };
   },
   async text({ page }, { selector }) { return { text: await page.innerText(selector, { timeout: WITHIN_MILLIS }) }; },
+  async count({ page }, { selector }) { return { count: await page.locator(selector).count() }; },
+  async select({ page }, { selector, value }) { await page.locator(selector).first().selectOption(value); return {}; },
+  /** By how many pixels the view is wider than the window, and words that are broken in two although a line has room for them. */
+  async fits({ page }) {
+    return page.evaluate(() => {
+      const broken = [];
+      const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+      const range = document.createRange();
+      for (let text = texts.nextNode(); text !== null; text = texts.nextNode()) {
+        const parent = text.parentElement;
+        if (parent === null || !parent.checkVisibility() || parent.closest("svg, pre, code, .hidden") !== null) continue;
+        for (const { index, 0: word } of text.data.matchAll(/[^\s\/:.,-]+/g)) {
+          range.setStart(text, index);
+          range.setEnd(text, index + word.length);
+          const lines = new Set([...range.getClientRects()].map((line) => Math.round(line.top)));
+          if (lines.size > 1) broken.push(word);
+        }
+      }
+      return { beyond: Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth), broken };
+    });
+  },
   async fill({ page }, { selector, text }) { await page.fill(selector, text); return {}; },
   async focus({ page }, { selector }) { await page.focus(selector); return {}; },
   async click({ page }, { selector }) { await page.click(selector); return {}; },
@@ -132,7 +153,7 @@ const commands = {
    */
   async print({ page }) {
     const content = () => {
-      const shown = (one) => one.checkVisibility({ visibilityProperty: true }) && one.closest(".hidden, header, form, .timebar, .filter") === null;
+      const shown = (one) => one.checkVisibility({ visibilityProperty: true }) && one.closest(".hidden, header, form, .timebar, .filter, .controls") === null;
       const texts = new Set();
       for (const one of document.querySelectorAll("main *")) {
         if (one.closest("button, td, th") !== null || !shown(one)) continue;

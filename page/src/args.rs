@@ -37,6 +37,9 @@ pub struct Args {
     /// Namespace that Croft is installed in: of the decision log
     #[arg(long, env = "POD_NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
     pub namespace: String,
+    /// Name of the cluster, which the page shows
+    #[arg(long, value_name = "NAME", env = "CLUSTER_NAME", default_value = "")]
+    pub cluster_name: String,
     /// Bounds of requests.
     #[command(flatten)]
     pub bounds: BoundArgs,

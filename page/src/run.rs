@@ -22,7 +22,7 @@ use crate::{
     access::Reviewer,
     args::Args,
     http::{page::Page, router::router},
-    state::{build, store::State, watch},
+    state::{build, store::State, usage, watch},
 };
 
 /// The life of a certificate that the process creates; it is replaced by the next start.
@@ -61,6 +61,7 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
         service,
         audience,
         namespace,
+        cluster_name,
         bounds,
         drain,
     } = args;
@@ -70,7 +71,7 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
 
     let slot = Arc::new(TlsSlot::new(None));
     let gate = health.gate("certificate");
-    let state = Arc::new(State::default());
+    let state = Arc::new(State::named(cluster_name));
     let metrics = state.metrics().clone();
     let mut registry = Registry::default();
     metrics.register(&mut registry);
@@ -85,6 +86,7 @@ pub async fn run(args: Args, stop: Shutdown) -> Result<(), RunError> {
 
     let (listed, built) = (health.gate("lists"), health.gate("model"));
     watch::start(&client, &namespace, &state, listed.clone());
+    tokio::spawn(usage::run(client.clone(), state.clone(), stop.clone()));
     tokio::spawn(build::run(state.clone(), clock.clone(), listed, built.clone(), stop.clone()));
 
     let reviewer = Reviewer::new(client, audience, clock.clone(), metrics.clone());

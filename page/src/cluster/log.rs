@@ -7,9 +7,11 @@ use croft_record::{
     SEGMENT_KEY,
     entry::Entry,
     ledger::{
+        amount::Amount,
         book::Line,
         closed::{LEDGER_SLOTS, Ledger},
-        record::statement,
+        node::Account,
+        record::{rates, statement},
     },
     record::Record,
     slots::{LEDGER_PREFIX, SNAPSHOT_PREFIX, slot_name},
@@ -117,6 +119,12 @@ impl Log {
     #[must_use]
     pub fn lines(&self, from: i64, to: i64) -> Vec<Line> {
         statement(&self.record, &self.ledger, from, to)
+    }
+
+    /// The cost per hour of the instances that ran at each of `times`, which are in order. Times that the log doesn't cover are left out.
+    #[must_use]
+    pub fn rates(&self, times: &[i64]) -> Vec<(i64, BTreeMap<Account, Amount>)> {
+        rates(&self.record, times)
     }
 
     /// The lines since `from`, as they were at most a minute before `now`; None if they have to be read again.

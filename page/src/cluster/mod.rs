@@ -5,3 +5,4 @@ pub mod objects;
 pub mod recorded;
 pub mod snapshots;
 pub mod trim;
+pub mod usage;

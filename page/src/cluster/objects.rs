@@ -1,14 +1,20 @@
 //! Objects of the API server, and the requests of its pods.
 
+use std::collections::BTreeMap;
+
 use croft_manifest::{Input, Objects, Origin};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt as _};
+
+use super::usage::Usage;
 
 /// Objects of the API server, and the requests of its pods.
 #[derive(Default)]
 pub struct Cluster {
     /// The trimmed objects.
     pub input: Input,
+    /// Used CPU and memory by node; empty without the metrics API.
+    pub usage: BTreeMap<String, Usage>,
     /// The same pods, for their requests.
     requests: croft_scheduler::Cluster,
 }

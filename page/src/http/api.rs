@@ -23,7 +23,9 @@ use crate::{
     model::facts::{Model, PodFacts},
     views::{
         bill::{self, Bill, Statement},
+        curves::{self, Curves},
         entries::{self, Selection},
+        map::{self, MapView},
         node::{self, NodeDetail},
         overview::{self, Overview, Rows},
         past::{self, Part, Past},
@@ -71,6 +73,11 @@ impl<T> Present<T> {
 pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Present<Overview>> {
     let view = overview::view(&reader.model, &page.state.log(), &reader.scope, page.now());
     Ok(Present::new(&page, view))
+}
+
+/// Every node.
+pub async fn map(reader: Reader) -> Json<MapView> {
+    Json(map::view(&reader.model, &reader.scope))
 }
 
 /// A time.
@@ -417,6 +424,32 @@ pub struct CostQuery {
     to: Option<i64>,
 }
 
+impl CostQuery {
+    /// The time from and up to now at the latest.
+    fn times(&self, now: i64) -> Result<(i64, i64), ApiError> {
+        let to = self.to.unwrap_or(now).min(now);
+        if self.from > to || to.saturating_sub(self.from) > STATEMENT_MILLIS {
+            return Err(ApiError::Invalid("from must be before to, by 400 days at most".to_owned()));
+        }
+        Ok((self.from, to))
+    }
+}
+
+/// The curves of a time.
+///
+/// # Errors
+/// If the time is wrong, or too much is computed already.
+pub async fn curves(
+    Shared(page): Shared<Arc<Page>>,
+    reader: Reader,
+    Query(query): Query<CostQuery>,
+) -> Answer<Curves> {
+    let (from, to) = query.times(page.now())?;
+    let state = page.state.clone();
+    let Reader { scope, model, held, .. } = reader;
+    page.compute(&held, move || curves::view(&model, &state.log(), &scope, from, to)).await.map(Json)
+}
+
 /// Lines of the ledger.
 ///
 /// # Errors
@@ -424,13 +457,9 @@ pub struct CostQuery {
 pub async fn cost(
     Shared(page): Shared<Arc<Page>>,
     reader: Reader,
-    Query(CostQuery { from, to }): Query<CostQuery>,
+    Query(query): Query<CostQuery>,
 ) -> Answer<Statement> {
-    let now = page.now();
-    let to = to.unwrap_or(now).min(now);
-    if from > to || to.saturating_sub(from) > STATEMENT_MILLIS {
-        return Err(ApiError::Invalid("from must be before to, by 400 days at most".to_owned()));
-    }
+    let (from, to) = query.times(page.now())?;
     let (from, state) = (hour_of(from), page.state.clone());
     let Reader { scope, model, held, .. } = reader;
     let statement = page.compute(&held, move || {

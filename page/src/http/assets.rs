@@ -80,6 +80,12 @@ mod tests {
     }
 
     #[test]
+    fn the_script_is_below_120_kb_as_the_browser_reads_it() {
+        let script = ASSETS.iter().find(|asset| asset.path == "/app.js").unwrap();
+        assert!(script.bytes.len() < 120_000, "{} bytes", script.bytes.len());
+    }
+
+    #[test]
     fn no_file_names_another_origin() {
         for asset in ASSETS {
             let text = String::from_utf8_lossy(asset.bytes);

@@ -44,6 +44,8 @@ endpoints! {
     post "/api/v1/session" => session::sign_in;
     delete "/api/v1/session" => session::sign_out;
     get "/api/v1/overview" => api::overview;
+    get "/api/v1/map" => api::map;
+    get "/api/v1/curves" => api::curves;
     get "/api/v1/at" => api::at;
     get "/api/v1/at/pools/{name}" => api::pool_at;
     get "/api/v1/at/tenants/{name}" => api::tenant_at;

@@ -41,7 +41,7 @@ use super::{
 use crate::{
     access::Reviewer,
     args::{AUDIENCE, BoundArgs},
-    cluster::objects::put,
+    cluster::{objects::put, usage::Usage},
     state::{build::build, store::State},
 };
 
@@ -332,6 +332,9 @@ fn cases() -> Vec<Case> {
     vec![
         get("session", 200, 200),
         get("overview", 200, 200),
+        get("map", 200, 200),
+        get(&format!("curves?from={}", NOW - 3_600_000), 200, 200),
+        get(&format!("curves?from={}", NOW + 1), 400, 400),
         get(&format!("at?at={NOW}"), 200, 200),
         get(&format!("at?at={}", BEFORE - 1), 200, 200),
         get(&format!("at/pools/pool-alpha?at={NOW}"), 200, 200),
@@ -481,6 +484,60 @@ async fn a_shared_node_shows_the_requests_of_the_readers_pods_alone() {
             "{token}"
         );
     }
+}
+
+#[tokio::test]
+async fn the_map_has_each_node_once_by_pool_and_tells_its_use_to_those_who_see_all_of_it() {
+    let state = state();
+    state.change(|cluster| {
+        let used = Usage { cpu: 1_500, memory: 4 << 30 };
+        cluster.usage =
+            ["node-alpha", "node-bravo", "node-shared"].map(|node| (node.to_owned(), used)).into();
+    });
+    build(&state, NOW + 1);
+    let (router, _) = page(state);
+    for (token, pools, known) in [
+        ("operator", vec!["pool-alpha", "pool-bravo", "pool-shared"], 3),
+        ("alpha", vec!["pool-alpha", "pool-shared"], 1),
+    ] {
+        let map = json(&router, "map", token).await;
+        let of = |field: &str| {
+            map["pools"].as_array().unwrap().iter().map(|pool| pool[field].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("name"), pools, "{token}");
+        let nodes: Vec<Value> =
+            of("nodes").iter().flat_map(|nodes| nodes.as_array().unwrap().clone()).collect();
+        assert_eq!(nodes.len(), pools.len());
+        let used: Vec<&Value> = nodes.iter().filter(|node| node["useCpu"] == 1_500).collect();
+        assert_eq!(used.len(), known, "a shared node's use is others', too: {nodes:?}");
+    }
+    let shared = json(&router, "map", "alpha").await["pools"][1]["tenants"].clone();
+    assert_eq!(shared, json!(["alpha"]), "without those that the reader doesn't see");
+}
+
+#[tokio::test]
+async fn curves_have_what_ran_by_tenant_and_pool_and_runs_for_operators_alone() {
+    let (router, _) = page(state());
+    let path = format!("curves?from={}", NOW - 3_600_000);
+    let curves = json(&router, &path, "operator").await;
+    assert_eq!(
+        (&curves["from"], &curves["to"], &curves["step"]),
+        (&json!(BEFORE), &json!(NOW), &json!(10_000))
+    );
+    let rate = |curves: &Value, pool: &str| {
+        let series = curves["series"].as_array().unwrap().clone();
+        series.into_iter().find(|one| one["pool"] == pool).map(|one| one["rates"].clone())
+    };
+    // Each NodeClaim costs 96,000 millionths of a dollar per hour from its launch on.
+    for pool in ["pool-alpha", "pool-bravo", "pool-shared"] {
+        assert_eq!(rate(&curves, pool), Some(json!(vec![96_000; 6])), "{pool}: {curves}");
+    }
+    assert_eq!(curves["launched"], json!([3, 0, 0, 0, 0, 0]));
+    assert_eq!((&curves["removed"], &curves["waiting"]), (&json!(vec![0; 6]), &json!(vec![0; 6])));
+    assert_eq!(curves["runs"], json!([]), "its run requested no instance");
+    let own = json(&router, &path, "alpha").await;
+    assert_eq!((rate(&own, "pool-alpha"), rate(&own, "pool-bravo")), (Some(json!(vec![96_000; 6])), None));
+    assert_eq!((&own["waiting"], &own["runs"]), (&Value::Null, &Value::Null));
 }
 
 async fn json(router: &Router, path: &str, token: &str) -> Value {

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::{NodeClaim, condition::READY};
+use croft_api::{
+    NodeClaim,
+    condition::{CONSOLIDATABLE, DRIFTED, EXPIRED, INTERRUPTED, LIMITS_REACHED, READY, UNLIMITED},
+};
 use croft_inspect::{
     NodeState, Tenancy,
     inventory::{self, NodeInfo},
@@ -17,7 +20,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::cluster::{objects::Cluster, recorded::RecordedState};
+use crate::cluster::{objects::Cluster, recorded::RecordedState, usage::Usage};
 
 /// An eviction that was refused in this time before a build blocks the node.
 const BLOCKED_MILLIS: i64 = 5 * 60_000;
@@ -63,6 +66,8 @@ pub struct NodeFacts {
     pub cpu: i64,
     /// Allocatable memory, in bytes.
     pub memory: i64,
+    /// Used CPU and memory, where that is known.
+    pub usage: Option<Usage>,
     /// Its pods, as `namespace/name`.
     pub pods: Vec<String>,
     /// The conditions of its NodeClaim.
@@ -119,6 +124,19 @@ pub struct ConditionView {
     pub message: String,
     /// Since when.
     pub since: i64,
+    /// False if it says that something is wrong.
+    pub healthy: bool,
+}
+
+/// Conditions whose True says that something is wrong, or is about to be.
+const WRONG_IF_TRUE: [&str; 4] = [LIMITS_REACHED, INTERRUPTED, UNLIMITED, DRIFTED];
+/// Conditions that are neither good nor bad: a node is kept or may go.
+const NEUTRAL: [&str; 2] = [CONSOLIDATABLE, EXPIRED];
+
+/// True unless a condition of this type with this status says that something is wrong. A type that Croft doesn't have is healthy while True.
+#[must_use]
+pub fn is_healthy(kind: &str, status: &str) -> bool {
+    NEUTRAL.contains(&kind) || status == if WRONG_IF_TRUE.contains(&kind) { "False" } else { "True" }
 }
 
 impl From<&Condition> for ConditionView {
@@ -129,6 +147,7 @@ impl From<&Condition> for ConditionView {
             reason: condition.reason.clone(),
             message: condition.message.clone(),
             since: millis(&condition.last_transition_time),
+            healthy: is_healthy(&condition.type_, &condition.status),
         }
     }
 }
@@ -169,7 +188,7 @@ impl Model {
         model.owners =
             tenancy.as_ref().map(|tenancy| tenancy.tenants_by_namespace(input)).unwrap_or_default();
         model.add_tenants_and_pools(input);
-        model.add_nodes(input, log);
+        model.add_nodes(cluster, log);
         for pod in input.pods.iter().filter(|pod| is_active(pod)) {
             model.add_pod(cluster, log, tenancy.as_ref(), pod);
         }
@@ -212,7 +231,8 @@ impl Model {
         self.pools.values_mut().for_each(|pool| pool.tenants.sort_unstable());
     }
 
-    fn add_nodes(&mut self, input: &Input, log: &RecordedState) {
+    fn add_nodes(&mut self, cluster: &Cluster, log: &RecordedState) {
+        let input = &cluster.input;
         let mut registered = BTreeSet::new();
         for info in inventory::nodes(input) {
             let Some(node) = input.nodes.get("", &info.name) else { continue };
@@ -223,12 +243,14 @@ impl Model {
             let (state, reason) = node_state(Some(&node.object), claim.map(|c| &c.object), is_blocked);
             let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
             let allocatable = allocatable.and_then(|map| Resources::from_api(map).ok()).unwrap_or_default();
+            let (cpu, memory) = (allocatable.get(resources::CPU), allocatable.get(resources::MEMORY));
             self.add_node(NodeFacts {
                 state,
                 reason,
                 since: since(&node.metadata),
-                cpu: allocatable.get(resources::CPU),
-                memory: allocatable.get(resources::MEMORY),
+                cpu,
+                memory,
+                usage: cluster.usage.get(&info.name).map(|usage| usage.coarse(cpu, memory)),
                 pods: Vec::new(),
                 conditions: views(
                     claim.and_then(|c| c.status.as_ref()).map(|status| status.conditions.as_slice()),
@@ -340,8 +362,39 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
         since: since(&claim.metadata),
         cpu: allocatable(resources::CPU),
         memory: allocatable(resources::MEMORY),
+        usage: None,
         pods: Vec::new(),
         conditions: views(Some(&status.conditions)),
         info,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_healthy_by_what_they_say_and_not_by_true() {
+        for (kind, status, expected) in [
+            ("Ready", "True", true),
+            ("Ready", "False", false),
+            ("Ready", "Unknown", false),
+            ("Unlimited", "False", true),
+            ("Unlimited", "True", false),
+            ("LimitsReached", "False", true),
+            ("Interrupted", "True", false),
+            ("Consolidatable", "False", true),
+            ("Consolidatable", "True", true),
+            ("OfAnotherController", "False", false),
+        ] {
+            assert_eq!(is_healthy(kind, status), expected, "{kind}={status}");
+        }
+    }
+
+    #[test]
+    fn every_condition_of_a_pool_or_claim_is_known_to_be_good_or_bad() {
+        for name in WRONG_IF_TRUE.iter().chain(&NEUTRAL) {
+            assert!(croft_api::condition::CONDITIONS.iter().any(|one| one.name == *name), "{name}");
+        }
     }
 }

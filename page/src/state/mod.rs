@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  watch ──trim──▶ store: Cluster, Log ──build (at most a tenth of a processor)──▶ Model, Change
-//!                                  └──past (when a reader asks for a time)───────▶ Model of a snapshot
+//!  metrics API ──usage──▶ Cluster  └──past (when a reader asks for a time)───────▶ Model of a snapshot
 //! ```
 
 pub mod build;
 pub mod past;
 pub mod store;
+pub mod usage;
 pub mod watch;

@@ -17,6 +17,7 @@ const CHANGES_KEPT: usize = 64;
 
 /// The state of the process.
 pub struct State {
+    name: String,
     cluster: RwLock<Cluster>,
     log: RwLock<Log>,
     model: ArcSwap<Model>,
@@ -29,6 +30,7 @@ pub struct State {
 impl Default for State {
     fn default() -> Self {
         Self {
+            name: String::new(),
             cluster: RwLock::default(),
             log: RwLock::default(),
             model: ArcSwap::default(),
@@ -41,6 +43,18 @@ impl Default for State {
 }
 
 impl State {
+    /// The state of a cluster of this name.
+    #[must_use]
+    pub fn named(name: String) -> Self {
+        Self { name, ..Self::default() }
+    }
+
+    /// The name of the cluster; empty if it isn't known.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The objects.
     pub fn cluster(&self) -> RwLockReadGuard<'_, Cluster> {
         self.cluster.read().unwrap_or_else(PoisonError::into_inner)

@@ -1,7 +1,7 @@
 //! The views: what the page shows, as data, for one scope. Pure.
 //!
 //! ```text
-//!  Model, Log ──▶ overview, tenant, pool, node, pod, entries, bill, past
+//!  Model, Log ──▶ overview, map, tenant, pool, node, pod, entries, bill, curves, past
 //!  Cluster, manifest ──▶ what_if
 //! ```
 //!
@@ -9,7 +9,9 @@
 //! thousandths, memory in bytes.
 
 pub mod bill;
+pub mod curves;
 pub mod entries;
+pub mod map;
 pub mod node;
 pub mod overview;
 pub mod past;

@@ -110,12 +110,18 @@ fn launch(timeline: &[Entry], node: Option<&NodeFacts>) -> Option<Launch> {
         (true, "") => "static capacity or headroom of its pool, or pods of others",
         (_, reason) => reason,
     };
-    Some(Launch {
-        at: first.at,
-        reason: reason.to_owned(),
-        pods,
-        choice: launch_choice(&first.message, chosen, zone),
-    })
+    let mut choice = launch_choice(&first.message, chosen, zone);
+    // The controller's price is what counts; the catalogue's of today may be another.
+    let paid = match node {
+        Some(node) => node.info.price.map(|price| (price.micros(), node.info.estimated)),
+        None => timeline.iter().rev().find_map(|entry| entry.price).map(|price| (price, false)),
+    };
+    if let (Some(choice), Some((price, estimated))) = (&mut choice, paid) {
+        for one in choice.types.iter_mut().filter(|one| one.chosen) {
+            (one.price, one.estimated) = (Some(price), estimated);
+        }
+    }
+    Some(Launch { at: first.at, reason: reason.to_owned(), pods, choice })
 }
 
 /// The answer about a removal as `scope` sees it. The sentence may name pods of others, so a reader who does not see them gets none.

@@ -70,6 +70,12 @@ pub struct NodeView {
     pub used_cpu: i64,
     /// Memory that the reader's pods request.
     pub used_memory: i64,
+    /// CPU that all of it uses, where that is known and the reader sees every tenant of its pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_cpu: Option<i64>,
+    /// Memory that all of it uses, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_memory: Option<i64>,
     /// The reader's pods on it.
     pub pods: usize,
 }
@@ -84,6 +90,11 @@ impl NodeView {
             used_memory = used_memory.saturating_add(pod.memory);
             pods += 1;
         }
+        let sees_all = match &node.info.pool {
+            Some(pool) => scope.sees_whole_pool(model, pool),
+            None => scope.is_operator(),
+        };
+        let usage = node.usage.filter(|_| sees_all);
         let NodeInfo { name, pool, instance_type, zone, capacity_type, price, estimated, claim, ready: _ } =
             node.info.clone();
         Self {
@@ -102,6 +113,8 @@ impl NodeView {
             memory: node.memory,
             used_cpu,
             used_memory,
+            use_cpu: usage.map(|usage| usage.cpu),
+            use_memory: usage.map(|usage| usage.memory),
             pods,
         }
     }

@@ -5,13 +5,16 @@ export interface Cost { micros: number; unknown: number; estimated: boolean }
 export type NodeState = "launching" | "ready" | "notReady" | "draining" | "blocked" | "interrupted";
 export const STATES: readonly NodeState[] = ["launching", "ready", "notReady", "draining", "blocked", "interrupted"];
 
-export interface Session { user: string; operator: boolean; tenants: string[]; namespaces: string[] }
-export interface Condition { type: string; status: string; reason: string; message: string; since: number }
+export interface Session { cluster: string; user: string; operator: boolean; tenants: string[]; namespaces: string[] }
+export interface Condition { type: string; status: string; reason: string; message: string; since: number; healthy: boolean }
 export interface NodeView {
   name: string; claim: string | null; pool: string | null; instanceType: string; zone: string; capacityType: string;
   price: number | null; estimated: boolean; state: NodeState; since: number | null; reason: string;
-  cpu: number; memory: number; usedCpu: number; usedMemory: number; pods: number;
+  cpu: number; memory: number; usedCpu: number; usedMemory: number; pods: number; useCpu?: number; useMemory?: number;
 }
+/** The nodes of a pool; its name is null for nodes of no pool. */
+export interface MapPool { name: string | null; tenants: string[]; nodes: NodeView[] }
+export interface MapView { version: number; pools: MapPool[] }
 export interface PodFacts {
   namespace: string; name: string; node: string | null; phase: string; tenant: string | null; workload: string;
   cpu: number; memory: number; since: number | null; reason: string; message: string; nominated: string | null;
@@ -27,13 +30,26 @@ export interface PoolRow {
 export interface PlanFigures {
   inputs: string; instances: number; pods: number; placed: number; unschedulable: number; cost: number; bound: number; steps: number;
 }
+/** $/h of a tenant on a pool, at the times of the curves. */
+export interface Series { tenant: string; pool: string; rates: number[] }
+export interface Run { at: number; instances: number; cost: number; bound: number }
+export interface Curves {
+  from: number; to: number; step: number; begins: number | null; isComplete: boolean; at: number[]; series: Series[];
+  waiting: number[] | null; launched: number[]; removed: number[]; runs: Run[] | null;
+}
+/** Pending pods of one workload for one reason. */
+export interface PendingGroup {
+  namespace: string; tenant: string | null; workload: string; reason: string; message: string; count: number; pods: string[];
+  cpu: number; memory: number; since: number | null;
+}
 /** An entry of the decision log, with the short names of its stored form. */
 export interface Entry {
   n: number; t: number; k: string; o?: string; claim?: string; node?: string; pool?: string; ten?: string[]; pods?: string[];
   c?: string; r?: string; m?: string; usd?: number; plan?: PlanFigures;
 }
 export interface Rows {
-  version: number; at: number; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost; pending: PodFacts[]; violations: PodFacts[];
+  version: number; at: number; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost; pending: PodFacts[];
+  pendingGroups: PendingGroup[]; violations: PodFacts[];
 }
 /** Since when the record can show the past. */
 export interface Present { begins: number | null }

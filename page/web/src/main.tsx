@@ -4,7 +4,7 @@ import { render, type JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, type Session, connect, request, signIn, signOut } from "./api";
 import { link, useRoute } from "./route";
-import { NodePage, OverviewView, PlanPage, PodPage, PoolPage, TenantPage, WhatIfPage } from "./views";
+import { CurvesPage, NodePage, OverviewView, PlanPage, PodPage, PoolPage, TenantPage, UnknownPage, WhatIfPage } from "./views";
 
 /** The token behind `#token=`, which no server sees; it is removed from the address and the history at once. */
 function takeToken(): string | undefined {
@@ -36,16 +36,22 @@ function SignIn({ message, onSession }: { message: string; onSession: (session: 
 }
 
 function Shown({ session }: { session: Session }): JSX.Element {
-  const [view, first = "", second = ""] = useRoute();
-  switch (view) {
-    case "tenants": return <TenantPage key={first} name={first} />;
-    case "pools": return <PoolPage key={first} name={first} />;
-    case "nodes": return <NodePage key={first} name={first} />;
-    case "pods": return <PodPage key={`${first}/${second}`} namespace={first} name={second} />;
-    case "plans": return <PlanPage />;
-    case "what-if": return <WhatIfPage namespaces={session.namespaces} />;
-    default: return <OverviewView isOperator={session.operator} />;
+  const route = useRoute();
+  const [view, first = "", second = ""] = route;
+  const parts: Record<string, number> = { tenants: 2, pools: 2, nodes: 2, pods: 3, curves: 1, plans: 1, "what-if": 1 };
+  if (view === undefined) return <OverviewView isOperator={session.operator} />;
+  if (parts[view] === route.length) {
+    switch (view) {
+      case "tenants": return <TenantPage key={first} name={first} />;
+      case "pools": return <PoolPage key={first} name={first} />;
+      case "nodes": return <NodePage key={first} name={first} />;
+      case "pods": return <PodPage key={`${first}/${second}`} namespace={first} name={second} />;
+      case "curves": return <CurvesPage />;
+      case "plans": return <PlanPage />;
+      case "what-if": return <WhatIfPage namespaces={session.namespaces} />;
+    }
   }
+  return <UnknownPage key={location.hash} address={location.hash} />;
 }
 
 function App(): JSX.Element {
@@ -68,10 +74,12 @@ function App(): JSX.Element {
         <a class="skip" href="#page" onClick={(event) => { event.preventDefault(); document.querySelector("h1")?.focus(); }}>Skip to the content</a>
         <nav aria-label="Views">
           {item("Overview")}
+          {item("Curves", "curves")}
           {session.operator ? item("Plans", "plans") : null}
           {item("What if", "what-if")}
         </nav>
         <p class="who">
+          {session.cluster ? <b class="cluster">{session.cluster}</b> : null}{" "}
           <span role="status" class={isOpen ? "good" : "note"}>{isOpen ? "live" : "connecting"}</span> <span>{session.user}</span>
           <button type="button" onClick={leave}>Sign out</button>
         </p>

@@ -114,7 +114,7 @@ const STATE_TEXT: Record<NodeState, string> = {
   launching: "launching", ready: "ready", notReady: "not ready", draining: "draining", blocked: "blocked", interrupted: "interrupted",
 };
 /** A sign beside the colour, for readers who don't tell the colours apart. */
-const STATE_SIGN: Record<NodeState, string> = {
+export const STATE_SIGN: Record<NodeState, string> = {
   launching: "…", ready: "", notReady: "!", draining: "↓", blocked: "×", interrupted: "⚡",
 };
 
@@ -126,6 +126,17 @@ export function States({ states }: { states: Partial<Record<NodeState, number>> 
   return <span class="states">{STATES.filter((state) => states[state]).map((state) => <span class={`state ${state}`}>{states[state]} {STATE_TEXT[state]}</span>)}</span>;
 }
 
+/** A node in a sentence: what its block shows. */
+export function describe(node: NodeView): string {
+  const use = node.useCpu === undefined ? "" : `, used ${percent(node.useCpu, node.cpu)} of CPU and ${percent(node.useMemory ?? 0, node.memory)} of memory`;
+  return `${node.name}: ${STATE_TEXT[node.state]}${node.reason ? `, ${node.reason}` : ""}, ${node.instanceType} in ${node.zone}, ${counted(node.pods, "pod")}, CPU ${percent(node.usedCpu, node.cpu)}, memory ${percent(node.usedMemory, node.memory)} requested${use}`;
+}
+
+/** The meaning of area, fill, colour and sign of a block. */
+export function BlockLegend({ hasUse = false }: { hasUse?: boolean }): JSX.Element {
+  return <p class="legend">{STATES.map((state) => <State state={state} />)} <span>area: CPU; fill: the larger share of CPU and memory requested{hasUse ? "; strip at the left: the larger share used" : ""}</span></p>;
+}
+
 /** A node as a block: its area is its CPU, its fill the requests. Drawn again only if the node differs. */
 class Block extends Component<{ node: NodeView; isActive: boolean }> {
   override shouldComponentUpdate(next: { node: NodeView; isActive: boolean }): boolean {
@@ -135,7 +146,7 @@ class Block extends Component<{ node: NodeView; isActive: boolean }> {
   render({ node, isActive }: { node: NodeView; isActive: boolean }): JSX.Element {
     const side = Math.round(Math.min(84, Math.max(24, 16 * Math.sqrt(node.cpu / 1000))));
     const share = Math.max(node.cpu > 0 ? node.usedCpu / node.cpu : 0, node.memory > 0 ? node.usedMemory / node.memory : 0);
-    const label = `${node.name}: ${STATE_TEXT[node.state]}${node.reason ? `, ${node.reason}` : ""}, ${node.instanceType} in ${node.zone}, ${counted(node.pods, "pod")}, CPU ${percent(node.usedCpu, node.cpu)}, memory ${percent(node.usedMemory, node.memory)}`;
+    const label = describe(node);
     return (
       <li>
         <a href={link("nodes", node.name)} class={`block ${node.state}`} title={label} aria-label={label} tabIndex={isActive ? 0 : -1}
@@ -181,7 +192,7 @@ export function Blocks({ nodes, label }: { nodes: NodeView[]; label: string }): 
   };
   return (
     <>
-      <p class="legend" aria-hidden="true">{STATES.map((state) => <State state={state} />)} <span>area: CPU; fill: the larger share of CPU and memory requested</span></p>
+      <BlockLegend />
       <ul class="blocks" aria-label={label} ref={list} onKeyDown={move}>
         {Array.from({ length: Math.ceil(nodes.length / CHUNK) }, (_, chunk) => <Chunk key={chunk} nodes={nodes} from={chunk * CHUNK} active={at} />)}
       </ul>
@@ -207,7 +218,7 @@ export function Conditions({ conditions }: { conditions: Condition[] }): JSX.Ele
   return (
     <ul class="conditions" aria-label="Conditions">
       {conditions.map((one) => (
-        <li><b class={one.status === "True" ? "good" : "note"}>{one.type}={one.status}</b> ({one.reason}){one.message ? `: ${one.message}` : ""} <time>{moment(one.since)}</time></li>
+        <li><b class={one.healthy ? "good" : "note"}>{one.type}={one.status}</b> ({one.reason}){one.message ? `: ${one.message}` : ""} <time>{moment(one.since)}</time></li>
       ))}
     </ul>
   );

@@ -3,11 +3,14 @@
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
-  type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PodDetail, type PodFacts,
+  type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PendingGroup, type PodDetail, type PodFacts,
   type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
 } from "./api";
-import { age, bill, costOf, counted, dollars, moment, percent, perHour, price } from "./format";
+import { CurvesBody } from "./curves";
+import { age, bill, cores, costOf, counted, dollars, gib, moment, percent, perHour, price } from "./format";
 import { type Live, useLive } from "./live";
+import { Log } from "./log";
+import { MapSection } from "./map";
 import { Blocks, type Column, Conditions, Pods, Reasons, State, States, Table, Timeline, Usage } from "./parts";
 import { link, pathOf } from "./route";
 
@@ -110,7 +113,7 @@ function PastView<T>({ past, then }: { past: Past<T>; then: (view: T, at: number
         </>
       )}
       <h2>The hour before {moment(at)}</h2>
-      <Timeline entries={changes} empty="Nothing was decided." />
+      <Log entries={changes} empty="Nothing was decided." />
     </>
   );
 }
@@ -130,16 +133,44 @@ function Timed<T>({ begins, path, now, then }: {
   );
 }
 
-function OverviewRows({ rows, isOperator, at }: { rows: Rows; isOperator: boolean; at?: number }): JSX.Element {
+/** The pods of a group as links: those that the answer names. */
+function GroupPods({ group }: { group: PendingGroup }): JSX.Element {
+  const more = group.count - group.pods.length;
+  return <p>{group.pods.map((name, at) => <>{at > 0 ? ", " : ""}<a href={link("pods", group.namespace, name)}>{group.namespace}/{name}</a></>)}{more > 0 ? ` and ${more} more` : ""}</p>;
+}
+
+/** Pending pods by workload and reason. A group of one pod is a link; others are opened. */
+function PendingGroups({ groups, at }: { groups: PendingGroup[]; at?: number }): JSX.Element {
+  if (groups.length === 0) return <p class="empty">No pod of a tenant is pending.</p>;
+  return (
+    <ul class="pending">
+      {groups.map((group) => {
+        const about = <>{cores(group.cpu)} CPU, {gib(group.memory)}, for {age(group.since, at ?? Date.now())}{group.reason ? <>: <b class="note">{group.reason}</b></> : ""}{group.message ? ` ${group.message}` : ""}</>;
+        const [only] = group.pods;
+        return (
+          <li key={`${group.namespace}/${group.workload}/${only}/${group.reason}`}>
+            {group.count === 1 && only !== undefined ? <><a href={link("pods", group.namespace, only)}>{group.namespace}/{only}</a>, {about}</> : (
+              <details><summary>{counted(group.count, "pod")} of {group.workload} in {group.namespace}, {about}</summary><GroupPods group={group} /></details>
+            )}
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function OverviewRows({ rows, isOperator, at, children }: { rows: Rows; isOperator: boolean; at?: number; children?: ComponentChildren }): JSX.Element {
+  const pending = rows.pendingGroups.reduce((sum, group) => sum + group.count, 0);
   return (
     <>
-      <p class="sum" aria-live="polite">{counted(rows.tenants.length, "tenant")}, {counted(rows.pools.length, "pool")}, {perHour(rows.cost)}/h, {counted(rows.pending.length, "pending pod")}{rows.pending.length === 100 ? " or more" : ""}</p>
+      <p class="sum" aria-live="polite">{counted(rows.tenants.length, "tenant")}, {counted(rows.pools.length, "pool")}, {perHour(rows.cost)}/h, {counted(pending, "pending pod")}{rows.pendingGroups.length === 100 ? " or more" : ""}</p>
+      {children}
       <h2>Tenants</h2>
       <Table caption="Tenants" rows={rows.tenants} columns={TENANT_COLUMNS} id={byName} text={byName} empty={at !== undefined ? "You see no tenant of that time." : isOperator ? "There is no Tenant: croft tenant add makes one." : "You see no tenant."} />
       <h2>Pools</h2>
       <Table caption="Pools" rows={rows.pools} columns={POOL_COLUMNS} id={byName} text={byName} empty="There is no TenantPool." />
       <h2>Pending pods</h2>
-      <Pods caption="Pending pods" pods={rows.pending} empty="No pod of a tenant is pending." at={at} />
+      <PendingGroups groups={rows.pendingGroups} at={at} />
       {rows.violations.length > 0 ? <><h2>Placement violations</h2><Pods caption="Placement violations" pods={rows.violations} empty="" at={at} /></> : null}
     </>
   );
@@ -152,9 +183,9 @@ export function OverviewView({ isOperator }: { isOperator: boolean }): JSX.Eleme
       {(data) => (
         <Timed<Rows> begins={data.begins} path="at" then={(rows, at) => <OverviewRows rows={rows} isOperator={isOperator} at={at} />} now={() => (
           <>
-            <OverviewRows rows={data} isOperator={isOperator} />
+            <OverviewRows rows={data} isOperator={isOperator}><MapSection /></OverviewRows>
             <h2>The last hour</h2>
-            <Timeline entries={data.changes} empty="Nothing was decided in the last hour." />
+            <Log entries={data.changes} empty="Nothing was decided in the last hour." />
           </>
         )} />
       )}
@@ -284,7 +315,7 @@ export function TenantPage({ name }: { name: string }): JSX.Element {
 
 function History({ tenant }: { tenant: string }): JSX.Element {
   const live = useLive<{ entries: Entry[] }>(`history?tenant=${encodeURIComponent(tenant)}&limit=100`, (change) => change.log);
-  return <><h2>History</h2>{live.error ? <p class="error">{live.error.message}</p> : <Timeline entries={live.data?.entries ?? []} empty="The log names nothing of this tenant." />}</>;
+  return <><h2>History</h2>{live.error ? <p class="error">{live.error.message}</p> : <Log entries={live.data?.entries ?? []} empty="The log names nothing of this tenant." hasTenants={false} />}</>;
 }
 
 /** Puts the nodes of a change into those of a pool, without a read. */
@@ -479,7 +510,23 @@ export function PlanPage(): JSX.Element {
   const live = useLive<Entry[]>("plans", (change) => change.log);
   return (
     <View title="Plans" live={live}>
-      {(entries) => <Table caption="Scheduling runs" rows={entries} columns={PLAN_COLUMNS} id={(entry) => `${entry.n}`} empty="The log has no scheduling run." />}
+      {(entries) => (
+        <>
+          <p>Each row is a scheduling run that found something else than the one before: how many instances it requested, for which pods, and what they cost.</p>
+          <details>
+            <summary>What the columns mean</summary>
+            <dl class="facts">
+              <dt>On nodes</dt><dd>Pods that have room on nodes that are there or coming.</dd>
+              <dt>Pending</dt><dd>Pods that no pool can take; their own pages say why.</dd>
+              <dt>Lower bound</dt><dd>No choice of instances for these pods can be cheaper than this.</dd>
+              <dt>Gap</dt><dd>How far the run's cost is above the bound. Whole instances are seldom filled exactly, so a run for few pods has a large gap that no other choice could close.</dd>
+              <dt>Steps</dt><dd>How many choices the search compared before it stopped.</dd>
+              <dt>Inputs</dt><dd>A digest of everything the run read: runs with the same one saw the same cluster.</dd>
+            </dl>
+          </details>
+          <Table caption="Scheduling runs" rows={entries} columns={PLAN_COLUMNS} id={(entry) => `${entry.n}`} empty="The log has no scheduling run." />
+        </>
+      )}
     </View>
   );
 }
@@ -545,6 +592,20 @@ export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Elemen
           </div>
         </>
       )}
+    </View>
+  );
+}
+
+/** $/h, waiting pods, and nodes that came and went. */
+export function CurvesPage(): JSX.Element {
+  return <View title="Curves" live={{ data: true, error: undefined }}>{() => <CurvesBody />}</View>;
+}
+
+/** An address that the page has no view for. */
+export function UnknownPage({ address }: { address: string }): JSX.Element {
+  return (
+    <View title="No such page" live={{ data: true, error: undefined }}>
+      {() => <p>There is no page at the address <code>{address}</code>. <a href={link()}>The overview</a> leads to every tenant and pool; <code>#/nodes/NAME</code> and <code>#/pods/NAMESPACE/NAME</code> show one node or pod.</p>}
     </View>
   );
 }

@@ -19,7 +19,7 @@ const SHOTS: &str = "CROFT_PAGE_SCREENSHOTS";
 const SERIOUS: [&str; 2] = ["serious", "critical"];
 
 /// A window of the browser.
-struct Window<'a> {
+pub(crate) struct Window<'a> {
     browser: &'a mut Browser,
     name: &'static str,
     origin: String,
@@ -28,18 +28,36 @@ struct Window<'a> {
 impl<'a> Window<'a> {
     /// Opens a window with cookies of its own.
     async fn open(browser: &'a mut Browser, name: &'static str, origin: String, scheme: &str) -> Self {
+        Self::sized(browser, name, origin, scheme, 1_280).await
+    }
+
+    /// The same, of so many pixels' width.
+    pub(crate) async fn sized(
+        browser: &'a mut Browser,
+        name: &'static str,
+        origin: String,
+        scheme: &str,
+        width: u32,
+    ) -> Self {
         let mut window = Self { browser, name, origin };
-        window.ask(json!({"do": "session", "origin": window.origin.clone(), "scheme": scheme})).await;
+        let origin = window.origin.clone();
+        window.ask(json!({"do": "session", "origin": origin, "scheme": scheme, "width": width})).await;
         window
     }
 
-    async fn ask(&mut self, mut command: Value) -> Value {
+    /// Fails if the view is wider than the window, or a word is broken in two.
+    pub(crate) async fn fits(&mut self, view: &str) {
+        let found = self.ask(json!({"do": "fits"})).await;
+        assert_eq!((&found["beyond"], &found["broken"]), (&json!(0), &json!([])), "{}: {view}", self.name);
+    }
+
+    pub(crate) async fn ask(&mut self, mut command: Value) -> Value {
         command["session"] = json!(self.name);
         self.browser.ask(&command).await.unwrap()
     }
 
     /// Signs in by the address that `croft page` prints. Returns the milliseconds until the first view was there.
-    async fn sign_in(&mut self, token: &str) -> f64 {
+    pub(crate) async fn sign_in(&mut self, token: &str) -> f64 {
         let url = format!("{}/#token={token}", self.origin);
         self.ask(json!({"do": "goto", "url": url})).await;
         let millis = self.ask(json!({"do": "viewed"})).await["millis"].as_f64().unwrap();
@@ -48,13 +66,13 @@ impl<'a> Window<'a> {
         millis
     }
 
-    async fn goto(&mut self, hash: &str, title: &str) {
+    pub(crate) async fn goto(&mut self, hash: &str, title: &str) {
         self.ask(json!({"do": "goto", "url": format!("{}/#/{hash}", self.origin)})).await;
         self.appears("h1", title).await;
         self.appears("main[aria-busy=false]", "").await;
     }
 
-    async fn appears(&mut self, selector: &str, text: &str) -> i64 {
+    pub(crate) async fn appears(&mut self, selector: &str, text: &str) -> i64 {
         let answer = self.ask(json!({"do": "appears", "selector": selector, "text": text})).await;
         answer["at"].as_i64().unwrap()
     }
@@ -64,7 +82,7 @@ impl<'a> Window<'a> {
     }
 
     /// Fails if axe-core finds anything serious.
-    async fn is_accessible(&mut self, view: &str) {
+    pub(crate) async fn is_accessible(&mut self, view: &str) {
         let found = self.ask(json!({"do": "axe"})).await;
         let serious: Vec<&Value> = found["violations"]
             .as_array()
@@ -85,7 +103,7 @@ impl<'a> Window<'a> {
     }
 
     /// Fails if anything was written to the console as an error, or another origin was asked.
-    async fn has_no_errors(&mut self) {
+    pub(crate) async fn has_no_errors(&mut self) {
         let found = self.ask(json!({"do": "errors"})).await;
         assert_eq!(found["errors"], json!([]), "{}", self.name);
     }
@@ -97,7 +115,7 @@ impl<'a> Window<'a> {
     }
 }
 
-fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
@@ -127,12 +145,14 @@ async fn overview(window: &mut Window<'_>) {
     window.shot("overview").await;
     // The heading has the focus: the navigation is before it.
     let mut stops = Vec::new();
-    for (times, back) in [(5, true), (24, false)] {
+    for (times, back) in [(6, true), (32, false)] {
         let answer = window.ask(json!({"do": "tab", "times": times, "back": back})).await;
         stops.extend(answer["stops"].as_array().unwrap().clone());
     }
     assert!(stops.iter().all(|stop| stop["isVisible"] == json!(true)), "each focus can be seen: {stops:#?}");
-    for name in ["Skip to the content", "Overview", "Plans", "What if", "Sign out", "alpha", "pool-bravo"] {
+    for name in
+        ["Skip to the content", "Overview", "Curves", "Plans", "What if", "Sign out", "alpha", "pool-bravo"]
+    {
         assert!(stops.iter().any(|stop| stop["name"] == json!(name)), "{name} can't be reached: {stops:#?}");
     }
 }
@@ -218,6 +238,16 @@ async fn past_by_slider(window: &mut Window<'_>) {
     }
 }
 
+/// The costs since the beginning, on screen and on paper.
+async fn curves(window: &mut Window<'_>) {
+    window.goto("curves", "Curves").await;
+    window.appears(".chart svg .area", "").await;
+    window.appears(".area-legend", TENANTS[0]).await;
+    window.is_accessible("curves").await;
+    window.prints("curves").await;
+    window.shot("curves").await;
+}
+
 #[tokio::test]
 async fn operators_and_tenants_use_the_page_in_chromium() {
     let mut world = World::start(Options::default()).await;
@@ -248,6 +278,7 @@ async fn operators_and_tenants_use_the_page_in_chromium() {
     window.appears("table", "Lower bound").await;
     window.is_accessible("plans").await;
     window.prints("plans").await;
+    curves(&mut window).await;
     window.goto("what-if", "What if").await;
     window.ask(json!({"do": "fill", "selector": "input[list]", "text": alpha})).await;
     window.ask(json!({"do": "click", "selector": "main button[type=submit]"})).await;

@@ -79,7 +79,7 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
         let mut call = |path: String, body: String| calls.push(Call { method, path, body });
         let none = String::new;
         match (*method, *route) {
-            ("get", "/api/v1/session" | "/api/v1/overview" | "/api/v1/plans") => {
+            ("get", "/api/v1/session" | "/api/v1/overview" | "/api/v1/map" | "/api/v1/plans") => {
                 call((*route).to_owned(), none())
             }
             ("get", "/api/v1/at") => call(format!("{route}?at={}", i64::MAX / 2), none()),
@@ -116,6 +116,7 @@ pub(crate) fn calls(names: &Names) -> Vec<Call> {
                 call((*route).to_owned(), none());
                 call(format!("{route}?tenant={tenant}"), none());
             }
+            ("get", "/api/v1/curves") => call(format!("{route}?from={}", hours_ago(3)), none()),
             ("get", "/api/v1/cost") => call(format!("{route}?from={}", hours_ago(3)), none()),
             ("post", "/api/v1/what-if") => call((*route).to_owned(), manifest(namespace)),
             // Readers' own tokens, and the stream: `readers` has them.

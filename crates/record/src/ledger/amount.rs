@@ -43,6 +43,16 @@ impl Amount {
         (self.0 + cent / 2) / cent
     }
 
+    /// The amount times `part / whole`, rounded down; nothing of no whole.
+    #[must_use]
+    pub const fn scaled(self, part: u128, whole: u128) -> Self {
+        match (self.0.checked_mul(part), whole) {
+            (_, 0) => Self::ZERO,
+            (Some(product), _) => Self(product / whole),
+            (None, _) => Self((self.0 / whole).saturating_mul(part)),
+        }
+    }
+
     /// Divides the amount by weights: the parts add up to the whole, and each is within one unit of its exact share. Parts in
     /// order of the weights; all of it goes to the last if every weight is zero.
     #[must_use]

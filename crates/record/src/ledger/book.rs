@@ -76,6 +76,18 @@ impl Book {
         self.open.keys().map(String::as_str)
     }
 
+    /// The cost per hour of the instances that run now, by account.
+    #[must_use]
+    pub fn rates(&self) -> BTreeMap<Account, Amount> {
+        let mut rates: BTreeMap<Account, Amount> = BTreeMap::new();
+        for instance in self.open.values() {
+            for (account, amount) in instance.cost.charge(HOUR_MILLIS.unsigned_abs()) {
+                *rates.entry(account).or_default() += amount;
+            }
+        }
+        rates
+    }
+
     /// The lines of hours that begin from `from` on and before `to`.
     pub fn lines(&self, from: i64, to: i64) -> impl Iterator<Item = Line> {
         let hours = if from < to { self.hours.range(from..to) } else { self.hours.range(from..from) };

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    amount::Amount,
     book::{Book, HOUR_MILLIS, Line},
     closed::Ledger,
-    node::{NodeCost, Stage},
+    node::{Account, NodeCost, Stage},
 };
 use crate::{
     entry::{Entry, EntryKind},
@@ -150,6 +151,20 @@ pub fn book(record: &Record, until: i64) -> Book {
     let mut read = LogBook::replay(record, &Ledger::default(), until);
     read.settle(until);
     read.book
+}
+
+/// The cost per hour of the instances that ran at each of `times`, which are in order, by account. Times of which the entries don't say all are left out.
+#[must_use]
+pub fn rates(record: &Record, times: &[i64]) -> Vec<(i64, BTreeMap<Account, Amount>)> {
+    let mut read = LogBook::default();
+    let mut entries = record.entries.iter().peekable();
+    let rates = times.iter().filter_map(|time| {
+        while let Some(entry) = entries.next_if(|entry| entry.at <= *time) {
+            read.observe(entry);
+        }
+        read.covers(*time).then(|| (*time, read.book().rates()))
+    });
+    rates.collect()
 }
 
 /// The lines of hours that begin from `from` on and before `to`: those of closed hours as they were closed, the others from the log. The

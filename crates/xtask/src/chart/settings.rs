@@ -33,6 +33,7 @@ pub(crate) const PROCESSES: [Process; 3] = [
         command: croft_page::args::Args::command,
         owned: &[
             ("admin-listen", "page.ports.admin"),
+            ("cluster-name", "controller.settings.clusterName"),
             ("forward-listen", "page.ports.forward"),
             ("health-listen", "listenAddress and page.ports.health"),
             ("listen", "listenAddress and page.ports.page"),
