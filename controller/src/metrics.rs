@@ -173,6 +173,7 @@ pub struct Metrics {
     plan_gap: Gauge<f64, AtomicU64>,
     launches: Bounded<LaunchLabels, Counter>,
     launches_unregistered: Counter,
+    launches_uninitialized: Counter,
     pools_in_launch_backoff: Gauge,
     pods_held_by_cluster_limits: Gauge,
     solver_panics: Family<RunLabels, Counter>,
@@ -227,6 +228,7 @@ impl Metrics {
             plan_gap: Gauge::default(),
             launches: Bounded::new(Counter::default),
             launches_unregistered: Counter::default(),
+            launches_uninitialized: Counter::default(),
             pools_in_launch_backoff: Gauge::default(),
             pods_held_by_cluster_limits: Gauge::default(),
             solver_panics: Family::default(),
@@ -272,6 +274,7 @@ impl Metrics {
         definitions::PLAN_GAP.register(registry, metrics.plan_gap.clone());
         definitions::LAUNCHES.register(registry, metrics.launches.family.clone());
         definitions::LAUNCHES_UNREGISTERED.register(registry, metrics.launches_unregistered.clone());
+        definitions::LAUNCHES_UNINITIALIZED.register(registry, metrics.launches_uninitialized.clone());
         definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, metrics.pools_in_launch_backoff.clone());
         let held = metrics.pods_held_by_cluster_limits.clone();
         definitions::PODS_HELD_BY_CLUSTER_LIMITS.register(registry, held);
@@ -342,6 +345,7 @@ impl Metrics {
         raise(&self.scheduling_runs, planning.runs);
         self.plan_gap.set(planning.gap);
         raise(&self.launches_unregistered, engine.unregistered_launches());
+        raise(&self.launches_uninitialized, engine.uninitialized_launches());
         self.pools_in_launch_backoff.set(count(snapshot.pools_with_launch_hold()));
         self.pods_held_by_cluster_limits.set(count(planning.held_by_limits));
         for (purpose, panics) in engine.solver().panics() {

@@ -482,6 +482,8 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/consolidationPolicy", json!("Always"), &["Always", "WhenEmpty"][..]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("soon"), &["write a duration", "Never"]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("99999h"), &["ten years"]),
+        ("TenantPool", "/spec/disruption/initializationTimeout", json!("30s"), &["1m or more"]),
+        ("TenantPool", "/spec/disruption/initializationTimeout", json!("soon"), &["write a duration", "Never"]),
         ("TenantPool", "/spec/disruption/minSavings", json!("-1"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/evictionCost", json!("1 cent"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/budgets/0/nodes", json!("101%"), &["a share from 0% to 100%"]),

@@ -16,6 +16,8 @@ define! {
     CLASS_NOT_FOUND = "ClassNotFound", on "NodeClaim";
     /// Its node didn't register in time; the instance is terminated.
     REGISTRATION_TIMEOUT = "RegistrationTimeout", on "NodeClaim";
+    /// Its node registered and wasn't initialized in time; the node is drained and its instance terminated.
+    INITIALIZATION_TIMEOUT = "InitializationTimeout", on "NodeClaim";
     /// Its node has nothing of its pool, so that the controller may not write it; it is terminated after the registration timeout.
     REGISTRATION_REFUSED = "RegistrationRefused", on "NodeClaim";
     /// A node has the name of its instance's node, but another provider id.

@@ -57,7 +57,9 @@ PLAN_GAP = Alpha Gauge "croft_controller_plan_gap_ratio" [];
 LAUNCHES = Beta Counter "croft_controller_launches" ["tenant", "pool", "outcome"];
 /// Instances whose node never registered.
 LAUNCHES_UNREGISTERED = Beta Counter "croft_controller_launches_unregistered" [];
-/// Pools that may not launch all of their offerings now, since nodes don't register.
+/// Nodes that registered and weren't initialized in time.
+LAUNCHES_UNINITIALIZED = Beta Counter "croft_controller_launches_uninitialized" [];
+/// Pools that may not launch all of their offerings now, since nodes don't register or aren't initialized.
 POOLS_IN_LAUNCH_BACKOFF = Beta Gauge "croft_controller_pools_in_launch_backoff" [];
 /// Pods and headroom pods that the limits of the CroftConfig leave unschedulable.
 PODS_HELD_BY_CLUSTER_LIMITS = Beta Gauge "croft_controller_pods_held_by_cluster_limits" [];

@@ -77,7 +77,7 @@ struct StatusInputs {
     collects: bool,
     /// The state of the breaker.
     stopped: Option<Cause>,
-    /// Rounds of launches without a node, and offerings left out.
+    /// Rounds of launches without a node, and how many offerings and templates are left out.
     backoff: (i32, usize),
     panics: bool,
     release: Option<Release>,
@@ -186,7 +186,8 @@ fn status_inputs(
         plan_version: follows_plan.then_some(snapshot.plan_version()),
         collects: inputs.garbage_collection.stopped().is_none(),
         stopped: ctx.stopped(name).map(|stopped| stopped.cause),
-        backoff: backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len())),
+        backoff: backoff
+            .map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len() + backoff.templates.len())),
         panics: inputs.panics.statement(name).is_some(),
         release: snapshot.release(),
     }

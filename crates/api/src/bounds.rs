@@ -553,6 +553,12 @@ pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
     duration(true, &[AT_MOST_TEN_YEARS])
 }
 
+/// The time within which a registered node must be initialized. Drivers of devices are installed within minutes.
+pub(crate) fn initialization_timeout(_: &mut SchemaGenerator) -> Schema {
+    let least = "nodes need about a minute to become Ready: write 1m or more, or Never";
+    duration(true, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS])
+}
+
 /// The time that pods have to end. Kubernetes gives a pod 30 s.
 pub(crate) fn termination_grace_period(_: &mut SchemaGenerator) -> Schema {
     let least = "pods get 30 s to end from Kubernetes: write 30s or more, or leave the field out for as long as it takes";
