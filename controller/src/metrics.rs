@@ -186,6 +186,7 @@ pub struct Metrics {
     cost: Gauge<f64, AtomicU64>,
     pool_nodes: Bounded<PoolLabels, Gauge>,
     pool_cost: Bounded<PoolLabels, Gauge<f64, AtomicU64>>,
+    pool_disruption_paused: Bounded<PoolLabels, Gauge>,
     pool_headroom: Bounded<HeadroomLabels, Gauge>,
     pool_pending_pods: Bounded<PendingLabels, Gauge>,
     pool_oldest_pending_pod: Bounded<PoolLabels, Gauge>,
@@ -241,6 +242,7 @@ impl Metrics {
             cost: Gauge::default(),
             pool_nodes: Bounded::new(Gauge::default),
             pool_cost: Bounded::new(Gauge::default),
+            pool_disruption_paused: Bounded::new(Gauge::default),
             pool_headroom: Bounded::new(Gauge::default),
             pool_pending_pods: Bounded::new(Gauge::default),
             pool_oldest_pending_pod: Bounded::new(Gauge::default),
@@ -300,6 +302,8 @@ impl Metrics {
     fn register_pools(&self, registry: &mut Registry) {
         definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
         definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
+        let paused = self.pool_disruption_paused.family.clone();
+        definitions::POOL_DISRUPTION_PAUSED.register(registry, paused);
         definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
         definitions::POOL_PENDING_PODS.register(registry, self.pool_pending_pods.family.clone());
         definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
@@ -417,6 +421,7 @@ impl Metrics {
         self.cost.set(0.0);
         self.pool_nodes.retain(|_| false);
         self.pool_cost.retain(|_| false);
+        self.pool_disruption_paused.retain(|_| false);
         self.pool_headroom.retain(|_| false);
         self.pool_pending_pods.retain(|_| false);
         self.pool_oldest_pending_pod.retain(|_| false);
@@ -446,6 +451,9 @@ impl Metrics {
         });
         self.pool_headroom.replace(headroom.flatten().collect(), |gauge, pods| {
             gauge.set(count(pods));
+        });
+        self.pool_disruption_paused.replace(held.clone(), |gauge, held| {
+            gauge.set(i64::from(held.paused));
         });
         self.pool_nodes.replace(held.clone(), |gauge, held| {
             gauge.set(count(held.nodes));

@@ -26,6 +26,8 @@ documented_conditions! {
     PLANNING_FAILED = "PlanningFailed", on "TenantPool";
     /// The circuit breaker keeps nodes.
     DISRUPTION_STOPPED = "DisruptionStopped", on "TenantPool";
+    /// No voluntary disruption of its nodes starts, since it is paused. Present only while it is.
+    DISRUPTION_PAUSED = "DisruptionPaused", on "TenantPool";
     /// Its deletion waits.
     DELETION_BLOCKED = "DeletionBlocked", on "TenantPool";
     /// Garbage collection is stopped, since too many instances have no NodeClaim.
@@ -114,6 +116,10 @@ define! {
     RELEASE_TOO_OLD = "ReleaseTooOld", on "KubernetesFeatures";
     /// The scheduler panicked.
     SOLVER_PANICKED = "SolverPanicked", on "PlanningFailed";
+    /// The pool's `disruption.paused` holds.
+    PAUSED_BY_POOL = "PausedByPool", on "DisruptionPaused";
+    /// The CroftConfig's `disruption.paused` holds.
+    PAUSED_BY_CONFIG = "PausedByConfig", on "DisruptionPaused";
     /// Too many nodes are not Ready.
     TOO_MANY_UNHEALTHY_NODES = "TooManyUnhealthyNodes", on "DisruptionStopped";
     /// Too many nodes weren't initialized in time.

@@ -83,6 +83,8 @@ COST = Stable Gauge "croft_controller_cost_dollars_per_hour" [];
 POOL_NODES = Beta Gauge "croft_controller_pool_nodes" ["tenant", "pool"];
 /// Price of the instances of the pool's NodeClaims.
 POOL_COST = Beta Gauge "croft_controller_pool_cost_dollars_per_hour" ["tenant", "pool"];
+/// 1 while voluntary disruption of the pool's nodes is paused, else 0.
+POOL_DISRUPTION_PAUSED = Beta Gauge "croft_controller_pool_disruption_paused" ["tenant", "pool"];
 /// Headroom pods of the pool by state: wanted, or placed on a node that exists or is in flight.
 POOL_HEADROOM = Beta Gauge "croft_controller_pool_headroom_pods" ["tenant", "pool", "state"];
 /// Pending pods by reason: a reason of pending pods, NodeInFlight (a node was launched for it), NodeExists (kube-scheduler is to bind it), or NotPlanned.

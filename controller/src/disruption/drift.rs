@@ -22,15 +22,12 @@ use crate::{
         budgets::BudgetLedger,
         outcomes::History,
         replacement::{self, NewCommand},
+        standing::standing_blocker,
     },
     kube_api::{Call, Target, Verb},
     nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
     reconcile::{ReconcileContext, commands::Commands, object_reference},
-    state::{
-        NodeView, Snapshot,
-        blockers::{annotation_blocker, pod_blocker},
-        has_condition,
-    },
+    state::{NodeView, Snapshot, blockers::pod_blocker, has_condition},
 };
 
 /// Between two evaluations of a pool's nodes.
@@ -389,15 +386,16 @@ fn replace(
 /// Returns the blocker of the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods
 /// don't block here.
 fn blocker(
-    ctx: &ReconcileContext<'_>,
+    ctx: &mut ReconcileContext<'_>,
     claim: &NodeClaim,
     node: &str,
     view: &NodeView,
     pool: &TenantPool,
 ) -> Option<DisruptionBlocker> {
     let bounded = termination::grace_period(ctx.snapshot, claim).is_some();
+    let standing = standing_blocker(ctx, claim, view, pool);
     let by_pods = || if bounded { None } else { pod_blocker(ctx.snapshot, node) };
-    annotation_blocker(claim, view, pool).or_else(by_pods)
+    standing.or_else(by_pods)
 }
 
 /// True if the claim's pool has other templates than the one that the claim was launched by. The stand-in of an invalid pool has none.

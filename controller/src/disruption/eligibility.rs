@@ -8,11 +8,11 @@ use croft_scheduler::{CapacityType, Price};
 
 use crate::{
     definitions::keys,
-    disruption::outcomes::History,
+    disruption::{outcomes::History, standing::standing_blocker},
     reconcile::{ReconcileContext, commands::Commands},
     state::{
         NodeView,
-        blockers::{annotation_blocker, bare_pod_blocker, pod_blocker},
+        blockers::{bare_pod_blocker, pod_blocker},
         has_condition, price,
     },
 };
@@ -65,7 +65,7 @@ pub(crate) fn evaluate(
         is_replacement: past.commands.is_replacement(name),
         works: node.ready && !node.deleting,
         cordon: cordon(node),
-        annotated: annotation_blocker(claim, node, pool),
+        annotated: standing_blocker(ctx, claim, node, pool),
         has_work: snapshot.has_work(name, node_name),
         pods_nominated: snapshot.nominated_to(name).next().is_some(),
         backoff_left: past.history.backoff_left(name, mono),

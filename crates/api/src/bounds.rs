@@ -565,6 +565,33 @@ pub(crate) fn termination_grace_period(_: &mut SchemaGenerator) -> Schema {
     duration(false, &[("duration(self) >= duration('30s')", least), AT_MOST_TEN_YEARS])
 }
 
+/// A time with its offset.
+pub(crate) fn instant(_: &mut SchemaGenerator) -> Schema {
+    let day = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])";
+    let time = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]";
+    let offset = "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+    schema(json!({
+        "type": "string",
+        "maxLength": 32,
+        "x-kubernetes-validations": [rule(
+            format!("self.matches('^{day}T{time}{offset}$')"),
+            "write a time with its offset, such as 2026-12-31T18:00:00Z, or leave the field out for a pause until it is removed",
+        )],
+    }))
+}
+
+/// The reason of a pause.
+pub(crate) fn pause_reason(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 256,
+        "x-kubernetes-validations": [rule(
+            r"self.matches('[^[:space:]]')",
+            "write why disruption is paused: others will wonder why nodes stay",
+        )],
+    }))
+}
+
 /// Dollars per hour.
 pub(crate) fn dollars(_: &mut SchemaGenerator) -> Schema {
     schema(json!({

@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{bounds, duration};
+use crate::{bounds, duration, pause::Pause};
 
 /// The `initializationTimeout` of a pool that says none.
 const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(900);
@@ -28,6 +28,9 @@ pub struct Disruption {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::initialization_timeout")]
     pub initialization_timeout: Option<String>,
+    /// A time in which no voluntary disruption of the pool's nodes starts. `croft pause` writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
     /// The least savings in dollars per hour for which pods are moved, in addition to `evictionCost` for each.
     #[serde(default = "default_min_savings")]
     #[schemars(schema_with = "bounds::dollars")]
@@ -50,6 +53,7 @@ impl Default for Disruption {
             consolidation_policy: ConsolidationPolicy::default(),
             consolidate_after: default_consolidate_after(),
             initialization_timeout: None,
+            paused: None,
             min_savings: default_min_savings(),
             eviction_cost: default_eviction_cost(),
             budgets: default_budgets(),

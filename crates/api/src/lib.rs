@@ -31,6 +31,7 @@ pub mod expiry;
 pub mod given;
 pub mod hash;
 pub mod nodeclass;
+pub mod pause;
 pub mod pool;
 pub mod rules;
 pub mod stored;

@@ -12,6 +12,8 @@ pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 /// Why a node stays although there is a reason to disrupt it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DisruptionBlocker {
+    /// Voluntary disruption is paused: a sentence.
+    Paused(String),
     /// The node, its claim or its pool has the annotation do-not-disrupt: which of them.
     DoNotDisrupt(&'static str),
     /// A pod has the annotation.
@@ -27,6 +29,7 @@ impl DisruptionBlocker {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
+            Self::Paused(_) => "Paused",
             Self::DoNotDisrupt(_) => "DoNotDisrupt",
             Self::PodDoNotDisrupt(_) => "PodDoNotDisrupt",
             Self::PdbBlocked(..) => "PDBBlocked",
@@ -38,6 +41,7 @@ impl DisruptionBlocker {
 impl fmt::Display for DisruptionBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Paused(why) => f.write_str(why),
             Self::DoNotDisrupt(what) => write!(f, "the {what} is annotated {DO_NOT_DISRUPT}"),
             Self::PodDoNotDisrupt(pod) => write!(f, "pod {pod} is annotated {DO_NOT_DISRUPT}"),
             Self::PdbBlocked(pod, why) => write!(f, "pod {pod} {why}"),

@@ -25,6 +25,7 @@ pub(crate) use consolidation::is_disrupted;
 pub use demand::is_created;
 pub(crate) use demand::is_stored;
 pub use denied::{DENIED, Denied};
+pub use eligibility::pause_of_pool;
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
 pub(crate) use horizon::Horizon;
 pub use horizon::time_of;

@@ -6,7 +6,7 @@ use croft_inspect::{
     admission::Admission,
     advice::Focus,
     inventory::{self, NodeInfo},
-    simulation::{WITHOUT_CLAIM, node_outlook},
+    simulation::{WITHOUT_CLAIM, node_outlook, pause_of_pool, time_of},
     workload::controller,
 };
 use croft_manifest::Input;
@@ -104,7 +104,10 @@ fn workload(
             .get("", info.pool.as_deref().unwrap_or_default())
             .map(|p| p.spec.disruption.consolidate_after.clone())
             .unwrap_or_default();
-        if after == "Never" {
+        let pause = pause_of_pool(input, info.pool.as_deref().unwrap_or_default(), time_of(input));
+        if let Some(pause) = pause {
+            writeln!(out, "  it is empty ({}) and is kept: {pause}", counted(daemons, "DaemonSet pod"))?;
+        } else if after == "Never" {
             writeln!(
                 out,
                 "  it is empty ({}) and is kept: the pool's consolidateAfter is Never",
