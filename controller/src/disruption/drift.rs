@@ -22,7 +22,7 @@ use crate::{
         budgets::BudgetLedger,
         outcomes::History,
         replacement::{self, NewCommand},
-        standing::standing_blocker,
+        standing::{requeue_at_end, standing_blocker},
     },
     kube_api::{Call, Target, Verb},
     nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
@@ -394,8 +394,12 @@ fn blocker(
 ) -> Option<DisruptionBlocker> {
     let bounded = termination::grace_period(ctx.snapshot, claim).is_some();
     let standing = standing_blocker(ctx, claim, view, pool);
-    let by_pods = || if bounded { None } else { pod_blocker(ctx.snapshot, node) };
-    standing.or_else(by_pods)
+    if bounded || standing.is_some() {
+        return standing;
+    }
+    let by_pods = pod_blocker(ctx.snapshot, node, ctx.now.wall);
+    requeue_at_end(ctx, by_pods.as_ref().and_then(DisruptionBlocker::ends));
+    by_pods
 }
 
 /// True if the claim's pool has other templates than the one that the claim was launched by. The stand-in of an invalid pool has none.

@@ -10,7 +10,7 @@ use std::{
 use croft_api::{NodeClaim, TenantPool, condition, definitions::FINALIZER};
 use croft_cloud::instance_id;
 use croft_disruption::{
-    blockers::is_do_not_disrupt,
+    blockers::{PodWish, is_do_not_disrupt},
     eviction::{BudgetFacts, Guard, is_daemon, is_mirror},
 };
 use croft_policy::selector::Selector;
@@ -68,6 +68,8 @@ pub struct PodView {
     pub pending_since: Option<Timestamp>,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`.
     pub deletion_cost: i32,
+    /// Whether and how long it forbids its disruption.
+    pub do_not_disrupt: PodWish,
     /// Yes-or-no facts.
     pub traits: PodTraits,
 }
@@ -86,8 +88,6 @@ pub struct PodTraits {
     pub mirror: bool,
     /// It has succeeded or failed.
     pub finished: bool,
-    /// It has the annotation do-not-disrupt.
-    pub do_not_disrupt: bool,
     /// kube-scheduler has found no node for it.
     pub unschedulable: bool,
     /// It may preempt pods, so kube-scheduler takes its nomination back when an attempt fails.
@@ -166,15 +166,13 @@ impl PodView {
             started: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
             pending_since: meta.creation_timestamp.as_ref().map(|t| t.0).filter(|_| pending),
             deletion_cost: annotation(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
+            do_not_disrupt: PodWish::read(meta.annotations.iter().flatten()),
             traits: PodTraits {
                 pending,
                 demand: pending,
                 daemon,
                 mirror: is_mirror(pod),
                 finished,
-                do_not_disrupt: [keys::DO_NOT_DISRUPT, keys::KARPENTER_DO_NOT_DISRUPT]
-                    .iter()
-                    .any(|key| annotation(key).is_some_and(|v| v == "true")),
                 unschedulable: scheduled
                     .is_some_and(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable")),
                 preempts: spec.and_then(|s| s.preemption_policy.as_deref()) != Some("Never"),

@@ -26,7 +26,6 @@ pub mod convert;
 pub mod definitions;
 pub mod disruption;
 pub mod drift;
-pub mod duration;
 pub mod expiry;
 pub mod given;
 pub mod hash;
@@ -39,6 +38,7 @@ pub mod tenant;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 pub use config::{CroftConfig, CroftConfigSpec, CroftConfigStatus};
+pub use croft_policy::duration;
 pub use definitions::{GROUP, VERSION};
 pub use nodeclass::{EC2NodeClass, EC2NodeClassSpec, EC2NodeClassStatus};
 pub use pool::{TenantPool, TenantPoolSpec, TenantPoolStatus};

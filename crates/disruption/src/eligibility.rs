@@ -198,7 +198,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("Empty", "the node has no pods and is removed after consolidateAfter"),
     ("Policy", "the node has pods, and the pool's consolidationPolicy is WhenEmpty"),
     ("PodsNominated", "pods are nominated to the node"),
-    ("PodDoNotDisrupt", "a pod on the node is annotated do-not-disrupt"),
+    ("PodDoNotDisrupt", "a pod on the node is annotated do-not-disrupt, or safe-to-evict: false"),
     ("PDBBlocked", "a PodDisruptionBudget allows no eviction of a pod on the node now"),
     ("BarePod", "a pod on the node has no controller that would recreate it"),
     ("Backoff", "a disruption of the node failed lately"),

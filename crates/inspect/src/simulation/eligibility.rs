@@ -4,7 +4,7 @@ use std::{cell::OnceCell, collections::BTreeMap, time::Duration};
 
 use croft_api::{TenantPool, config::SINGLETON, convert::policy::selector, duration, pause::Pause};
 use croft_disruption::{
-    blockers::{self, DisruptionBlocker, PodFacts},
+    blockers::{self, DisruptionBlocker, Forbidden, PodFacts, PodWish},
     cost::{self, MovedPod},
     eligibility::{self, Eligibility, NodeFacts},
     eviction::{BudgetFacts, Eviction, Guard, always_allows_unready, ends_with_node},
@@ -130,7 +130,7 @@ impl<'a> PodIndex<'a> {
         let pods = || {
             work.iter().map(|(key, pod)| PodFacts {
                 key,
-                do_not_disrupt: has_do_not_disrupt(*pod),
+                forbidden: self.forbidden(pod),
                 has_controller: owner(pod).is_some(),
             })
         };
@@ -220,6 +220,13 @@ impl<'a> PodIndex<'a> {
         }
     }
 
+    /// What forbids the disruption of a pod; in time, only what never ends.
+    pub(crate) fn forbidden(&self, pod: &Pod) -> Option<Forbidden> {
+        let wish = PodWish::read(pod.annotations());
+        let counts = self.horizon == Horizon::Now || wish.is_lasting();
+        wish.forbids(started(pod), self.now).filter(|_| counts)
+    }
+
     fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
         let covering = self.budgets_over(pod);
         let facts = |budget: &Budget<'_>| *budget.facts.get_or_init(|| self.budget_facts(budget));
@@ -256,8 +263,8 @@ impl<'a> PodIndex<'a> {
         let blocker = |pod: &'a Pod| {
             let key = key(pod);
             let facts = || {
-                let (do_not_disrupt, has_controller) = (has_do_not_disrupt(pod), owner(pod).is_some());
-                [PodFacts { key: &key, do_not_disrupt, has_controller }]
+                let (forbidden, has_controller) = (self.forbidden(pod), owner(pod).is_some());
+                [PodFacts { key: &key, forbidden, has_controller }]
             };
             let found = blockers::by_pods(facts(), |_| self.eviction_blocked(pod));
             let found = found.or_else(|| blockers::by_bare_pod(facts()))?;
@@ -304,6 +311,16 @@ impl<'a> PodIndex<'a> {
     }
 }
 
+fn started(pod: &Pod) -> Option<Timestamp> {
+    pod.status.as_ref()?.start_time.as_ref().map(|at| at.0)
+}
+
+/// The annotation by which a pod forbids its disruption at `now`, and until when.
+#[must_use]
+pub fn forbidden_disruption(pod: &Pod, now: Timestamp) -> Option<String> {
+    PodWish::read(pod.annotations()).forbids(started(pod), now).map(|forbidden| forbidden.to_string())
+}
+
 /// The pause of voluntary disruption in all pools, in force or not.
 pub(crate) fn cluster_pause(input: &Input) -> Option<&Pause> {
     input.configs.get("", SINGLETON)?.spec.disruption.paused.as_ref()
@@ -338,7 +355,7 @@ impl Budget<'_> {
     }
 }
 
-/// True if an object carries `do-not-disrupt: "true"`.
+/// True if a node, a claim or a pool carries do-not-disrupt.
 pub(crate) fn has_do_not_disrupt(object: &impl kube::ResourceExt) -> bool {
     blockers::blocks(object.annotations())
 }

@@ -6,7 +6,7 @@ use croft_inspect::{
     admission::Admission,
     advice::Focus,
     inventory::{self, NodeInfo},
-    simulation::{WITHOUT_CLAIM, node_outlook, pause_of_pool, time_of},
+    simulation::{WITHOUT_CLAIM, forbidden_disruption, node_outlook, pause_of_pool, time_of},
     workload::controller,
 };
 use croft_manifest::Input;
@@ -20,9 +20,6 @@ use crate::{
     output::Output,
     table::{BAD, BOLD, NAME, NOTE, counted, shortened},
 };
-
-/// Annotations that forbid disruption.
-const DO_NOT_DISRUPT: [&str; 2] = ["croft.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 
 /// Explains one node: pool, users, price, violations, claim, and whether it could be removed.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
@@ -133,12 +130,10 @@ fn workload(
         write_prices(input, Focus::Node(info.name.clone()), out)?;
     }
     for pod in others {
-        let held =
-            DO_NOT_DISRUPT.iter().find(|key| pod.annotations().get(**key).is_some_and(|v| v == "true"));
-        if let Some(key) = held {
+        if let Some(forbidden) = forbidden_disruption(pod, time_of(input)) {
             writeln!(
                 out,
-                "  {NOTE}pod {}/{} carries {key}{NOTE:#}",
+                "  {NOTE}pod {}/{} carries {forbidden}{NOTE:#}",
                 pod.namespace().unwrap_or_default(),
                 pod.name_any()
             )?;
