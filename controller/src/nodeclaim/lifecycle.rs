@@ -168,6 +168,7 @@ impl Lifecycle {
         self.is_maintained(name, claim, node)
             && !instance_of(claim).is_some_and(|id| evidence.is_in_doubt(id))
             && node.ready
+            && node.defects.is_empty()
             && !node.deleting
             && !node.has_taint(keys::DISRUPTED_TAINT)
             && (self.capacity_reported.contains(name) || has_condition(claim, DRIFTED))

@@ -37,7 +37,7 @@ const NAMED: usize = 5;
 /// The evidence on which a node would be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The node has not been Ready for long.
+    /// The node has not been Ready for long, or its monitoring agent reports a defect.
     Unhealthy,
     /// The node registered and wasn't initialized in time.
     Uninitialized,
@@ -167,7 +167,9 @@ impl Breaker {
             let replaced = has_condition(claim, INTERRUPTED) && commands.is_replaced(name);
             let out = claim.metadata.deletion_timestamp.is_some()
                 || replaced
-                || snapshot.node_of(claim).is_none_or(|(_, node)| !node.ready || node.deleting)
+                || snapshot
+                    .node_of(claim)
+                    .is_none_or(|(_, node)| !node.ready || node.deleting || !node.defects.is_empty())
                 || listed != Listed::Alive;
             breaker.count(&claim.spec.pool, name, out);
         }

@@ -17,7 +17,7 @@ use croft_policy::selector::Selector;
 use croft_scheduler::{Price, Resources};
 use jiff::Timestamp;
 use k8s_openapi::api::{
-    core::v1::{Node, Pod, PodCondition, Taint, Toleration},
+    core::v1::{Node, NodeCondition, Pod, PodCondition, Taint, Toleration},
     policy::v1::PodDisruptionBudget,
 };
 
@@ -26,6 +26,10 @@ use crate::definitions::keys;
 /// The scheduler of a pod that names none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 const DEFAULT_GRACE_SECONDS: i64 = 30;
+/// Conditions that EKS's node monitoring agent writes: False is a defect of the node.
+/// Source: aws/eks-node-monitoring-agent, and the repair policies of aws/karpenter-provider-aws.
+const MONITORED: [&str; 5] =
+    ["AcceleratedHardwareReady", "ContainerRuntimeReady", "KernelReady", "NetworkingReady", "StorageReady"];
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The fields of a pod that deciders read.
@@ -197,6 +201,30 @@ impl PodView {
     }
 }
 
+/// A condition of a node's monitoring agent that is False.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defect {
+    /// The type of the condition.
+    pub kind: &'static str,
+    /// Since when it is False.
+    pub since: Timestamp,
+    /// What the agent says.
+    pub message: Box<str>,
+}
+
+/// What a node's monitoring agent reports. `Unknown` is no evidence: the agent may be away.
+fn defects(conditions: &[NodeCondition]) -> Vec<Defect> {
+    let failing = conditions.iter().filter(|condition| condition.status == "False");
+    let defect = |condition: &NodeCondition| {
+        Some(Defect {
+            kind: MONITORED.into_iter().find(|kind| *kind == condition.type_)?,
+            since: condition.last_transition_time.as_ref()?.0,
+            message: condition.message.as_deref().unwrap_or_default().into(),
+        })
+    };
+    failing.filter_map(defect).collect()
+}
+
 /// The fields of a node that deciders read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
@@ -220,6 +248,8 @@ pub struct NodeView {
     pub ready: bool,
     /// When its Ready condition last changed.
     pub ready_since: Option<Timestamp>,
+    /// Conditions of a monitoring agent that are False.
+    pub defects: Vec<Defect>,
     /// When this process first observed it, on its monotonic clock.
     pub seen_at: Duration,
     /// Its finalizers.
@@ -259,6 +289,7 @@ impl NodeView {
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
             ready: ready.is_some_and(|c| c.status == "True"),
             ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0),
+            defects: defects(status.and_then(|s| s.conditions.as_deref()).unwrap_or_default()),
             seen_at: Duration::ZERO,
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),

@@ -240,7 +240,7 @@ fn every_other_command(own: &Names, foreign: &Names) -> Vec<(String, bool)> {
         let name = command.get_name();
         let of_command: Vec<String> = match name {
             // They ask no cluster, or change things: `croft_cli` has tests of each.
-            "admit" | "break-glass" | "catalog" | "completion" | "import" | "lab" | "page" | "tenant"
+            "admit" | "break-glass" | "catalog" | "completion" | "import" | "lab" | "page" | "pause" | "resume" | "tenant"
             | "version" => Vec::new(),
             "events" => {
                 calls.push((format!("events -n {}", own.namespace), true));
