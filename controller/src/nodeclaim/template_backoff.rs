@@ -1,5 +1,5 @@
 //! Backoff of templates whose nodes register and aren't initialized in time: a device plugin that never comes, a startup
-//! taint that nobody removes, a network plugin that isn't ready.
+//! taint that no agent removes, a network plugin that isn't ready.
 //!
 //! Each such node is replaced, and the next one of the same template and image would most likely lack the same. So the
 //! template launches nothing for a while, twice as long after each further round, and then one node at a time until one is

@@ -15,7 +15,7 @@ pub struct Pause {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::instant")]
     pub until: Option<String>,
-    /// Why, for whoever finds nodes that stay.
+    /// Why, for those who find nodes that stay.
     #[schemars(schema_with = "bounds::pause_reason")]
     pub reason: String,
 }

@@ -44,7 +44,7 @@ pub struct PauseArgs {
     /// How long, such as 2h. Default: until croft resume
     #[arg(long = "for", value_name = "DURATION", value_parser = pause_length)]
     lasts: Option<Duration>,
-    /// Why, for whoever finds nodes that stay
+    /// Why, for those who find nodes that stay
     #[arg(long, value_name = "TEXT", value_parser = pause_reason)]
     reason: String,
 }

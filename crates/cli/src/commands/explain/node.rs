@@ -2,6 +2,10 @@
 
 use std::io::Write as _;
 
+use croft_api::{
+    NodeClaim, TenantPool,
+    condition::{INITIALIZED, REGISTERED, is_true},
+};
 use croft_inspect::{
     admission::Admission,
     advice::Focus,
@@ -10,6 +14,7 @@ use croft_inspect::{
     workload::controller,
 };
 use croft_manifest::Input;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -64,6 +69,10 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
                 claim.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(),
                 out,
             )?;
+            if let Some(at) = input.pools.get("", pool_name).and_then(|pool| uninitialized_until(claim, pool))
+            {
+                writeln!(out, "  {NOTE}it is replaced unless it is initialized by {at}{NOTE:#}")?;
+            }
         }
         None if input.claims.is_empty() => {
             writeln!(out, "  no NodeClaim is in the input: the node counts as launched by Croft")?;
@@ -85,6 +94,19 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         }
     }
     workload(input, &info, daemons, &others, out)
+}
+
+/// When a registered node that isn't initialized is replaced.
+fn uninitialized_until(claim: &NodeClaim, pool: &TenantPool) -> Option<String> {
+    let conditions = &claim.status.as_ref()?.conditions;
+    if is_true(conditions, INITIALIZED) || !is_true(conditions, REGISTERED) {
+        return None;
+    }
+    let registered =
+        conditions.iter().find(|condition| condition.type_ == REGISTERED)?.last_transition_time.0;
+    let within = SignedDuration::try_from(pool.spec.disruption.initialization_timeout()?).ok()?;
+    let at = registered.checked_add(within).ok()?;
+    Some(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// Writes whether the node is empty or could be removed, and which pods hinder that.
