@@ -291,12 +291,16 @@ impl Metrics {
         definitions::COST.register(registry, metrics.cost.clone());
         metrics.register_pools(registry);
         metrics.register_record(registry);
-        definitions::TENANTS_NOT_ISOLATED.register(registry, metrics.tenants_not_isolated.clone());
-        definitions::TENANTS_NOT_READY.register(registry, metrics.tenants_not_ready.clone());
-        definitions::TENANTS_UNLIMITED.register(registry, metrics.tenants_unlimited.clone());
-        definitions::VIOLATIONS.register(registry, metrics.violations.clone());
-        definitions::INVALID_OBJECTS.register(registry, metrics.invalid_objects.clone());
+        metrics.register_tenants(registry);
         metrics
+    }
+
+    fn register_tenants(&self, registry: &mut Registry) {
+        definitions::TENANTS_NOT_ISOLATED.register(registry, self.tenants_not_isolated.clone());
+        definitions::TENANTS_NOT_READY.register(registry, self.tenants_not_ready.clone());
+        definitions::TENANTS_UNLIMITED.register(registry, self.tenants_unlimited.clone());
+        definitions::VIOLATIONS.register(registry, self.violations.clone());
+        definitions::INVALID_OBJECTS.register(registry, self.invalid_objects.clone());
     }
 
     fn register_pools(&self, registry: &mut Registry) {

@@ -205,8 +205,8 @@ fn rounds_before(claim: &NodeClaim) -> i32 {
     probe.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// True if a claim whose node didn't register, or wasn't initialized in time, is counted in the pool's status, or need not be: then it may be
-/// deleted.
+/// True if a claim whose node didn't register, or wasn't initialized in time, is counted in the pool's status, or need not
+/// be: then it may be deleted.
 pub(crate) fn is_counted(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
     let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return true };
     let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());

@@ -27,10 +27,10 @@ const PAGE: u32 = 500;
 #[group(id = "scope", required = true, multiple = false)]
 struct Scope {
     /// The pool
-    #[arg(value_name = "POOL", group = "scope")]
+    #[arg(value_name = "POOL")]
     pool: Option<String>,
     /// All pools
-    #[arg(long, group = "scope")]
+    #[arg(long)]
     all: bool,
 }
 
