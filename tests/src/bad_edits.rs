@@ -483,7 +483,12 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("soon"), &["write a duration", "Never"]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("99999h"), &["ten years"]),
         ("TenantPool", "/spec/disruption/initializationTimeout", json!("30s"), &["1m or more"]),
-        ("TenantPool", "/spec/disruption/initializationTimeout", json!("soon"), &["write a duration", "Never"]),
+        (
+            "TenantPool",
+            "/spec/disruption/initializationTimeout",
+            json!("soon"),
+            &["write a duration", "Never"],
+        ),
         ("TenantPool", "/spec/disruption/paused/until", json!("tomorrow"), &["2026-12-31T18:00:00Z"]),
         ("TenantPool", "/spec/disruption/paused/reason", json!(" "), &["write why"]),
         ("CroftConfig", "/spec/disruption/paused/until", json!("2026-12-31"), &["2026-12-31T18:00:00Z"]),
