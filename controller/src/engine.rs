@@ -230,6 +230,12 @@ impl Engine {
         self.deciders.launch_failures.unregistered()
     }
 
+    /// Nodes that weren't initialized in time, since the process started.
+    #[must_use]
+    pub const fn uninitialized_launches(&self) -> u64 {
+        self.deciders.launch_failures.uninitialized()
+    }
+
     /// The decider of isolation.
     #[must_use]
     pub const fn isolation(&self) -> &Isolation {
@@ -513,7 +519,7 @@ impl Engine {
         d.node_classes.reconcile(&mut ctx, &d.isolation);
         d.static_capacity.reconcile(&mut ctx, &mut d.panics);
         instances::reconcile(&mut ctx);
-        d.launch_failures.reconcile(&mut ctx);
+        d.launch_failures.reconcile(&mut ctx, d.lifecycle.overdue());
         d.lifecycle.reconcile(&mut ctx, d.disruption.cordoned_since());
         d.disruption.reconcile(&mut ctx, &d.lifecycle);
         d.garbage_collection.reconcile(&mut ctx);

@@ -173,6 +173,7 @@ pub struct Metrics {
     plan_gap: Gauge<f64, AtomicU64>,
     launches: Bounded<LaunchLabels, Counter>,
     launches_unregistered: Counter,
+    launches_uninitialized: Counter,
     pools_in_launch_backoff: Gauge,
     pods_held_by_cluster_limits: Gauge,
     solver_panics: Family<RunLabels, Counter>,
@@ -185,6 +186,7 @@ pub struct Metrics {
     cost: Gauge<f64, AtomicU64>,
     pool_nodes: Bounded<PoolLabels, Gauge>,
     pool_cost: Bounded<PoolLabels, Gauge<f64, AtomicU64>>,
+    pool_disruption_paused: Bounded<PoolLabels, Gauge>,
     pool_headroom: Bounded<HeadroomLabels, Gauge>,
     pool_pending_pods: Bounded<PendingLabels, Gauge>,
     pool_oldest_pending_pod: Bounded<PoolLabels, Gauge>,
@@ -227,6 +229,7 @@ impl Metrics {
             plan_gap: Gauge::default(),
             launches: Bounded::new(Counter::default),
             launches_unregistered: Counter::default(),
+            launches_uninitialized: Counter::default(),
             pools_in_launch_backoff: Gauge::default(),
             pods_held_by_cluster_limits: Gauge::default(),
             solver_panics: Family::default(),
@@ -239,6 +242,7 @@ impl Metrics {
             cost: Gauge::default(),
             pool_nodes: Bounded::new(Gauge::default),
             pool_cost: Bounded::new(Gauge::default),
+            pool_disruption_paused: Bounded::new(Gauge::default),
             pool_headroom: Bounded::new(Gauge::default),
             pool_pending_pods: Bounded::new(Gauge::default),
             pool_oldest_pending_pod: Bounded::new(Gauge::default),
@@ -272,6 +276,7 @@ impl Metrics {
         definitions::PLAN_GAP.register(registry, metrics.plan_gap.clone());
         definitions::LAUNCHES.register(registry, metrics.launches.family.clone());
         definitions::LAUNCHES_UNREGISTERED.register(registry, metrics.launches_unregistered.clone());
+        definitions::LAUNCHES_UNINITIALIZED.register(registry, metrics.launches_uninitialized.clone());
         definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, metrics.pools_in_launch_backoff.clone());
         let held = metrics.pods_held_by_cluster_limits.clone();
         definitions::PODS_HELD_BY_CLUSTER_LIMITS.register(registry, held);
@@ -286,17 +291,23 @@ impl Metrics {
         definitions::COST.register(registry, metrics.cost.clone());
         metrics.register_pools(registry);
         metrics.register_record(registry);
-        definitions::TENANTS_NOT_ISOLATED.register(registry, metrics.tenants_not_isolated.clone());
-        definitions::TENANTS_NOT_READY.register(registry, metrics.tenants_not_ready.clone());
-        definitions::TENANTS_UNLIMITED.register(registry, metrics.tenants_unlimited.clone());
-        definitions::VIOLATIONS.register(registry, metrics.violations.clone());
-        definitions::INVALID_OBJECTS.register(registry, metrics.invalid_objects.clone());
+        metrics.register_tenants(registry);
         metrics
+    }
+
+    fn register_tenants(&self, registry: &mut Registry) {
+        definitions::TENANTS_NOT_ISOLATED.register(registry, self.tenants_not_isolated.clone());
+        definitions::TENANTS_NOT_READY.register(registry, self.tenants_not_ready.clone());
+        definitions::TENANTS_UNLIMITED.register(registry, self.tenants_unlimited.clone());
+        definitions::VIOLATIONS.register(registry, self.violations.clone());
+        definitions::INVALID_OBJECTS.register(registry, self.invalid_objects.clone());
     }
 
     fn register_pools(&self, registry: &mut Registry) {
         definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
         definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
+        let paused = self.pool_disruption_paused.family.clone();
+        definitions::POOL_DISRUPTION_PAUSED.register(registry, paused);
         definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
         definitions::POOL_PENDING_PODS.register(registry, self.pool_pending_pods.family.clone());
         definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
@@ -342,6 +353,7 @@ impl Metrics {
         raise(&self.scheduling_runs, planning.runs);
         self.plan_gap.set(planning.gap);
         raise(&self.launches_unregistered, engine.unregistered_launches());
+        raise(&self.launches_uninitialized, engine.uninitialized_launches());
         self.pools_in_launch_backoff.set(count(snapshot.pools_with_launch_hold()));
         self.pods_held_by_cluster_limits.set(count(planning.held_by_limits));
         for (purpose, panics) in engine.solver().panics() {
@@ -413,6 +425,7 @@ impl Metrics {
         self.cost.set(0.0);
         self.pool_nodes.retain(|_| false);
         self.pool_cost.retain(|_| false);
+        self.pool_disruption_paused.retain(|_| false);
         self.pool_headroom.retain(|_| false);
         self.pool_pending_pods.retain(|_| false);
         self.pool_oldest_pending_pod.retain(|_| false);
@@ -442,6 +455,9 @@ impl Metrics {
         });
         self.pool_headroom.replace(headroom.flatten().collect(), |gauge, pods| {
             gauge.set(count(pods));
+        });
+        self.pool_disruption_paused.replace(held.clone(), |gauge, held| {
+            gauge.set(i64::from(held.paused));
         });
         self.pool_nodes.replace(held.clone(), |gauge, held| {
             gauge.set(count(held.nodes));

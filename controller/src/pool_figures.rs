@@ -9,13 +9,17 @@ use std::{
     time::Duration,
 };
 
+use croft_api::condition::is_true;
 use croft_policy::Tenants;
 use croft_scheduler::{PodKey, Price};
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::{
-    definitions::metrics::{NODE_IN_FLIGHT, NOT_PLANNED},
+    definitions::{
+        conditions::DISRUPTION_PAUSED,
+        metrics::{NODE_IN_FLIGHT, NOT_PLANNED},
+    },
     provisioning::planning::Planning,
     state::{BoundPod, Snapshot, price},
 };
@@ -70,6 +74,8 @@ pub struct PoolHoldings {
     pub cost: Price,
     /// Headroom pods that are wanted and that have a place, if the pool has headroom.
     pub headroom: Option<(usize, usize)>,
+    /// True if its condition says that voluntary disruption is paused.
+    pub paused: bool,
 }
 
 /// Holdings of one pool, as they were counted.
@@ -101,10 +107,12 @@ impl PoolFigures {
         for pool in snapshot.pools().keys() {
             let version = snapshot.pool_version(pool);
             let headroom = snapshot.headroom_of(pool).map(|status| (status.wanted, status.placed));
-            let counted = self.holdings.get(pool);
-            if counted.is_none_or(|counted| (counted.version, counted.held.headroom) != (version, headroom)) {
+            let paused = is_paused(snapshot, pool);
+            let known =
+                self.holdings.get(pool).map(|known| (known.version, known.held.headroom, known.held.paused));
+            if known != Some((version, headroom, paused)) {
                 let labels = PoolLabels::of_pool(snapshot, pool);
-                let held = PoolHoldings { headroom, ..holdings(snapshot, pool) };
+                let held = PoolHoldings { headroom, paused, ..holdings(snapshot, pool) };
                 self.holdings.insert(pool.clone(), Counted { version, labels, held });
                 self.changes += 1;
             }
@@ -203,6 +211,11 @@ pub fn waits(snapshot: &Snapshot, view: &Tenants, bound: Vec<BoundPod>) -> Vec<(
     let labelled =
         |pod: BoundPod| (PoolLabels::of_pod(snapshot, view, &pod.namespace, &pod.pool), pod.waited);
     bound.into_iter().map(labelled).collect()
+}
+
+fn is_paused(snapshot: &Snapshot, pool: &str) -> bool {
+    let status = snapshot.pools().get(pool).and_then(|pool| pool.status.as_ref());
+    status.is_some_and(|status| is_true(&status.conditions, DISRUPTION_PAUSED))
 }
 
 fn holdings(snapshot: &Snapshot, pool: &str) -> PoolHoldings {

@@ -482,6 +482,17 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/consolidationPolicy", json!("Always"), &["Always", "WhenEmpty"][..]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("soon"), &["write a duration", "Never"]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("99999h"), &["ten years"]),
+        ("TenantPool", "/spec/disruption/initializationTimeout", json!("30s"), &["1m or more"]),
+        (
+            "TenantPool",
+            "/spec/disruption/initializationTimeout",
+            json!("soon"),
+            &["write a duration", "Never"],
+        ),
+        ("TenantPool", "/spec/disruption/paused/until", json!("tomorrow"), &["2026-12-31T18:00:00Z"]),
+        ("TenantPool", "/spec/disruption/paused/reason", json!(" "), &["write why"]),
+        ("CroftConfig", "/spec/disruption/paused/until", json!("2026-12-31"), &["2026-12-31T18:00:00Z"]),
+        ("CroftConfig", "/spec/disruption/paused/reason", json!(""), &["write why"]),
         ("TenantPool", "/spec/disruption/minSavings", json!("-1"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/evictionCost", json!("1 cent"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/budgets/0/nodes", json!("101%"), &["a share from 0% to 100%"]),
@@ -737,6 +748,7 @@ pub fn base(kind: &str) -> Value {
                 "ignoredSchedulers": ["volcano"], "sharedWith": ["monitoring"], "misplaced": "Report", "limits": {"nodes": 100, "costPerHour": "250"},
                 "admission": {"mutation": "Webhook"}, "ownerMetadata": ["example.com/", "app.kubernetes.io/managed-by"],
                 "podsWithoutRequests": {"cpu": "100m", "memory": "200Mi"},
+                "disruption": {"paused": {"until": "2026-12-31T18:00:00Z", "reason": "a release"}},
             }),
         ),
         "TenantPool" => (
@@ -756,6 +768,7 @@ pub fn base(kind: &str) -> Value {
                 },
                 "disruption": {
                     "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016",
+                    "initializationTimeout": "20m", "paused": {"until": "2026-12-31T18:00:00+01:00", "reason": "a release"},
                     "budgets": [{"nodes": "10%", "schedule": "0 9,12-14/2 * jan-Mar mon-fri", "duration": "8h", "reasons": ["Empty"]}],
                 },
             }),

@@ -20,12 +20,14 @@ documented_conditions! {
     HEADROOM_READY = "HeadroomReady", on "TenantPool";
     /// Croft manages the nodes that it launched for the pool. Present only while it does not.
     NODES_MANAGED = "NodesManaged", on "TenantPool";
-    /// Its nodes register. Karpenter's name. Present only while launches fail to register.
+    /// Its nodes register and are initialized. Karpenter's name. Present only while launches fail to.
     NODE_REGISTRATION_HEALTHY = "NodeRegistrationHealthy", on "TenantPool";
     /// The scheduler panics on its pods or nodes.
     PLANNING_FAILED = "PlanningFailed", on "TenantPool";
     /// The circuit breaker keeps nodes.
     DISRUPTION_STOPPED = "DisruptionStopped", on "TenantPool";
+    /// No voluntary disruption of its nodes starts, since it is paused. Present only while it is.
+    DISRUPTION_PAUSED = "DisruptionPaused", on "TenantPool";
     /// Its deletion waits.
     DELETION_BLOCKED = "DeletionBlocked", on "TenantPool";
     /// Garbage collection is stopped, since too many instances have no NodeClaim.
@@ -106,14 +108,22 @@ define! {
     PROVISIONED_ELSEWHERE = "ProvisionedElsewhere", on "NodesManaged, Consolidatable";
     /// Rounds of launches ended without a registered node.
     NODES_NOT_REGISTERING = "NodesNotRegistering", on "NodeRegistrationHealthy";
+    /// Nodes of a template register, and aren't initialized in time.
+    NODES_NOT_INITIALIZING = "NodesNotInitializing", on "NodeRegistrationHealthy";
     /// Some offerings launched nodes that didn't register.
     OFFERINGS_NOT_REGISTERING = "OfferingsNotRegistering", on "NodeRegistrationHealthy";
     /// The API server's release lacks features that Croft uses.
     RELEASE_TOO_OLD = "ReleaseTooOld", on "KubernetesFeatures";
     /// The scheduler panicked.
     SOLVER_PANICKED = "SolverPanicked", on "PlanningFailed";
+    /// The pool's `disruption.paused` holds.
+    PAUSED_BY_POOL = "PausedByPool", on "DisruptionPaused";
+    /// The CroftConfig's `disruption.paused` holds.
+    PAUSED_BY_CONFIG = "PausedByConfig", on "DisruptionPaused";
     /// Too many nodes are not Ready.
     TOO_MANY_UNHEALTHY_NODES = "TooManyUnhealthyNodes", on "DisruptionStopped";
+    /// Too many nodes weren't initialized in time.
+    TOO_MANY_UNINITIALIZED_NODES = "TooManyUninitializedNodes", on "DisruptionStopped";
     /// Too many instances are missing.
     TOO_MANY_MISSING_INSTANCES = "TooManyMissingInstances", on "DisruptionStopped";
     /// Rebalance recommendations for too many instances.

@@ -16,6 +16,8 @@ define! {
     CLASS_NOT_FOUND = "ClassNotFound", on "NodeClaim";
     /// Its node didn't register in time; the instance is terminated.
     REGISTRATION_TIMEOUT = "RegistrationTimeout", on "NodeClaim";
+    /// Its node registered and wasn't initialized in time; the node is drained and its instance terminated.
+    INITIALIZATION_TIMEOUT = "InitializationTimeout", on "NodeClaim";
     /// Its node has nothing of its pool, so that the controller may not write it; it is terminated after the registration timeout.
     REGISTRATION_REFUSED = "RegistrationRefused", on "NodeClaim";
     /// A node has the name of its instance's node, but another provider id.
@@ -40,7 +42,7 @@ define! {
     DISRUPTION_FAILED = "DisruptionFailed", on "NodeClaim";
     /// Its node is empty and is being removed.
     EMPTY = "Empty", on "NodeClaim";
-    /// Its node has not been Ready for too long and is being removed.
+    /// Its node has not been Ready for too long, or its monitoring agent reports a defect; it is being removed.
     UNHEALTHY = "Unhealthy", on "NodeClaim";
     /// The cloud takes its instance; its pods are being evicted.
     INTERRUPTED = "Interrupted", on "NodeClaim";

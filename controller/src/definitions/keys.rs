@@ -27,10 +27,12 @@ documented_keys! {
     Annotation LAUNCH_PROBE = "croft.dev/launch-probe", on "NodeClaims", by "the controller";
     /// The record gets a snapshot of the cluster when this changes: `croft debug snapshot` writes the time into it.
     Annotation SNAPSHOT_REQUESTED = croft_record::SNAPSHOT_REQUESTED, on "the CroftConfig", by "users";
-    /// No voluntary disruption.
+    /// No voluntary disruption: `true`, or on pods for how long from their start, such as `4h`.
     Annotation DO_NOT_DISRUPT = croft_disruption::blockers::DO_NOT_DISRUPT, on "pods, nodes, TenantPools", by "users";
     /// Karpenter's name for the same, which users' manifests have already.
     Annotation KARPENTER_DO_NOT_DISRUPT = croft_disruption::blockers::KARPENTER_DO_NOT_DISRUPT, on "pods, nodes", by "users";
+    /// Cluster Autoscaler's annotation: `false` is the same as do-not-disrupt.
+    Annotation SAFE_TO_EVICT = croft_disruption::blockers::SAFE_TO_EVICT, on "pods", by "users";
     /// The claim's pool.
     Label CLAIM_POOL_LABEL = "croft.dev/pool", on "NodeClaims", by "the controller";
     /// Keeps the pool until its nodes are gone.

@@ -57,7 +57,9 @@ PLAN_GAP = Alpha Gauge "croft_controller_plan_gap_ratio" [];
 LAUNCHES = Beta Counter "croft_controller_launches" ["tenant", "pool", "outcome"];
 /// Instances whose node never registered.
 LAUNCHES_UNREGISTERED = Beta Counter "croft_controller_launches_unregistered" [];
-/// Pools that may not launch all of their offerings now, since nodes don't register.
+/// Nodes that registered and weren't initialized in time.
+LAUNCHES_UNINITIALIZED = Beta Counter "croft_controller_launches_uninitialized" [];
+/// Pools that may not launch all of their offerings now, since nodes don't register or aren't initialized.
 POOLS_IN_LAUNCH_BACKOFF = Beta Gauge "croft_controller_pools_in_launch_backoff" [];
 /// Pods and headroom pods that the limits of the CroftConfig leave unschedulable.
 PODS_HELD_BY_CLUSTER_LIMITS = Beta Gauge "croft_controller_pods_held_by_cluster_limits" [];
@@ -81,6 +83,8 @@ COST = Stable Gauge "croft_controller_cost_dollars_per_hour" [];
 POOL_NODES = Beta Gauge "croft_controller_pool_nodes" ["tenant", "pool"];
 /// Price of the instances of the pool's NodeClaims.
 POOL_COST = Beta Gauge "croft_controller_pool_cost_dollars_per_hour" ["tenant", "pool"];
+/// 1 while voluntary disruption of the pool's nodes is paused, else 0.
+POOL_DISRUPTION_PAUSED = Beta Gauge "croft_controller_pool_disruption_paused" ["tenant", "pool"];
 /// Headroom pods of the pool by state: wanted, or placed on a node that exists or is in flight.
 POOL_HEADROOM = Beta Gauge "croft_controller_pool_headroom_pods" ["tenant", "pool", "state"];
 /// Pending pods by reason: a reason of pending pods, NodeInFlight (a node was launched for it), NodeExists (kube-scheduler is to bind it), or NotPlanned.

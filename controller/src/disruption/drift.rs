@@ -22,15 +22,12 @@ use crate::{
         budgets::BudgetLedger,
         outcomes::History,
         replacement::{self, NewCommand},
+        standing::{requeue_at_end, standing_blocker},
     },
     kube_api::{Call, Target, Verb},
     nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
     reconcile::{ReconcileContext, commands::Commands, object_reference},
-    state::{
-        NodeView, Snapshot,
-        blockers::{annotation_blocker, pod_blocker},
-        has_condition,
-    },
+    state::{NodeView, Snapshot, blockers::pod_blocker, has_condition},
 };
 
 /// Between two evaluations of a pool's nodes.
@@ -389,15 +386,20 @@ fn replace(
 /// Returns the blocker of the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods
 /// don't block here.
 fn blocker(
-    ctx: &ReconcileContext<'_>,
+    ctx: &mut ReconcileContext<'_>,
     claim: &NodeClaim,
     node: &str,
     view: &NodeView,
     pool: &TenantPool,
 ) -> Option<DisruptionBlocker> {
     let bounded = termination::grace_period(ctx.snapshot, claim).is_some();
-    let by_pods = || if bounded { None } else { pod_blocker(ctx.snapshot, node) };
-    annotation_blocker(claim, view, pool).or_else(by_pods)
+    let standing = standing_blocker(ctx, claim, view, pool);
+    if bounded || standing.is_some() {
+        return standing;
+    }
+    let by_pods = pod_blocker(ctx.snapshot, node, ctx.now.wall);
+    requeue_at_end(ctx, by_pods.as_ref().and_then(DisruptionBlocker::ends));
+    by_pods
 }
 
 /// True if the claim's pool has other templates than the one that the claim was launched by. The stand-in of an invalid pool has none.

@@ -3,16 +3,22 @@
 use std::time::Duration;
 
 use croft_api::{NodeClaim, TenantPool, condition::INITIALIZED, pool::Provisioner};
-use croft_disruption::eligibility::{self, ConsolidationStatus, Cordon, NodeFacts};
+use croft_disruption::{
+    blockers::DisruptionBlocker,
+    eligibility::{self, ConsolidationStatus, Cordon, NodeFacts},
+};
 use croft_scheduler::{CapacityType, Price};
 
 use crate::{
     definitions::keys,
-    disruption::outcomes::History,
+    disruption::{
+        outcomes::History,
+        standing::{requeue_at_end, standing_blocker},
+    },
     reconcile::{ReconcileContext, commands::Commands},
     state::{
         NodeView,
-        blockers::{annotation_blocker, bare_pod_blocker, pod_blocker},
+        blockers::{bare_pod_blocker, pod_blocker},
         has_condition, price,
     },
 };
@@ -65,15 +71,22 @@ pub(crate) fn evaluate(
         is_replacement: past.commands.is_replacement(name),
         works: node.ready && !node.deleting,
         cordon: cordon(node),
-        annotated: annotation_blocker(claim, node, pool),
+        annotated: standing_blocker(ctx, claim, node, pool),
         has_work: snapshot.has_work(name, node_name),
         pods_nominated: snapshot.nominated_to(name).next().is_some(),
         backoff_left: past.history.backoff_left(name, mono),
         steady_for: steady_since.map_or(Duration::ZERO, |since| mono.saturating_sub(since)),
         price: price(claim),
     };
-    let blocker = || pod_blocker(snapshot, node_name).or_else(|| bare_pod_blocker(snapshot, node_name));
-    match eligibility::evaluate(&facts, &pool.spec.disruption, blocker) {
+    let (now, mut ends) = (ctx.now.wall, None);
+    let blocker = || {
+        let by_pod = pod_blocker(snapshot, node_name, now);
+        ends = by_pod.as_ref().and_then(DisruptionBlocker::ends);
+        by_pod.or_else(|| bare_pod_blocker(snapshot, node_name, now))
+    };
+    let evaluated = eligibility::evaluate(&facts, &pool.spec.disruption, blocker);
+    requeue_at_end(ctx, ends);
+    match evaluated {
         eligibility::Eligibility::Settled { status, recheck_after } => {
             if let Some(after) = recheck_after {
                 ctx.requeue_after(after);

@@ -18,6 +18,7 @@ use crate::{
     disruption::{
         budgets::BudgetLedger,
         outcomes::{History, Outcome},
+        standing::standing_blocker,
     },
     kube_api::Verb,
     nodeclaim::{
@@ -27,7 +28,7 @@ use crate::{
         writes::{delete_claim, patch_node},
     },
     reconcile::{ReconcileContext, commands::Commands, object_reference},
-    state::{NodeView, blockers::annotation_blocker, has_condition},
+    state::{NodeView, has_condition},
 };
 
 const REASON: DisruptionReason = DisruptionReason::Empty;
@@ -115,7 +116,7 @@ impl Emptiness {
         let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return };
         let after = croft_api::duration::parse(&pool.spec.disruption.consolidate_after);
         let Ok(Some(after)) = after else { return };
-        if annotation_blocker(claim, node, pool).is_some() || pool.spec.replicas.is_some() {
+        if pool.spec.replicas.is_some() || standing_blocker(ctx, claim, node, pool).is_some() {
             return;
         }
         let Some(since) = self.empty_since.get(*node_name).copied() else { return };

@@ -355,7 +355,7 @@ fn is_near(ctx: &mut ReconcileContext<'_>, by: Timestamp) -> bool {
 fn is_blocked(ctx: &ReconcileContext<'_>, claim: &NodeClaim, node: &str, view: &NodeView) -> bool {
     let pool = ctx.snapshot.pools().get(&claim.spec.pool);
     pool.is_none_or(|pool| annotation_blocker(claim, view, pool).is_some())
-        || pod_blocker(ctx.snapshot, node).is_some()
+        || pod_blocker(ctx.snapshot, node, ctx.now.wall).is_some()
 }
 
 fn cordon(ctx: &mut ReconcileContext<'_>, node: &str, view: &NodeView) {

@@ -26,6 +26,7 @@ pub mod interruption;
 pub mod outcomes;
 pub mod repair;
 pub mod replacement;
+mod standing;
 pub mod validation;
 
 pub use decider::Disruption;

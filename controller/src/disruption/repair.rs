@@ -1,4 +1,7 @@
-//! Node repair: nodes that have not been Ready for long are removed, within the breaker's cap.
+//! Node repair: nodes that have not been Ready for long, or that their monitoring agent reports as defective, are removed, within
+//! the breaker's cap.
+
+use std::time::Duration;
 
 use croft_api::condition::INITIALIZED;
 
@@ -8,29 +11,55 @@ use crate::{
     disruption::outcomes::{History, Outcome, UNHEALTHY},
     nodeclaim::writes::delete_claim,
     reconcile::{ReconcileContext, breaker::Cause, object_reference},
-    state::has_condition,
+    state::{NodeView, has_condition},
 };
 
-/// Deletes the claims of nodes that have not been Ready for `repair_after`.
+/// A broken accelerator wastes the most, and doesn't heal by itself.
+const BROKEN_ACCELERATOR: Duration = Duration::from_secs(600);
+/// The condition about accelerators.
+const ACCELERATORS: &str = "AcceleratedHardwareReady";
+
+/// Deletes the claims of nodes that have not been Ready for `repair_after`, or that have been defective for as long as is
+/// tolerated.
 pub fn reconcile(ctx: &mut ReconcileContext<'_>, history: &mut History) {
     let snapshot = ctx.snapshot;
     for (name, claim) in snapshot.dirty_claims() {
         let Some((_, node)) = snapshot.node_of(claim) else { continue };
         let going = claim.metadata.deletion_timestamp.is_some() || !has_condition(claim, INITIALIZED);
-        if !snapshot.is_provisioned_by_croft(&claim.spec.pool) {
+        if going || !snapshot.is_provisioned_by_croft(&claim.spec.pool) {
             continue;
         }
-        let Some(since) = node.ready_since.filter(|_| !node.ready && !going) else { continue };
-        if !ctx.is_older(since, ctx.settings.repair_after)
-            || !ctx.may_remove(Cause::Unhealthy, &claim.spec.pool, name)
+        let Some(why) = defect(ctx, node) else { continue };
+        if !ctx.may_remove(Cause::Unhealthy, &claim.spec.pool, name)
             || !ctx.is_idle(&Key::Claim(name.clone()))
         {
             continue;
         }
-        let lasted = ctx.now.since(since).as_secs();
-        let note = format!("its node has not been Ready for {lasted} s; the node is removed");
+        let note = format!("{why}; the node is removed");
         ctx.event(object_reference(&**claim), true, events::UNHEALTHY, note);
         ctx.request(delete_claim(name, claim));
         history.count(UNHEALTHY, Outcome::Completed);
     }
+}
+
+/// Why a node is to be removed, if it is.
+fn defect(ctx: &mut ReconcileContext<'_>, node: &NodeView) -> Option<String> {
+    let repair_after = ctx.settings.repair_after;
+    if let Some(since) = node.ready_since.filter(|_| !node.ready)
+        && ctx.is_older(since, repair_after)
+    {
+        return Some(format!("its node has not been Ready for {} s", ctx.now.since(since).as_secs()));
+    }
+    node.defects.iter().find_map(|defect| {
+        let tolerated =
+            if defect.kind == ACCELERATORS { BROKEN_ACCELERATOR.min(repair_after) } else { repair_after };
+        ctx.is_older(defect.since, tolerated).then(|| {
+            let lasted = ctx.now.since(defect.since).as_secs();
+            let said = match &*defect.message {
+                "" => String::new(),
+                message => format!(" ({message})"),
+            };
+            format!("its node's condition {} has been False for {lasted} s{said}", defect.kind)
+        })
+    })
 }

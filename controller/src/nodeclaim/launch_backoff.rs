@@ -37,13 +37,13 @@ use crate::{
     definitions::{conditions as reasons, keys},
     kube_api::{Call, Target, Verb},
     merge_patch,
-    nodeclaim::conditions::is_instance_going,
+    nodeclaim::{conditions::is_instance_going, template_backoff},
     reconcile::ReconcileContext,
     state::{LaunchHold, Snapshot, has_condition, instance_of},
     time::{Now, earliest},
 };
 
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
+pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// An offering is left out for so many times the pool's backoff.
 const OFFERING_TIMES: u32 = 4;
 /// The longest backoff, in first backoffs.
@@ -103,6 +103,12 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
                 one.offerings.insert(offering_key(offering));
             }
         }
+        for failed in template_backoff::of_images_in_use(snapshot, pool, backoff) {
+            let waits = !is_over(&failed.until);
+            if waits || template_backoff::uninitialized(snapshot, name, failed).next().is_some() {
+                template_backoff::hold(&mut one, failed, waits);
+            }
+        }
         if one != LaunchHold::default() {
             held.insert(name.clone(), one);
         }
@@ -135,7 +141,7 @@ fn describe(backoff: &LaunchBackoff, waits: bool) -> String {
 }
 
 /// The planned instances of a pool that may be launched now: one while the pool probes, and one of each offering
-/// that failed before. The others are planned again once the outcome is known.
+/// and each template that failed before. The others are planned again once the outcome is known.
 pub(crate) fn limit_probes<'m>(
     snapshot: &Snapshot,
     pool: &TenantPool,
@@ -145,10 +151,16 @@ pub(crate) fn limit_probes<'m>(
     let most = if backoff.rounds > 0 { 1 } else { usize::MAX };
     let mut probed = BTreeSet::new();
     let failed: BTreeSet<_> = backoff.offerings.iter().map(offering_key).collect();
+    let (mut probed_templates, mut failed_templates) = (BTreeSet::new(), BTreeSet::new());
+    for failed in template_backoff::of_images_in_use(snapshot, pool, backoff) {
+        failed_templates.insert(failed.template.as_str());
+    }
     let mut admitted = instances;
     admitted.retain(|instance| {
         let offering = (instance.instance_type.clone(), instance.zone.clone(), instance.capacity_type);
-        !failed.contains(&offering) || probed.insert(offering)
+        let template = instance.template.as_str();
+        (!failed.contains(&offering) || probed.insert(offering))
+            && (!failed_templates.contains(template) || probed_templates.insert(template))
     });
     admitted.truncate(most);
     admitted
@@ -193,8 +205,8 @@ fn rounds_before(claim: &NodeClaim) -> i32 {
     probe.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// True if a claim whose node didn't register is counted in the pool's status, or need not be: then it may be
-/// deleted.
+/// True if a claim whose node didn't register, or wasn't initialized in time, is counted in the pool's status, or need not
+/// be: then it may be deleted.
 pub(crate) fn is_counted(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
     let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return true };
     let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
@@ -221,10 +233,11 @@ fn has_failed_to_register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &No
         || ctx.evidence.is_going(id)
 }
 
-/// Counts launches whose node didn't register.
+/// Counts launches whose node didn't register, or wasn't initialized in time.
 #[derive(Debug, Default)]
 pub struct LaunchFailures {
     unregistered: u64,
+    uninitialized: u64,
 }
 
 impl LaunchFailures {
@@ -234,10 +247,17 @@ impl LaunchFailures {
         self.unregistered
     }
 
-    /// Counts launches whose node didn't register, and clears the backoff of pools where a node registered or that were
-    /// edited.
-    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
+    /// Nodes that weren't initialized in time, since the process started.
+    #[must_use]
+    pub const fn uninitialized(&self) -> u64 {
+        self.uninitialized
+    }
+
+    /// Counts launches whose node didn't register, and those of `overdue` claims, whose node wasn't initialized in time,
+    /// with what it lacks. Clears the backoff of pools where a node registered or was initialized, or that were edited.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, overdue: &BTreeMap<String, String>) {
         let snapshot = ctx.snapshot;
+        let mut late = template_backoff::uncounted(ctx, overdue);
         let mut failed: BTreeMap<&str, Vec<(&String, &Arc<NodeClaim>)>> = BTreeMap::new();
         for (name, claim) in snapshot.dirty_claims() {
             if has_failed_to_register(ctx, name, claim) && !is_counted(ctx, name, claim) {
@@ -247,7 +267,8 @@ impl LaunchFailures {
         for (name, pool) in snapshot.pools() {
             let old = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
             let failed = failed.remove(name.as_str()).unwrap_or_default();
-            if old.is_none() && failed.is_empty()
+            let late = late.remove(name.as_str()).unwrap_or_default();
+            if old.is_none() && failed.is_empty() && late.is_empty()
                 || !is_counting(pool)
                 || !ctx.is_idle(&Key::Pool(name.clone()))
             {
@@ -256,14 +277,20 @@ impl LaunchFailures {
             let mut new = current_backoff(snapshot, pool).cloned().unwrap_or_default();
             (new.pool_generation, new.class_generation) = generations(snapshot, pool);
             new.counted.extend(failed.iter().map(|(name, _)| (*name).clone()));
+            new.counted.extend(late.iter().map(|late| late.name.to_owned()));
             // A launch before an edit says nothing about launches after it.
             let same_generation = failed.iter().filter(|(_, claim)| is_launched_for(snapshot, pool, claim));
             for (_, claim) in same_generation {
                 record_failure(&mut new, claim, ctx.settings, ctx.now);
             }
+            for late in late.iter().filter(|late| is_launched_for(snapshot, pool, late.claim)) {
+                template_backoff::record(&mut new, late, ctx.settings, ctx.now.wall);
+            }
+            template_backoff::clear_recovered(&mut new, snapshot, name, pool, ctx.now.wall);
             clear_recovered(&mut new, snapshot, name, ctx.now.wall);
             new.counted.retain(|claim| snapshot.claims().contains_key(claim));
-            let is_over = new.rounds == 0 && new.offerings.is_empty() && new.counted.is_empty();
+            let failures = new.offerings.len() + new.templates.len() + new.counted.len();
+            let is_over = new.rounds == 0 && failures == 0;
             let new = (!is_over).then_some(new);
             let Some(patch) =
                 merge_patch::diff_of(&json!({"launchBackoff": old}), &json!({"launchBackoff": new}))
@@ -271,6 +298,7 @@ impl LaunchFailures {
                 continue;
             };
             self.unregistered = self.unregistered.saturating_add(failed.len() as u64);
+            self.uninitialized = self.uninitialized.saturating_add(late.len() as u64);
             ctx.request(Action::Write {
                 key: Key::Pool(name.clone()),
                 call: Call {
@@ -286,7 +314,7 @@ impl LaunchFailures {
     }
 }
 
-fn creation_time(claim: &NodeClaim) -> Timestamp {
+pub(super) fn creation_time(claim: &NodeClaim) -> Timestamp {
     claim.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
@@ -301,7 +329,8 @@ fn record_failure(backoff: &mut LaunchBackoff, claim: &NodeClaim, settings: &Set
         backoff.rounds = round;
         backoff.since = Time(creation_time(claim));
         backoff.ended.push(Time(now.wall));
-        backoff.until = next_launch(backoff, settings, now.wall);
+        let wait = exponential(settings.launch_backoff, backoff.rounds);
+        backoff.until = next_launch(&mut backoff.ended, wait, settings, now.wall);
     } else if round == backoff.rounds {
         backoff.since = Time(backoff.since.0.min(creation_time(claim)));
     }
@@ -320,12 +349,18 @@ fn record_failure(backoff: &mut LaunchBackoff, claim: &NodeClaim, settings: &Set
     }
 }
 
-/// When the pool may launch again: after its backoff, and when the last hour has fewer rounds than the maximum.
-fn next_launch(backoff: &mut LaunchBackoff, settings: &Settings, now: Timestamp) -> Time {
-    backoff.ended.retain(|ended| now.duration_since(ended.0) < HOUR);
-    let after = add(now, exponential(settings.launch_backoff, backoff.rounds));
+/// When the next launch may be: `wait` from now, and when the last hour has fewer rounds than the maximum. Of the rounds that
+/// `ended`, those of the last hour are kept.
+pub(super) fn next_launch(
+    ended: &mut Vec<Time>,
+    wait: Duration,
+    settings: &Settings,
+    now: Timestamp,
+) -> Time {
+    ended.retain(|ended| now.duration_since(ended.0) < HOUR);
+    let after = add(now, wait);
     let most = usize::try_from(settings.unregistered_launches_per_hour.max(1)).unwrap_or(usize::MAX);
-    let oldest = backoff.ended.len().checked_sub(most).and_then(|at| backoff.ended.get(at));
+    let oldest = ended.len().checked_sub(most).and_then(|at| ended.get(at));
     let within = oldest.map_or(after, |oldest| oldest.0.checked_add(HOUR).unwrap_or(after));
     Time(after.max(within))
 }
@@ -351,7 +386,7 @@ fn record_offering_failure(
 }
 
 /// `first`, doubled with every further time.
-fn exponential(first: Duration, times: i32) -> Duration {
+pub(super) fn exponential(first: Duration, times: i32) -> Duration {
     let doublings = u32::try_from(times.saturating_sub(1)).unwrap_or(0).min(16);
     first.saturating_mul(1 << doublings).min(first.saturating_mul(MAX_TIMES))
 }
@@ -382,11 +417,13 @@ fn clear_recovered(backoff: &mut LaunchBackoff, snapshot: &Snapshot, pool: &str,
     });
 }
 
-/// The condition about launches whose node didn't register; none while nodes register.
+/// The condition about launches whose node didn't register or wasn't initialized in time; none while nodes come.
 pub(crate) fn registration_condition(ctx: &ReconcileContext<'_>, pool: &TenantPool) -> Option<Statement> {
     let backoff = current_backoff(ctx.snapshot, pool)?;
     let (reason, what) = if backoff.rounds > 0 {
         (reasons::NODES_NOT_REGISTERING, describe(backoff, backoff.until.0 > ctx.now.wall))
+    } else if let Some(statement) = template_backoff::statement(ctx, pool, backoff) {
+        return Some(statement);
     } else {
         let first = backoff.offerings.last()?;
         let what = format!(

@@ -3,8 +3,8 @@
 //! ```text
 //!   (created) ──Launch──▶ Launched ──Register──▶ Registered ──initialize──▶ Initialized = Ready
 //!       │                    │                       │
-//!       └── refused, or ─────┴── node never ─────────┴── node or instance gone ──▶ deleted ──▶ termination
-//!           timeout              registered
+//!       └── refused, or ─────┴── node never ─────────┴── not in time, or node ────▶ deleted ──▶ termination
+//!           timeout              registered               or instance gone
 //! ```
 
 use std::{
@@ -29,7 +29,7 @@ use crate::{
     kube_api::Verb,
     nodeclaim::{
         conditions::{find_condition, set_with_ready},
-        launch_backoff, node_patch,
+        launch_backoff, node_patch, template_backoff,
         termination::Termination,
         writes::{delete_claim, patch_node, status_action},
     },
@@ -58,6 +58,8 @@ pub struct Lifecycle {
     labels_changed_since: BTreeMap<String, Duration>,
     /// Claims whose node's capacity was reported to the cloud provider.
     capacity_reported: BTreeSet<String>,
+    /// Claims whose node should have been initialized by now, and what it lacks.
+    overdue: BTreeMap<String, String>,
     termination: Termination,
 }
 
@@ -66,6 +68,12 @@ impl Lifecycle {
     #[must_use]
     pub fn labels_changed_since(&self, claim: &str) -> Option<Duration> {
         self.labels_changed_since.get(claim).copied()
+    }
+
+    /// The claims whose node should have been initialized by now, each with what its node lacks.
+    #[must_use]
+    pub const fn overdue(&self) -> &BTreeMap<String, String> {
+        &self.overdue
     }
 
     /// The termination of claims.
@@ -86,6 +94,10 @@ impl Lifecycle {
             self.maintained.retain(|name, _| snapshot.claims().contains_key(name));
         }
         self.labels_changed_since.retain(|name, _| snapshot.claims().contains_key(name));
+        let waits = |claim: &NodeClaim| {
+            claim.metadata.deletion_timestamp.is_none() && !has_condition(claim, INITIALIZED)
+        };
+        self.overdue.retain(|name, _| snapshot.claims().get(name).is_some_and(|claim| waits(claim)));
         self.termination.begin_pass(ctx);
         for (name, claim) in snapshot.dirty_claims() {
             if !ctx.is_idle(&Key::Claim(name.clone())) {
@@ -156,6 +168,7 @@ impl Lifecycle {
         self.is_maintained(name, claim, node)
             && !instance_of(claim).is_some_and(|id| evidence.is_in_doubt(id))
             && node.ready
+            && node.defects.is_empty()
             && !node.deleting
             && !node.has_taint(keys::DISRUPTED_TAINT)
             && (self.capacity_reported.contains(name) || has_condition(claim, DRIFTED))
@@ -210,7 +223,22 @@ impl Lifecycle {
             }
             return;
         }
-        initialize(ctx, name, claim, node_name, node);
+        let (missing, write) = initialize(ctx, name, claim, node_name, node);
+        let overdue = missing.filter(|_| template_backoff::is_overdue(ctx, claim));
+        let replaced = overdue
+            .as_ref()
+            .is_some_and(|missing| template_backoff::replace(ctx, name, claim, node_name, missing));
+        if let Some(action) = write.filter(|_| !replaced) {
+            ctx.request(action);
+        }
+        let Some(missing) = overdue else {
+            self.overdue.remove(name);
+            return;
+        };
+        if self.overdue.insert(name.to_owned(), missing).is_none() {
+            // The next pass counts it.
+            ctx.requeue_after(Duration::ZERO);
+        }
     }
 }
 
@@ -387,14 +415,14 @@ fn report_mismatch(ctx: &mut ReconcileContext<'_>, claim: &NodeClaim, status: &N
     }
 }
 
-/// Writes the condition Initialized of a registered node.
+/// What a registered node lacks, and the write of its condition Initialized.
 fn initialize(
     ctx: &mut ReconcileContext<'_>,
     name: &str,
     claim: &NodeClaim,
     node_name: &str,
     node: &NodeView,
-) {
+) -> (Option<String>, Option<Action>) {
     let registered = claim.status.as_ref().and_then(|s| find_condition(s, REGISTERED));
     let registered = registered.map_or(ctx.now.wall, |c| c.last_transition_time.0);
     // A plugin that never comes keeps no node for ever, nor does a declaration that was taken back.
@@ -410,17 +438,15 @@ fn initialize(
     let missing = initialization_blocker(claim, node, awaited);
     let absent = initialization_blocker(claim, node, |_| true);
     if missing.is_some() && !ctx.is_older(registered, NOT_INITIALIZED_AFTER) {
-        return;
+        return (missing, None);
     }
     let mut status = claim.status.clone().unwrap_or_default();
-    let mut statement = initialized_statement(node_name, missing);
+    let mut statement = initialized_statement(node_name, missing.clone());
     if let (Some(true), Some(absent)) = (statement.status, absent) {
         statement.message = format!("node {node_name} is Ready, and is used although {absent}");
     }
     set_with_ready(&mut status, statement, claim.metadata.generation, ctx.now.wall);
-    if let Some(action) = status_action(name, claim, &status) {
-        ctx.request(action);
-    }
+    (missing, status_action(name, claim, &status))
 }
 
 /// Deletes a registered claim whose Node is being deleted (`deleting`) or gone: its instance is drained and terminated.

@@ -10,5 +10,6 @@ pub mod launch_backoff;
 pub mod lifecycle;
 pub mod node_patch;
 pub mod pod_check;
+mod template_backoff;
 pub mod termination;
 pub mod writes;

@@ -77,9 +77,11 @@ struct StatusInputs {
     collects: bool,
     /// The state of the breaker.
     stopped: Option<Cause>,
-    /// Rounds of launches without a node, and offerings left out.
+    /// Rounds of launches without a node, and how many offerings and templates are left out.
     backoff: (i32, usize),
     panics: bool,
+    /// Voluntary disruption is paused.
+    paused: bool,
     release: Option<Release>,
 }
 
@@ -109,6 +111,11 @@ impl PoolStatus {
             } else if self.deletion.advance(ctx, name, pool) == Step::Release {
                 ctx.request(write_finalizers(name, pool, false));
                 continue;
+            }
+            let pause_ends = snapshot.pause_of(pool, ctx.now.wall).and_then(|pause| pause.end());
+            if let Some(end) = pause_ends {
+                let left = end.duration_since(ctx.now.wall);
+                ctx.requeue_after(Duration::try_from(left).unwrap_or(Duration::ZERO));
             }
             let now = status_inputs(ctx, name, pool, inputs);
             // Launches and pods wait for these conditions.
@@ -154,6 +161,7 @@ impl PoolStatus {
         statements.extend(replicas_condition(ctx.snapshot, inputs.static_capacity, name, pool));
         statements.extend(headroom_condition(ctx.snapshot, name));
         statements.extend(ctx.stopped(name).map(Stopped::statement));
+        statements.extend(paused_condition(ctx, pool));
         statements.extend(registration_condition(ctx, pool));
         statements.extend(inputs.panics.statement(name));
         statements.extend(kubernetes_features::pool_condition(ctx.snapshot.release()));
@@ -186,8 +194,10 @@ fn status_inputs(
         plan_version: follows_plan.then_some(snapshot.plan_version()),
         collects: inputs.garbage_collection.stopped().is_none(),
         stopped: ctx.stopped(name).map(|stopped| stopped.cause),
-        backoff: backoff.map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len())),
+        backoff: backoff
+            .map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len() + backoff.templates.len())),
         panics: inputs.panics.statement(name).is_some(),
+        paused: snapshot.pause_of(pool, ctx.now.wall).is_some(),
         release: snapshot.release(),
     }
 }
@@ -245,6 +255,21 @@ fn new_status(
         set(&mut new.conditions, statement.clone(), pool.metadata.generation, Time(ctx.now.wall));
     }
     new
+}
+
+/// The condition of a pool whose nodes no voluntary disruption touches for now.
+fn paused_condition(ctx: &ReconcileContext<'_>, pool: &TenantPool) -> Option<Statement> {
+    let pause = ctx.snapshot.pause_of(pool, ctx.now.wall)?;
+    let (reason, resume) = if pause.is_of_cluster {
+        (reasons::PAUSED_BY_CONFIG, "croft resume --all".to_owned())
+    } else {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        (reasons::PAUSED_BY_POOL, format!("croft resume {name}"))
+    };
+    let message = format!(
+        "{pause}. What began before ends, and broken and interrupted nodes are still replaced. `{resume}` ends the pause"
+    );
+    Some(Statement { kind: reasons::DISRUPTION_PAUSED, status: Some(true), reason, message })
 }
 
 /// The condition of a pool whose provisioner is no longer Croft, while nodes that Croft launched remain.

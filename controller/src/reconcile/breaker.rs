@@ -18,7 +18,7 @@ use std::{
 
 use croft_api::{
     NodeClaim,
-    condition::{INITIALIZED, INTERRUPTED, Statement},
+    condition::{INITIALIZED, INTERRUPTED, REGISTERED, Statement},
 };
 
 use crate::{
@@ -37,8 +37,10 @@ const NAMED: usize = 5;
 /// The evidence on which a node would be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The node has not been Ready for long.
+    /// The node has not been Ready for long, or its monitoring agent reports a defect.
     Unhealthy,
+    /// The node registered and wasn't initialized in time.
+    Uninitialized,
     /// The cloud no longer has the node's instance.
     InstanceMissing,
     /// The cloud recommends to leave the instance, and may never take it.
@@ -53,6 +55,7 @@ impl Cause {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Unhealthy => reasons::TOO_MANY_UNHEALTHY_NODES,
+            Self::Uninitialized => reasons::TOO_MANY_UNINITIALIZED_NODES,
             Self::InstanceMissing => reasons::TOO_MANY_MISSING_INSTANCES,
             Self::Rebalance => reasons::TOO_MANY_REBALANCE_RECOMMENDATIONS,
             Self::Unclaimed => reasons::TOO_MANY_UNCLAIMED_INSTANCES,
@@ -65,6 +68,10 @@ impl Cause {
             Self::Unhealthy => {
                 "the cause is more likely the network, the image, the control plane or a node agent than each of these \
                  nodes: check the kubelets' logs and the newest change of the node class"
+            }
+            Self::Uninitialized => {
+                "the cause is more likely the image, a device or network plugin, or the agent that removes a startup taint than \
+                 each of these nodes: see what the condition Initialized of their NodeClaims names"
             }
             Self::InstanceMissing => {
                 "the controller may have the credentials of another account or region, or the cluster tag was taken off: \
@@ -98,7 +105,7 @@ impl Cap {
 /// Nodes of a pool, or of the cluster.
 #[derive(Debug, Default)]
 struct Counted {
-    /// Nodes that were initialized.
+    /// Nodes that were initialized, and others that are out.
     total: usize,
     /// Names of the claims, or ids of the instances, that are out.
     out: BTreeSet<String>,
@@ -150,8 +157,9 @@ impl Breaker {
             let listed = listed(snapshot, name, claim, grace);
             if !has_condition(claim, INITIALIZED) {
                 // A node that isn't initialized is out only if no list shows its instance: with the credentials of another
-                // account, all of them would go one pass after the other.
-                if listed == Listed::No {
+                // account, all of them would go one pass after the other. For the same reason it is out while it is removed.
+                let going = claim.metadata.deletion_timestamp.is_some() && has_condition(claim, REGISTERED);
+                if listed == Listed::No || going {
                     breaker.count(&claim.spec.pool, name, true);
                 }
                 continue;
@@ -159,7 +167,9 @@ impl Breaker {
             let replaced = has_condition(claim, INTERRUPTED) && commands.is_replaced(name);
             let out = claim.metadata.deletion_timestamp.is_some()
                 || replaced
-                || snapshot.node_of(claim).is_none_or(|(_, node)| !node.ready || node.deleting)
+                || snapshot
+                    .node_of(claim)
+                    .is_none_or(|(_, node)| !node.ready || node.deleting || !node.defects.is_empty())
                 || listed != Listed::Alive;
             breaker.count(&claim.spec.pool, name, out);
         }

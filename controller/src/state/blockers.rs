@@ -7,6 +7,7 @@ use croft_disruption::{
     eviction::Eviction,
 };
 use croft_scheduler::PodKey;
+use jiff::Timestamp;
 
 use crate::state::{NodeView, Snapshot};
 
@@ -23,22 +24,26 @@ pub(crate) fn annotation_blocker(
     )
 }
 
-/// The blocker of the eviction of a node's pods now.
-pub(crate) fn pod_blocker(snapshot: &Snapshot, node: &str) -> Option<DisruptionBlocker> {
-    by_pods(evictable_pods(snapshot, node), |pod| eviction(snapshot, pod).blocked())
+/// The blocker of the eviction of a node's pods at `now`.
+pub(crate) fn pod_blocker(snapshot: &Snapshot, node: &str, now: Timestamp) -> Option<DisruptionBlocker> {
+    by_pods(evictable_pods(snapshot, node, now), |pod| eviction(snapshot, pod).blocked())
 }
 
 /// The first bare pod of a node.
-pub(crate) fn bare_pod_blocker(snapshot: &Snapshot, node: &str) -> Option<DisruptionBlocker> {
-    by_bare_pod(evictable_pods(snapshot, node))
+pub(crate) fn bare_pod_blocker(snapshot: &Snapshot, node: &str, now: Timestamp) -> Option<DisruptionBlocker> {
+    by_bare_pod(evictable_pods(snapshot, node, now))
 }
 
 /// Pods of a node that would have to be evicted.
-fn evictable_pods<'a>(snapshot: &'a Snapshot, node: &str) -> impl Iterator<Item = PodFacts<'a>> {
+fn evictable_pods<'a>(
+    snapshot: &'a Snapshot,
+    node: &str,
+    now: Timestamp,
+) -> impl Iterator<Item = PodFacts<'a>> {
     let pods = snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
-    pods.map(|(key, pod)| PodFacts {
+    pods.map(move |(key, pod)| PodFacts {
         key,
-        do_not_disrupt: pod.traits.do_not_disrupt,
+        forbidden: pod.do_not_disrupt.forbids(pod.started, now),
         has_controller: pod.owner.is_some(),
     })
 }

@@ -8,11 +8,13 @@ use croft_api::{
     convert::policy::node_labels,
     pool::Provisioner,
 };
+use croft_disruption::pause::{self, PauseInForce};
 use croft_policy::{
     declarations::Declarations,
     model::{self as policy, CONFIG_ABSENCE},
 };
 use croft_scheduler::{LIMIT_NODES, Quantity, TenantLimits};
+use jiff::Timestamp;
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::LimitRange, node::v1::RuntimeClass};
 use kube::ResourceExt;
 
@@ -115,6 +117,12 @@ impl Snapshot {
     #[must_use]
     pub fn is_provisioned_by_croft(&self, pool: &str) -> bool {
         self.pools.get(pool).is_none_or(|pool| pool.spec.provisioner == Provisioner::Croft)
+    }
+
+    /// The pause of voluntary disruption that keeps a pool's nodes at `now`.
+    #[must_use]
+    pub fn pause_of<'a>(&'a self, pool: &'a TenantPool, now: Timestamp) -> Option<PauseInForce<'a>> {
+        pause::in_force(self.cluster_pause.as_ref(), pool.spec.disruption.paused.as_ref(), now)
     }
 
     /// True if the pool is being deleted and no Tenant names it any more: it launches nothing, and its nodes are
@@ -235,6 +243,11 @@ impl Snapshot {
             self.plan_version += 1;
             self.pool_versions.bump_all();
         }
+        let paused = &config.spec.disruption.paused;
+        if self.cluster_pause != *paused {
+            self.cluster_pause.clone_from(paused);
+            self.pool_versions.bump_all();
+        }
         self.config_absent_since = None;
         self.ignore_schedulers(config.spec.ignored_schedulers.clone());
         self.config = Some(Arc::new(config));
@@ -264,6 +277,7 @@ impl Snapshot {
             self.cluster.set_pods_without_requests(&requests);
         }
         self.ignore_schedulers(Vec::new());
+        self.cluster_pause = None;
         self.plan_version += 1;
         self.pool_versions.bump_all();
         None

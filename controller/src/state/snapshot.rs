@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{CroftConfig, NodeClaim, Tenant, TenantPool};
+use croft_api::{CroftConfig, NodeClaim, Tenant, TenantPool, pause::Pause};
 use croft_cloud::Shortage;
 use croft_runtime::kubernetes::Release;
 use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, Price};
@@ -78,6 +78,8 @@ pub struct Snapshot {
     pub(super) cost: Price,
     /// Since when a CroftConfig whose limits are in force is absent.
     pub(super) config_absent_since: Option<Duration>,
+    /// The pause of the last CroftConfig; it stays in force until the absence has lasted.
+    pub(super) cluster_pause: Option<Pause>,
     pub(super) has_cluster_limits: bool,
     pub(super) dirty_claims: BTreeSet<String>,
     pub(super) milestones: BTreeMap<String, Milestones>,

@@ -10,14 +10,14 @@ use std::{
 use croft_api::{NodeClaim, TenantPool, condition, definitions::FINALIZER};
 use croft_cloud::instance_id;
 use croft_disruption::{
-    blockers::is_do_not_disrupt,
+    blockers::{PodWish, is_do_not_disrupt},
     eviction::{BudgetFacts, Guard, is_daemon, is_mirror},
 };
 use croft_policy::selector::Selector;
 use croft_scheduler::{Price, Resources};
 use jiff::Timestamp;
 use k8s_openapi::api::{
-    core::v1::{Node, Pod, PodCondition, Taint, Toleration},
+    core::v1::{Node, NodeCondition, Pod, PodCondition, Taint, Toleration},
     policy::v1::PodDisruptionBudget,
 };
 
@@ -26,6 +26,10 @@ use crate::definitions::keys;
 /// The scheduler of a pod that names none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 const DEFAULT_GRACE_SECONDS: i64 = 30;
+/// Conditions that EKS's node monitoring agent writes: False is a defect of the node.
+/// Source: aws/eks-node-monitoring-agent, and the repair policies of aws/karpenter-provider-aws.
+const MONITORED: [&str; 5] =
+    ["AcceleratedHardwareReady", "ContainerRuntimeReady", "KernelReady", "NetworkingReady", "StorageReady"];
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The fields of a pod that deciders read.
@@ -68,6 +72,8 @@ pub struct PodView {
     pub pending_since: Option<Timestamp>,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`.
     pub deletion_cost: i32,
+    /// Whether and how long it forbids its disruption.
+    pub do_not_disrupt: PodWish,
     /// Yes-or-no facts.
     pub traits: PodTraits,
 }
@@ -86,8 +92,6 @@ pub struct PodTraits {
     pub mirror: bool,
     /// It has succeeded or failed.
     pub finished: bool,
-    /// It has the annotation do-not-disrupt.
-    pub do_not_disrupt: bool,
     /// kube-scheduler has found no node for it.
     pub unschedulable: bool,
     /// It may preempt pods, so kube-scheduler takes its nomination back when an attempt fails.
@@ -166,15 +170,13 @@ impl PodView {
             started: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
             pending_since: meta.creation_timestamp.as_ref().map(|t| t.0).filter(|_| pending),
             deletion_cost: annotation(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
+            do_not_disrupt: PodWish::read(meta.annotations.iter().flatten()),
             traits: PodTraits {
                 pending,
                 demand: pending,
                 daemon,
                 mirror: is_mirror(pod),
                 finished,
-                do_not_disrupt: [keys::DO_NOT_DISRUPT, keys::KARPENTER_DO_NOT_DISRUPT]
-                    .iter()
-                    .any(|key| annotation(key).is_some_and(|v| v == "true")),
                 unschedulable: scheduled
                     .is_some_and(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable")),
                 preempts: spec.and_then(|s| s.preemption_policy.as_deref()) != Some("Never"),
@@ -197,6 +199,30 @@ impl PodView {
             && !self.traits.finished
             && !self.traits.tolerates_disruption
     }
+}
+
+/// A condition of a node's monitoring agent that is False.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Defect {
+    /// The type of the condition.
+    pub kind: &'static str,
+    /// Since when it is False.
+    pub since: Timestamp,
+    /// What the agent says.
+    pub message: Box<str>,
+}
+
+/// What a node's monitoring agent reports. `Unknown` is no evidence: the agent may be away.
+fn defects(conditions: &[NodeCondition]) -> Vec<Defect> {
+    let failing = conditions.iter().filter(|condition| condition.status == "False");
+    let defect = |condition: &NodeCondition| {
+        Some(Defect {
+            kind: MONITORED.into_iter().find(|kind| *kind == condition.type_)?,
+            since: condition.last_transition_time.as_ref()?.0,
+            message: condition.message.as_deref().unwrap_or_default().into(),
+        })
+    };
+    failing.filter_map(defect).collect()
 }
 
 /// The fields of a node that deciders read.
@@ -222,6 +248,8 @@ pub struct NodeView {
     pub ready: bool,
     /// When its Ready condition last changed.
     pub ready_since: Option<Timestamp>,
+    /// Conditions of a monitoring agent that are False.
+    pub defects: Vec<Defect>,
     /// When this process first observed it, on its monotonic clock.
     pub seen_at: Duration,
     /// Its finalizers.
@@ -261,6 +289,7 @@ impl NodeView {
             unschedulable: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
             ready: ready.is_some_and(|c| c.status == "True"),
             ready_since: ready.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0),
+            defects: defects(status.and_then(|s| s.conditions.as_deref()).unwrap_or_default()),
             seen_at: Duration::ZERO,
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),

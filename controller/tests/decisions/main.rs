@@ -15,6 +15,7 @@ mod evictions;
 mod evidence;
 mod figures;
 mod gone;
+mod initialization;
 mod interruption;
 mod kubernetes;
 mod limits;

@@ -69,6 +69,44 @@ fn said(world: &World) -> Option<Value> {
     })
 }
 
+/// Shows a node that is Ready, and whose monitoring agent has reported `kind` as `status` for so many seconds.
+fn reported(world: &mut World, n: usize, kind: &str, status: &str, seconds: i64) {
+    let (since, begun) =
+        (world.now().wall.checked_sub(SignedDuration::from_secs(seconds)).unwrap(), world.begun.to_string());
+    let mut node = json!({"metadata": world.meta(&format!("n{n}")),
+        "spec": {"providerID": format!("aws:///zone-a/n{n}")}});
+    node["metadata"]["labels"] = json!({"node-pool": "p"});
+    node["status"]["conditions"] = json!([
+        {"type": "Ready", "status": "True", "lastTransitionTime": begun},
+        {"type": kind, "status": status, "lastTransitionTime": since.to_string(), "message": "XID 79"}]);
+    world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+}
+
+#[test]
+fn nodes_that_their_monitoring_agent_reports_are_replaced_after_a_tolerated_time() {
+    let cases = [
+        ("AcceleratedHardwareReady", "False", 599, false),
+        ("AcceleratedHardwareReady", "False", 601, true),
+        ("StorageReady", "False", 1_700, false),
+        ("StorageReady", "False", 1_801, true),
+        ("KernelReady", "Unknown", 9_999, false),
+        ("DiskPressure", "False", 9_999, false),
+    ];
+    for (kind, status, seconds, replaced) in cases {
+        let mut world = ten();
+        reported(&mut world, 0, kind, status, seconds);
+        world.step(0);
+        assert_eq!(world.deleted() == ["n0"], replaced, "{kind}={status} for {seconds} s");
+        assert_eq!(world.told("Unhealthy").iter().any(|note| note.contains("XID 79")), replaced);
+    }
+    // Many at once are evidence against the agent.
+    let mut world = ten();
+    (0..3).for_each(|n| reported(&mut world, n, "NetworkingReady", "False", 3_600));
+    world.step(0);
+    assert_eq!(world.deleted(), Vec::<String>::new());
+    assert_eq!(world.told("TooManyUnhealthyNodes").len(), 1);
+}
+
 #[test]
 fn unhealthy_nodes_are_replaced_unless_too_many_are_out() {
     for (broken, expected) in [(1, 1), (2, 2), (3, 0)] {

@@ -9,6 +9,7 @@
 mod breaker;
 mod edits;
 mod evidence;
+mod pauses;
 mod steps;
 mod swings;
 mod templates;

@@ -553,10 +553,43 @@ pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
     duration(true, &[AT_MOST_TEN_YEARS])
 }
 
+/// The time within which a registered node must be initialized. Drivers of devices are installed within minutes.
+pub(crate) fn initialization_timeout(_: &mut SchemaGenerator) -> Schema {
+    let least = "nodes need about a minute to become Ready: write 1m or more, or Never";
+    duration(true, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS])
+}
+
 /// The time that pods have to end. Kubernetes gives a pod 30 s.
 pub(crate) fn termination_grace_period(_: &mut SchemaGenerator) -> Schema {
     let least = "pods get 30 s to end from Kubernetes: write 30s or more, or leave the field out for as long as it takes";
     duration(false, &[("duration(self) >= duration('30s')", least), AT_MOST_TEN_YEARS])
+}
+
+/// A time with its offset.
+pub(crate) fn instant(_: &mut SchemaGenerator) -> Schema {
+    let day = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])";
+    let time = "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]";
+    let offset = "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
+    schema(json!({
+        "type": "string",
+        "maxLength": 32,
+        "x-kubernetes-validations": [rule(
+            format!("self.matches('^{day}T{time}{offset}$')"),
+            "write a time with its offset, such as 2026-12-31T18:00:00Z, or leave the field out for a pause until it is removed",
+        )],
+    }))
+}
+
+/// The reason of a pause.
+pub(crate) fn pause_reason(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 256,
+        "x-kubernetes-validations": [rule(
+            r"self.matches('[^[:space:]]')",
+            "write why disruption is paused: others will wonder why nodes stay",
+        )],
+    }))
 }
 
 /// Dollars per hour.

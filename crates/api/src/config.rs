@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds};
+use crate::{amount::Amount, bounds, pause::Pause};
 
 /// The name of the only CroftConfig that counts.
 pub const SINGLETON: &str = "default";
@@ -79,6 +79,24 @@ pub struct CroftConfigSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::limits")]
     pub limits: BTreeMap<String, Amount>,
+    /// Voluntary disruption of nodes, in all pools.
+    #[serde(default, skip_serializing_if = "ClusterDisruption::is_default")]
+    pub disruption: ClusterDisruption,
+}
+
+/// Voluntary disruption of nodes, in all pools.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterDisruption {
+    /// A time in which no voluntary disruption starts in any pool. `croft pause --all` writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
+}
+
+impl ClusterDisruption {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The observed state of the whole cluster.
@@ -104,6 +122,7 @@ impl Default for CroftConfigSpec {
             owner_metadata: default_owner_metadata(),
             misplaced: Misplaced::default(),
             limits: BTreeMap::new(),
+            disruption: ClusterDisruption::default(),
         }
     }
 }

@@ -1,10 +1,15 @@
 //! The disruption of a pool: which nodes are removed, and how many at once.
 
+use std::time::Duration;
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bounds;
+use crate::{bounds, duration, pause::Pause};
+
+/// The `initializationTimeout` of a pool that says none.
+const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// When nodes are removed, and how many at once.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +23,14 @@ pub struct Disruption {
     #[serde(default = "default_consolidate_after")]
     #[schemars(schema_with = "bounds::consolidate_after")]
     pub consolidate_after: String,
+    /// The time within which a node must be initialized once it has registered: Ready, without startup taints and with
+    /// the devices of its instance type. Then it is replaced. A Go duration of at least `1m`, or `Never`. Default: `15m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::initialization_timeout")]
+    pub initialization_timeout: Option<String>,
+    /// A time in which no voluntary disruption of the pool's nodes starts. `croft pause` writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Pause>,
     /// The least savings in dollars per hour for which pods are moved, in addition to `evictionCost` for each.
     #[serde(default = "default_min_savings")]
     #[schemars(schema_with = "bounds::dollars")]
@@ -39,10 +52,22 @@ impl Default for Disruption {
         Self {
             consolidation_policy: ConsolidationPolicy::default(),
             consolidate_after: default_consolidate_after(),
+            initialization_timeout: None,
+            paused: None,
             min_savings: default_min_savings(),
             eviction_cost: default_eviction_cost(),
             budgets: default_budgets(),
         }
+    }
+}
+
+impl Disruption {
+    /// The time within which a node must be initialized once it has registered; `None` for ever. An unreadable one, which
+    /// the schema refuses, counts as the default.
+    #[must_use]
+    pub fn initialization_timeout(&self) -> Option<Duration> {
+        let text = self.initialization_timeout.as_deref();
+        text.map_or(Ok(Some(INITIALIZATION_TIMEOUT)), duration::parse).unwrap_or(Some(INITIALIZATION_TIMEOUT))
     }
 }
 

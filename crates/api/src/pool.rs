@@ -444,6 +444,9 @@ pub struct LaunchBackoff {
     /// The offerings of these launches, each excluded for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offerings: Vec<OfferingBackoff>,
+    /// The templates and images whose nodes registered and weren't initialized in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<TemplateBackoff>,
     /// The generation of the pool at the launches.
     pub pool_generation: i64,
     /// The generation of its class at the launches.
@@ -460,10 +463,32 @@ impl Default for LaunchBackoff {
             instance: String::new(),
             counted: Vec::new(),
             offerings: Vec::new(),
+            templates: Vec::new(),
             pool_generation: 0,
             class_generation: 0,
         }
     }
+}
+
+/// A template whose nodes, launched from one image, registered and weren't initialized in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateBackoff {
+    /// The name of the template; empty if the pool has only one kind of node.
+    pub template: String,
+    /// The id of the image.
+    pub image: String,
+    /// Consecutive rounds of launches that ended so. Launches that were in flight together are one round.
+    pub rounds: i32,
+    /// The times at which the rounds of the last hour ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<Time>,
+    /// The end of the backoff: nothing is launched by the template before.
+    pub until: Time,
+    /// The creation time from which on a NodeClaim's node ends the backoff when it is initialized.
+    pub since: Time,
+    /// What the last of these nodes lacked.
+    pub missing: String,
 }
 
 /// An instance type in a zone whose nodes didn't register.

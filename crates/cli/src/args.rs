@@ -3,11 +3,28 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    admit::AdmitArgs, advise::AdviseArgs, audit::AuditArgs, break_glass::BreakGlassArgs,
-    catalog::CatalogArgs, check::CheckArgs, completion::CompletionArgs, cost::CostArgs, debug::DebugArgs,
-    events::EventsArgs, explain::ExplainArgs, history::HistoryArgs, import::ImportArgs, lab::LabArgs,
-    page::PageCommandArgs, plan::PlanArgs, simulate::SimulateArgs, tenant::TenantArgs, top::TopArgs,
-    uninstall::UninstallArgs, version::VersionArgs,
+    admit::AdmitArgs,
+    advise::AdviseArgs,
+    audit::AuditArgs,
+    break_glass::BreakGlassArgs,
+    catalog::CatalogArgs,
+    check::CheckArgs,
+    completion::CompletionArgs,
+    cost::CostArgs,
+    debug::DebugArgs,
+    events::EventsArgs,
+    explain::ExplainArgs,
+    history::HistoryArgs,
+    import::ImportArgs,
+    lab::LabArgs,
+    page::PageCommandArgs,
+    pause::{PauseArgs, ResumeArgs},
+    plan::PlanArgs,
+    simulate::SimulateArgs,
+    tenant::TenantArgs,
+    top::TopArgs,
+    uninstall::UninstallArgs,
+    version::VersionArgs,
 };
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
@@ -64,6 +81,10 @@ pub(crate) enum Command {
     Debug(DebugArgs),
     /// Stop enforcement while Croft itself keeps pods from starting, and start it again
     BreakGlass(BreakGlassArgs),
+    /// Start no voluntary disruption of nodes for a while, in one pool or in all
+    Pause(PauseArgs),
+    /// End a pause of voluntary disruption
+    Resume(ResumeArgs),
     /// Run the real control plane, an EC2 simulator and Croft on this computer
     Lab(LabArgs),
     /// Remove Croft from a cluster: prints the plan, or carries it out

@@ -54,7 +54,7 @@ use crate::{
     args::Command,
     commands::{
         admit, advise, audit, break_glass, catalog, check, completion, cost, debug, events, explain, history,
-        import, lab, page, plan, simulate, tenant, top, uninstall, version,
+        import, lab, page, pause, plan, simulate, tenant, top, uninstall, version,
     },
     table::BAD,
 };
@@ -117,6 +117,8 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Page(args) => page::run(args, out),
         Command::Debug(args) => debug::run(args, build, out),
         Command::BreakGlass(args) => break_glass::run(args, out),
+        Command::Pause(args) => pause::pause(args, out),
+        Command::Resume(args) => pause::resume(args, out),
         Command::Lab(args) => lab::run(args, out),
         Command::Uninstall(args) => uninstall::run(args, out),
         Command::Version(args) => version::run(args, build, out),

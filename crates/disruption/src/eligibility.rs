@@ -89,7 +89,7 @@ pub struct NodeFacts {
     pub works: bool,
     /// Its cordon.
     pub cordon: Cordon,
-    /// The blocker by annotation of the node, its claim or its pool.
+    /// The pause of its pool, or the blocker by annotation of the node, its claim or its pool.
     pub annotated: Option<DisruptionBlocker>,
     /// True if it has pods, or is about to have some.
     pub has_work: bool,
@@ -192,12 +192,13 @@ pub const REASONS: &[(&str, &str)] = &[
     ("ReplacementFor", "a command has launched the node as a replacement"),
     ("NotReady", "the node is not Ready"),
     ("Cordoned", "the node is cordoned"),
+    ("Paused", "voluntary disruption is paused in the pool or in all pools"),
     ("DoNotDisrupt", "the node, its claim or its pool is annotated do-not-disrupt"),
     ("Never", "the pool's consolidateAfter is Never"),
     ("Empty", "the node has no pods and is removed after consolidateAfter"),
     ("Policy", "the node has pods, and the pool's consolidationPolicy is WhenEmpty"),
     ("PodsNominated", "pods are nominated to the node"),
-    ("PodDoNotDisrupt", "a pod on the node is annotated do-not-disrupt"),
+    ("PodDoNotDisrupt", "a pod on the node is annotated do-not-disrupt, or safe-to-evict: false"),
     ("PDBBlocked", "a PodDisruptionBudget allows no eviction of a pod on the node now"),
     ("BarePod", "a pod on the node has no controller that would recreate it"),
     ("Backoff", "a disruption of the node failed lately"),

@@ -13,6 +13,7 @@
 //! | [`blockers`] | what blocks the disruption of a node: annotations, PodDisruptionBudgets, bare pods |
 //! | [`eviction`] | which pods must be evicted, and whether they can be now, as the eviction API decides |
 //! | [`cost`] | the disruption cost of moving a node's pods |
+//! | [`pause`] | the pause of voluntary disruption that keeps a pool's nodes |
 //! | [`budgets`] | how many nodes of a pool may be disrupted now, and the least savings of a command |
 //!
 //! The controller and `croft simulate --consolidate` fill the facts, each from its own state, so both follow one rule.
@@ -22,3 +23,4 @@ pub mod budgets;
 pub mod cost;
 pub mod eligibility;
 pub mod eviction;
+pub mod pause;

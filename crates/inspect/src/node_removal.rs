@@ -128,4 +128,57 @@ status: {{phase: Running, startTime: '2026-01-01T00:00:00Z'}}
         assert_eq!(node_removal(&input, "none").unwrap(), NodeRemoval::default());
         assert!(consolidation_meaning("BarePod").is_some() && consolidation_meaning("Other").is_none());
     }
+
+    #[test]
+    fn a_paused_pool_keeps_its_nodes_and_says_why() {
+        let of_pool = "disruption: {paused: {until: '2026-11-30T18:00:00Z', reason: a release}}, ";
+        let of_cluster = "---
+apiVersion: croft.dev/v1alpha1
+kind: CroftConfig
+metadata: {name: default}
+spec: {disruption: {paused: {reason: an incident}}}
+";
+        let in_pool = CLUSTER.replace("{template:", &format!("{{{of_pool}template:"));
+        for (text, expected) in [
+            (in_pool, "in its pool is paused until 2026-11-30T18:00:00Z: a release"),
+            (CLUSTER.to_owned() + of_cluster, "in all pools is paused until it is resumed: an incident"),
+        ] {
+            let mut input = parse("cluster.yaml", &text, &LoadOptions::default()).unwrap();
+            input.recorded_at = Some("2026-11-30T17:00:00Z".parse().unwrap());
+            let answer = node_removal(&input, "node-1").unwrap().answer.unwrap();
+            assert_eq!(answer, format!("it is kept: voluntary disruption {expected}"));
+        }
+    }
+
+    #[test]
+    fn a_pod_keeps_its_node_for_as_long_as_it_says() {
+        let owner = "{apiVersion: apps/v1, kind: ReplicaSet, name: r, uid: u, controller: true}";
+        // They started at midnight.
+        for (annotation, expected) in [
+            (
+                "karpenter.sh/do-not-disrupt: '4h'",
+                Some("is annotated karpenter.sh/do-not-disrupt: \"4h\", until 2026-01-01T04:00:00Z"),
+            ),
+            ("croft.dev/do-not-disrupt: '2h'", None),
+            (
+                "cluster-autoscaler.kubernetes.io/safe-to-evict: 'false'",
+                Some("is annotated cluster-autoscaler.kubernetes.io/safe-to-evict: \"false\""),
+            ),
+            ("cluster-autoscaler.kubernetes.io/safe-to-evict: 'true'", None),
+            (
+                "croft.dev/do-not-disrupt: soon",
+                Some(
+                    "is annotated croft.dev/do-not-disrupt: \"soon\", which is no duration such as \"4h\" and counts as \"true\"",
+                ),
+            ),
+        ] {
+            let text = CLUSTER.to_owned() + &pod("web", "", annotation, owner);
+            let mut input = parse("cluster.yaml", &text, &LoadOptions::default()).unwrap();
+            input.recorded_at = Some("2026-01-01T03:00:00Z".parse().unwrap());
+            let kept = node_removal(&input, "node-1").unwrap().pods;
+            let said: Vec<&str> = kept.iter().map(|pod| pod.message.as_str()).collect();
+            let expected: Vec<String> = expected.iter().map(|why| format!("pod team/web {why}")).collect();
+            assert_eq!(said, expected, "{annotation}");
+        }
+    }
 }

@@ -28,7 +28,9 @@
 pub mod audit;
 pub mod definitions;
 pub mod denial;
+pub mod do_not_disrupt;
 pub mod documented;
+pub mod duration;
 mod evaluate;
 mod outcome;
 pub mod patch;

@@ -13,7 +13,12 @@ use k8s_openapi::{
 use kube::Resource;
 
 /// Annotations that are kept, by their prefix.
-const KEPT_ANNOTATIONS: [&str; 3] = ["croft.dev/", "policy.croft.dev/", "karpenter.sh/do-not-disrupt"];
+const KEPT_ANNOTATIONS: [&str; 4] = [
+    "croft.dev/",
+    "policy.croft.dev/",
+    "karpenter.sh/do-not-disrupt",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
+];
 
 /// Drops `managedFields` and the annotations of others.
 pub fn metadata<K: Resource>(object: &mut K) {

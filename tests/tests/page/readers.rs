@@ -240,8 +240,8 @@ fn every_other_command(own: &Names, foreign: &Names) -> Vec<(String, bool)> {
         let name = command.get_name();
         let of_command: Vec<String> = match name {
             // They ask no cluster, or change things: `croft_cli` has tests of each.
-            "admit" | "break-glass" | "catalog" | "completion" | "import" | "lab" | "page" | "tenant"
-            | "version" => Vec::new(),
+            "admit" | "break-glass" | "catalog" | "completion" | "import" | "lab" | "page" | "pause"
+            | "resume" | "tenant" | "version" => Vec::new(),
             "events" => {
                 calls.push((format!("events -n {}", own.namespace), true));
                 vec![format!("events -n {}", foreign.namespace), "events".to_owned()]

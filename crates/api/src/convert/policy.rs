@@ -251,6 +251,8 @@ fn metadata(metadata: &ObjectMeta) -> view::Metadata<'_> {
                 pool: get(policy::definitions::POOL_ANNOTATION),
                 injected: get(policy::definitions::INJECTED_ANNOTATION),
                 mirror: get(policy::definitions::MIRROR_ANNOTATION),
+                do_not_disrupt: get(policy::do_not_disrupt::DO_NOT_DISRUPT),
+                karpenter_do_not_disrupt: get(policy::do_not_disrupt::KARPENTER_DO_NOT_DISRUPT),
             }
         }),
     }

@@ -15,6 +15,7 @@ pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod lab;
 pub(crate) mod page;
+pub(crate) mod pause;
 pub(crate) mod plan;
 pub(crate) mod simulate;
 pub(crate) mod tenant;

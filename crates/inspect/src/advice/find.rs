@@ -276,7 +276,7 @@ impl<'a> Finder<'a> {
             let namespace = namespace.clone();
             self.add(Constraint::PodDisruptionBudget { namespace, name }, place, Some(pod));
         }
-        if has_do_not_disrupt(pod) {
+        if self.pods.forbidden(pod).is_some() {
             self.add(Constraint::PodDoNotDisrupt(workload.clone()), place, Some(pod));
         }
         if controller(&pod.metadata).is_none() {

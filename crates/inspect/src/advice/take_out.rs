@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use croft_api::disruption::{ConsolidationPolicy, Disruption};
-use croft_disruption::blockers::is_do_not_disrupt;
+use croft_disruption::blockers::{SAFE_TO_EVICT, is_do_not_disrupt};
 use croft_manifest::Input;
 use k8s_openapi::{
     api::core::v1::{
@@ -172,7 +172,7 @@ fn change_template(input: &mut Input, workload: &WorkloadName, change: Change<'_
 
 fn allow_disruption(metadata: &mut ObjectMeta) {
     if let Some(annotations) = &mut metadata.annotations {
-        annotations.retain(|key, _| !is_do_not_disrupt(key));
+        annotations.retain(|key, _| !is_do_not_disrupt(key) && key != SAFE_TO_EVICT);
     }
 }
 

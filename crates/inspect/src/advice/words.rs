@@ -48,9 +48,9 @@ pub(super) fn words(
     match constraint {
         Constraint::PodDisruptionBudget { namespace, name } => budget(pods, namespace, name, pod),
         Constraint::PodDoNotDisrupt(workload) => {
-            let key = annotation(pod);
+            let key = pod.and_then(|pod| pods.forbidden(pod)).map(|one| one.key).unwrap_or_default();
             let from = format!("{}metadata.annotations", template(workload));
-            annotated(workload.to_string(), "its pods are", &key, &from)
+            annotated(workload.to_string(), "its pods are", key, &from)
         }
         Constraint::NodeDoNotDisrupt(name) => node(index, name),
         Constraint::PoolDoNotDisrupt(name) => {
@@ -113,7 +113,7 @@ fn template(workload: &WorkloadName) -> &'static str {
 /// The annotation by which an object blocks disruption.
 fn annotation(object: Option<&impl kube::ResourceExt>) -> String {
     let annotations = object.map(|object| object.annotations()).into_iter().flatten();
-    let mut blocking = annotations.filter(|(key, value)| is_do_not_disrupt(key) && *value == "true");
+    let mut blocking = annotations.filter(|(key, value)| is_do_not_disrupt(key) && *value != "false");
     blocking.next().map(|(key, _)| key.clone()).unwrap_or_default()
 }
 

@@ -2,12 +2,13 @@
 
 use std::{cell::OnceCell, collections::BTreeMap, time::Duration};
 
-use croft_api::{TenantPool, convert::policy::selector, duration};
+use croft_api::{TenantPool, config::SINGLETON, convert::policy::selector, duration, pause::Pause};
 use croft_disruption::{
-    blockers::{self, DisruptionBlocker, PodFacts},
+    blockers::{self, DisruptionBlocker, Forbidden, PodFacts, PodWish},
     cost::{self, MovedPod},
     eligibility::{self, Eligibility, NodeFacts},
     eviction::{BudgetFacts, Eviction, Guard, always_allows_unready, ends_with_node},
+    pause::{self, PauseInForce},
 };
 use croft_manifest::Input;
 use croft_policy::selector::Selector;
@@ -62,6 +63,8 @@ pub(crate) struct PodIndex<'a> {
     pods: FxHashMap<&'a str, Vec<&'a Pod>>,
     /// By namespace.
     budgets: FxHashMap<&'a str, Vec<Budget<'a>>>,
+    /// The pause of all pools.
+    cluster_pause: Option<&'a Pause>,
     now: Timestamp,
     horizon: Horizon,
     /// When pods last came to a node or left it, where more is known than the ages of pods tell.
@@ -75,6 +78,7 @@ impl<'a> PodIndex<'a> {
             replicas: BTreeMap::new(),
             pods: FxHashMap::default(),
             budgets: FxHashMap::default(),
+            cluster_pause: cluster_pause(input),
             now,
             horizon,
             changed: None,
@@ -126,7 +130,7 @@ impl<'a> PodIndex<'a> {
         let pods = || {
             work.iter().map(|(key, pod)| PodFacts {
                 key,
-                do_not_disrupt: has_do_not_disrupt(*pod),
+                forbidden: self.forbidden(pod),
                 has_controller: owner(pod).is_some(),
             })
         };
@@ -144,11 +148,9 @@ impl<'a> PodIndex<'a> {
         let facts = NodeFacts {
             provisioned_by_croft: true,
             works: true,
-            annotated: blockers::annotated(
-                has_do_not_disrupt(node),
-                has_do_not_disrupt(pool),
-                claim_annotated,
-            ),
+            annotated: self.pause(pool).map(|pause| pause.blocker()).or_else(|| {
+                blockers::annotated(has_do_not_disrupt(node), has_do_not_disrupt(pool), claim_annotated)
+            }),
             has_work: !work.is_empty(),
             steady_for: ages.min().unwrap_or(Duration::MAX),
             price,
@@ -172,6 +174,15 @@ impl<'a> PodIndex<'a> {
             }
             Eligibility::Settled { status, .. } => Err(status.message),
         }
+    }
+
+    /// The pause that keeps the pool's nodes now; in time every pause ends.
+    fn pause<'p>(&self, pool: &'p TenantPool) -> Option<PauseInForce<'p>>
+    where
+        'a: 'p,
+    {
+        let of_pool = pool.spec.disruption.paused.as_ref();
+        pause::in_force(self.cluster_pause, of_pool, self.now).filter(|_| self.horizon == Horizon::Now)
     }
 
     /// The number of pods that a budget covers.
@@ -207,6 +218,13 @@ impl<'a> PodIndex<'a> {
             replicas: self.replicas.get(owner).copied().unwrap_or(1),
             deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
         }
+    }
+
+    /// What forbids the disruption of a pod; in time, only what never ends.
+    pub(crate) fn forbidden(&self, pod: &Pod) -> Option<Forbidden> {
+        let wish = PodWish::read(pod.annotations());
+        let counts = self.horizon == Horizon::Now || wish.is_lasting();
+        wish.forbids(started(pod), self.now).filter(|_| counts)
     }
 
     fn eviction_blocked(&self, pod: &Pod) -> Option<String> {
@@ -245,8 +263,8 @@ impl<'a> PodIndex<'a> {
         let blocker = |pod: &'a Pod| {
             let key = key(pod);
             let facts = || {
-                let (do_not_disrupt, has_controller) = (has_do_not_disrupt(pod), owner(pod).is_some());
-                [PodFacts { key: &key, do_not_disrupt, has_controller }]
+                let (forbidden, has_controller) = (self.forbidden(pod), owner(pod).is_some());
+                [PodFacts { key: &key, forbidden, has_controller }]
             };
             let found = blockers::by_pods(facts(), |_| self.eviction_blocked(pod));
             let found = found.or_else(|| blockers::by_bare_pod(facts()))?;
@@ -293,6 +311,28 @@ impl<'a> PodIndex<'a> {
     }
 }
 
+fn started(pod: &Pod) -> Option<Timestamp> {
+    pod.status.as_ref()?.start_time.as_ref().map(|at| at.0)
+}
+
+/// The annotation by which a pod forbids its disruption at `now`, and until when.
+#[must_use]
+pub fn forbidden_disruption(pod: &Pod, now: Timestamp) -> Option<String> {
+    PodWish::read(pod.annotations()).forbids(started(pod), now).map(|forbidden| forbidden.to_string())
+}
+
+/// The pause of voluntary disruption in all pools, in force or not.
+pub(crate) fn cluster_pause(input: &Input) -> Option<&Pause> {
+    input.configs.get("", SINGLETON)?.spec.disruption.paused.as_ref()
+}
+
+/// The pause of voluntary disruption that keeps a pool's nodes at `now`, as a sentence.
+#[must_use]
+pub fn pause_of_pool(input: &Input, pool: &str, now: Timestamp) -> Option<String> {
+    let of_pool = input.pools.get("", pool).and_then(|pool| pool.spec.disruption.paused.as_ref());
+    pause::in_force(cluster_pause(input), of_pool, now).map(|pause| pause.to_string())
+}
+
 fn count(pods: usize) -> i64 {
     i64::try_from(pods).unwrap_or(i64::MAX)
 }
@@ -315,7 +355,7 @@ impl Budget<'_> {
     }
 }
 
-/// True if an object carries `do-not-disrupt: "true"`.
+/// True if a node, a claim or a pool carries do-not-disrupt.
 pub(crate) fn has_do_not_disrupt(object: &impl kube::ResourceExt) -> bool {
     blockers::blocks(object.annotations())
 }

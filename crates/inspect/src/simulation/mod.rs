@@ -26,6 +26,7 @@ pub use demand::is_created;
 pub(crate) use demand::is_stored;
 pub use denied::{DENIED, Denied};
 pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
+pub use eligibility::{forbidden_disruption, pause_of_pool};
 pub(crate) use horizon::Horizon;
 pub use horizon::time_of;
 pub use outcome::{Savings, Simulation};

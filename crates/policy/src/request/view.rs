@@ -5,6 +5,7 @@
 use serde::{Deserialize, Deserializer, de};
 
 use crate::{
+    do_not_disrupt::{DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT, unreadable},
     request::{
         amounts::ExtendedResources,
         object::objects,
@@ -79,6 +80,17 @@ impl Metadata<'_> {
         self.annotations.as_ref()?.pool.as_deref().filter(|p| !p.is_empty())
     }
 
+    /// What to say about annotations that can't be read.
+    pub fn unreadable_annotations(&self) -> impl Iterator<Item = String> {
+        let values = self.annotations.iter().flat_map(|annotations| {
+            [
+                (DO_NOT_DISRUPT, annotations.do_not_disrupt.as_deref()),
+                (KARPENTER_DO_NOT_DISRUPT, annotations.karpenter_do_not_disrupt.as_deref()),
+            ]
+        });
+        values.filter_map(|(key, value)| unreadable(key, value?))
+    }
+
     /// The name, or the prefix of the name that will be generated.
     #[must_use]
     pub fn called(&self) -> &str {
@@ -99,6 +111,12 @@ pub struct Annotations<'a> {
     /// [`crate::definitions::MIRROR_ANNOTATION`].
     #[serde(borrow, default, rename = "kubernetes.io/config.mirror")]
     pub mirror: Option<Text<'a>>,
+    /// [`crate::do_not_disrupt::DO_NOT_DISRUPT`].
+    #[serde(borrow, default, rename = "croft.dev/do-not-disrupt")]
+    pub do_not_disrupt: Option<Text<'a>>,
+    /// [`crate::do_not_disrupt::KARPENTER_DO_NOT_DISRUPT`].
+    #[serde(borrow, default, rename = "karpenter.sh/do-not-disrupt")]
+    pub karpenter_do_not_disrupt: Option<Text<'a>>,
 }
 
 /// The fields of a pod's spec that decide where it runs.

@@ -140,10 +140,12 @@ pub(crate) fn plan<'t>(
                 Ok(choice) => {
                     injection::write(spec, &choice, path, &mut patch);
                     let rule = if patch.is_empty() { Rule::NoChange } else { Rule::Pinned };
+                    let mut warnings = choice.warnings;
+                    warnings.extend(metadata.into_iter().flat_map(Metadata::unreadable_annotations));
                     Outcome {
                         pool: Some(&*choice.pool.name),
                         source: Some(choice.source),
-                        warnings: choice.warnings,
+                        warnings,
                         ..Outcome::allow(rule)
                     }
                 }

@@ -100,6 +100,7 @@ const CONTAINER_STATUS: &[&str] =
     &["name", "image", "imageID", "ready", "restartCount", "started", "resources", "allocatedResources"];
 /// Annotations that decide something in Croft, besides those of its own domain.
 const ANNOTATIONS: &[&str] = &[
+    "cluster-autoscaler.kubernetes.io/safe-to-evict",
     "controller.kubernetes.io/pod-deletion-cost",
     "karpenter.sh/do-not-disrupt",
     "kubernetes.io/config.mirror",

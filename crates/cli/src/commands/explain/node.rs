@@ -2,14 +2,19 @@
 
 use std::io::Write as _;
 
+use croft_api::{
+    NodeClaim, TenantPool,
+    condition::{INITIALIZED, REGISTERED, is_true},
+};
 use croft_inspect::{
     admission::Admission,
     advice::Focus,
     inventory::{self, NodeInfo},
-    simulation::{WITHOUT_CLAIM, node_outlook},
+    simulation::{WITHOUT_CLAIM, forbidden_disruption, node_outlook, pause_of_pool, time_of},
     workload::controller,
 };
 use croft_manifest::Input;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -20,9 +25,6 @@ use crate::{
     output::Output,
     table::{BAD, BOLD, NAME, NOTE, counted, shortened},
 };
-
-/// Annotations that forbid disruption.
-const DO_NOT_DISRUPT: [&str; 2] = ["croft.dev/do-not-disrupt", "karpenter.sh/do-not-disrupt"];
 
 /// Explains one node: pool, users, price, violations, claim, and whether it could be removed.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
@@ -67,6 +69,10 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
                 claim.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(),
                 out,
             )?;
+            if let Some(at) = input.pools.get("", pool_name).and_then(|pool| uninitialized_until(claim, pool))
+            {
+                writeln!(out, "  {NOTE}it is replaced unless it is initialized by {at}{NOTE:#}")?;
+            }
         }
         None if input.claims.is_empty() => {
             writeln!(out, "  no NodeClaim is in the input: the node counts as launched by Croft")?;
@@ -90,6 +96,19 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
     workload(input, &info, daemons, &others, out)
 }
 
+/// When a registered node that isn't initialized is replaced.
+fn uninitialized_until(claim: &NodeClaim, pool: &TenantPool) -> Option<String> {
+    let conditions = &claim.status.as_ref()?.conditions;
+    if is_true(conditions, INITIALIZED) || !is_true(conditions, REGISTERED) {
+        return None;
+    }
+    let registered =
+        conditions.iter().find(|condition| condition.type_ == REGISTERED)?.last_transition_time.0;
+    let within = SignedDuration::try_from(pool.spec.disruption.initialization_timeout()?).ok()?;
+    let at = registered.checked_add(within).ok()?;
+    Some(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
 /// Writes whether the node is empty or could be removed, and which pods hinder that.
 fn workload(
     input: &Input,
@@ -104,7 +123,10 @@ fn workload(
             .get("", info.pool.as_deref().unwrap_or_default())
             .map(|p| p.spec.disruption.consolidate_after.clone())
             .unwrap_or_default();
-        if after == "Never" {
+        let pause = pause_of_pool(input, info.pool.as_deref().unwrap_or_default(), time_of(input));
+        if let Some(pause) = pause {
+            writeln!(out, "  it is empty ({}) and is kept: {pause}", counted(daemons, "DaemonSet pod"))?;
+        } else if after == "Never" {
             writeln!(
                 out,
                 "  it is empty ({}) and is kept: the pool's consolidateAfter is Never",
@@ -130,12 +152,10 @@ fn workload(
         write_prices(input, Focus::Node(info.name.clone()), out)?;
     }
     for pod in others {
-        let held =
-            DO_NOT_DISRUPT.iter().find(|key| pod.annotations().get(**key).is_some_and(|v| v == "true"));
-        if let Some(key) = held {
+        if let Some(forbidden) = forbidden_disruption(pod, time_of(input)) {
             writeln!(
                 out,
-                "  {NOTE}pod {}/{} carries {key}{NOTE:#}",
+                "  {NOTE}pod {}/{} carries {forbidden}{NOTE:#}",
                 pod.namespace().unwrap_or_default(),
                 pod.name_any()
             )?;

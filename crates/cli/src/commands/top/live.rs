@@ -400,6 +400,7 @@ mod tests {
             limits: [("cpu".to_owned(), "100".to_owned())].into(),
             cost: cost(dollars),
             ready: "True".to_owned(),
+            paused: None,
         };
         let node = |name: &str, pool: &str, tenant: &str, dollars| NodeRow {
             name: name.to_owned(),

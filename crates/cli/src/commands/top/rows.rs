@@ -11,6 +11,7 @@ use croft_inspect::{
     admission::Admission,
     inventory::{self, Cost, NodeInfo},
     node_state,
+    simulation::{pause_of_pool, time_of},
 };
 use croft_manifest::{Input, InputError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -108,6 +109,9 @@ pub(super) struct PoolRow {
     pub(super) cost: Cost,
     /// `True`, `False` with the reason, or empty.
     pub(super) ready: String,
+    /// The pause of voluntary disruption, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) paused: Option<String>,
 }
 
 /// A node.
@@ -364,6 +368,7 @@ fn pool_row(
         limits: limits.into_iter().flatten().map(|(key, limit)| (key.clone(), limit.0.clone())).collect(),
         cost: inventory::total_cost(nodes.iter().copied()),
         ready: ready(conditions.unwrap_or_default()),
+        paused: pause_of_pool(input, name, time_of(input)),
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) fn write(rows: &Rows, nodes: bool, wide: bool, out: &mut Output) -> R
         table.write(out)?;
         writeln!(out)?;
     }
+    for (pool, pause) in pools.iter().filter_map(|row| Some((&row.name, row.paused.as_ref()?))) {
+        writeln!(out, "{NOTE}pool {pool}: {pause}{NOTE:#}")?;
+    }
     writeln!(out, "{BOLD}{}{BOLD:#}", sum(rows))?;
     Ok(())
 }
