@@ -11,7 +11,8 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 
 /// The lab's Go module: its versions are the cache's key, as in tools/lab/build.sh.
-const MODULE: [&[u8]; 2] = [include_bytes!("../../../tools/lab/go.mod"), include_bytes!("../../../tools/lab/go.sum")];
+const MODULE: [&[u8]; 2] =
+    [include_bytes!("../../../tools/lab/go.mod"), include_bytes!("../../../tools/lab/go.sum")];
 /// Bytes of the digest in the folder's name; two hexadecimal digits each.
 const KEY_BYTES: usize = 8;
 

@@ -17,8 +17,10 @@ use crate::{
 };
 
 /// The packages: their lock file is the cache's key, as in tools/browser/build.sh.
-const PACKAGES: [&[u8]; 2] =
-    [include_bytes!("../../../tools/browser/package.json"), include_bytes!("../../../tools/browser/package-lock.json")];
+const PACKAGES: [&[u8]; 2] = [
+    include_bytes!("../../../tools/browser/package.json"),
+    include_bytes!("../../../tools/browser/package-lock.json"),
+];
 /// Longer than any command waits by itself.
 const ANSWER_WITHIN: Duration = Duration::from_secs(180);
 /// Time for a browser to close.

@@ -11,7 +11,8 @@ use crate::{
 };
 
 /// Helm's Go module: its versions are the cache's key, as in tools/helm/build.sh.
-const MODULE: [&[u8]; 2] = [include_bytes!("../../../tools/helm/go.mod"), include_bytes!("../../../tools/helm/go.sum")];
+const MODULE: [&[u8]; 2] =
+    [include_bytes!("../../../tools/helm/go.mod"), include_bytes!("../../../tools/helm/go.sum")];
 
 /// The binary that `make helm` builds.
 #[derive(Clone, Debug)]
