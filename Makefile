@@ -19,7 +19,7 @@ ADVISORIES := https://github.com/RustSec/advisory-db
 help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/:.*## /\t/' | expand -t 20
 
-include $(wildcard make/*.mk)
+include $(wildcard tools/make/*.mk)
 
 # `cargo install` compiles from the registry: prebuilt downloads are not assumed to be reachable. Both tools work for
 # seconds, so they are compiled quickly rather than well.
@@ -43,8 +43,8 @@ test: lab $(NEXTEST) ## every test: unit, property, router, real API server, lab
 .PHONY: lint
 lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	cargo fmt --all --check
-	$$(helm/build.sh)/helm lint --quiet --strict manifests/chart/croft manifests/chart/croft-crds
-	$$(helm/build.sh)/helm lint --quiet --strict manifests/chart/croft-tenant --values manifests/examples/tenants-from-git/teams/shop/values.yaml
+	$$(tools/helm/build.sh)/helm lint --quiet --strict manifests/chart/croft manifests/chart/croft-crds
+	$$(tools/helm/build.sh)/helm lint --quiet --strict manifests/chart/croft-tenant --values manifests/examples/tenants-from-git/teams/shop/values.yaml
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	$(DENY) --all-features check --hide-inclusion-graph bans licenses sources
@@ -54,7 +54,6 @@ lint: $(DENY) ## formatting, clippy, rustdoc, dependencies, generated files
 	# With what the tests need, so that `make lint test` builds each crate once.
 	cargo build --quiet --workspace --bins --tests
 	$(XTASK) check
-	$(XTASK) words
 	$(XTASK) circles
 	$(XTASK) links
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory page-web-check; \

@@ -1,8 +1,8 @@
 //! Operations of an ordinary day, under a stream of attacks.
 //!
 //! A case performs one operation on a running arena while [`attacks`] go on, and compares the objects outside tenants
-//! before and after it. `make day2` runs every case, `tests/tests/install/day2/reapply.rs` the short ones, and
-//! `tests/tests/install/day2/helm.rs` those of an installation by Helm.
+//! before and after it. `make day2` runs every case, `tests/tests/install/day2/reapply.rs` the short ones and
+//! those of an installation by Helm.
 
 use std::{collections::BTreeMap, time::Duration};
 

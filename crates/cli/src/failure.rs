@@ -2,7 +2,7 @@
 
 use std::io;
 
-use croft_manifest::{InputError, WriteError};
+use croft_manifest::{InputError, WriteError, closest};
 use croft_runtime::process::chain;
 use thiserror::Error;
 
@@ -24,6 +24,13 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// `there is no <kind> <name>`, with the closest of the names that there are.
+    pub(crate) fn missing<'n>(kind: &str, name: &str, there: impl IntoIterator<Item = &'n str>) -> Self {
+        let there: Vec<&str> = there.into_iter().collect();
+        let hint = closest(name, &there).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
+        InputError::Other(format!("there is no {kind} {name}{hint}")).into()
+    }
+
     /// The process's exit code.
     #[must_use]
     pub fn exit_code(&self) -> u8 {

@@ -3,10 +3,14 @@
 use std::{collections::BTreeMap, future::Future};
 
 use aws_sdk_ec2::types::{CapacityReservationPreference, Filter, Instance, InstanceStateName, Tag};
-use croft_cloud::{CloudInstance, Fault, FaultClass, InstanceState, tags};
+use croft_cloud::{CloudError, CloudInstance, Fault, FaultClass, InstanceState, tags};
 use croft_scheduler::CapacityType;
 
-use crate::{connect::Clients, pace::Paces};
+use crate::{
+    connect::{self, Access, Clients},
+    pace::Paces,
+    refusal,
+};
 
 /// An instance, with fields that the controller doesn't get.
 #[derive(Clone, Debug)]
@@ -42,6 +46,25 @@ pub(crate) async fn of_cluster(
     let filters =
         vec![filter(&format!("tag:{}", tags::CLUSTER), [cluster]), filter("instance-state-name", PRESENT)];
     describe(clients, paces, filters).await
+}
+
+/// For commands that need no controller: every instance with the tag of the cluster that isn't terminated; `None` if `access` finds no region. `cluster_uid` is the UID
+/// of the Namespace kube-system.
+///
+/// # Errors
+/// If AWS can't be reached, or refuses.
+pub async fn owned_instances(
+    access: &Access,
+    cluster_uid: &str,
+) -> Result<Option<Vec<CloudInstance>>, CloudError> {
+    let clients = connect::connect(access).await;
+    if clients.region.is_empty() {
+        return Ok(None);
+    }
+    let found = of_cluster(&clients, &Paces::default(), cluster_uid)
+        .await
+        .map_err(|fault| refusal::refused("list the instances of this cluster", fault))?;
+    Ok(Some(found.into_iter().map(|described| described.instance).collect()))
 }
 
 /// The instances of claims, in any state.

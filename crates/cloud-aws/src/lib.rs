@@ -37,7 +37,6 @@ mod launch;
 mod memory;
 mod observed;
 mod offers;
-mod owned;
 mod pace;
 mod prices;
 mod profile;
@@ -55,7 +54,7 @@ pub use account::{
 pub use bucket::{BucketError, BucketUrl, open as open_bucket};
 pub use codes::{CODES, Code};
 pub use connect::{Access, Keys, configured_region};
-pub use owned::owned_instances;
+pub use instances::owned_instances;
 pub use provider::{AwsProvider, Identity, Options};
 pub use region::{RegionCatalog, region_catalog};
 pub use rights::{Right, Rights, Subject, Verdict, check as check_rights};

@@ -19,6 +19,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::ResourceExt as _;
+use rustc_hash::FxHashMap;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -30,6 +31,8 @@ pub struct Admission {
     warnings: Vec<String>,
     /// Of each Tenant with `defaults`: the LimitRange that its namespaces get.
     defaults: BTreeMap<String, LimitRange>,
+    /// The LimitRanges of the input by namespace, in its order: each pod asks for those of its own.
+    limit_ranges: FxHashMap<String, Vec<LimitRange>>,
 }
 
 /// The result of admitting a pod or a DaemonSet.
@@ -115,7 +118,12 @@ impl Admission {
             namespaces.into_iter().map(convert::namespace).collect(),
             input.nodes.iter().map(|node| convert::node(&node.object)).collect(),
         );
-        Ok(Self { tenants, warnings, defaults: defaults.collect() })
+        let mut limit_ranges: FxHashMap<String, Vec<LimitRange>> = FxHashMap::default();
+        for range in &input.limit_ranges {
+            let Some(namespace) = range.namespace() else { continue };
+            limit_ranges.entry(namespace).or_default().push(range.object.clone());
+        }
+        Ok(Self { tenants, warnings, defaults: defaults.collect(), limit_ranges })
     }
 
     /// The index of tenants and pools.
@@ -170,11 +178,11 @@ impl Admission {
             NamespaceTenancy::Tenant { tenant, .. } => Some(&*tenant.name),
             _ => None,
         };
-        let own = |range: &&LimitRange| {
-            range.metadata.namespace.as_deref() == Some(&namespace)
-                && (tenant.is_none() || range.metadata.name.as_deref() != Some(&given::defaults_name()))
+        let defaults_name = given::defaults_name();
+        let stays = |range: &&LimitRange| {
+            tenant.is_none() || range.metadata.name.as_deref() != Some(defaults_name.as_str())
         };
-        let ranges = input.limit_ranges.iter().map(|range| &range.object).filter(own);
+        let ranges = self.limit_ranges.get(&namespace).into_iter().flatten().filter(stays);
         let ranges: Vec<&LimitRange> =
             ranges.chain(tenant.and_then(|tenant| self.defaults.get(tenant))).collect();
         apply_admission_plugins_with(pod, input, &ranges)

@@ -12,7 +12,10 @@ use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
-use crate::{node_index::NodeIndex, offering_index::OfferingIndex, workload::is_active};
+use crate::{
+    node_index::{NodeIndex, OfferingIndex},
+    workload::is_active,
+};
 
 /// A node with its pool, claim and price.
 #[derive(Clone, Debug, PartialEq, Eq)]

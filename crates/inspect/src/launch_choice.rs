@@ -51,7 +51,7 @@ pub fn launch_choice(message: &str, chosen: &str, zone: &str) -> Option<LaunchCh
     }
     let catalog = croft_cloud::builtin_catalog();
     let paid_as = CapacityType::parse(capacity_type).unwrap_or_default();
-    let price = |name: String| type_price(&catalog, name, (zone, paid_as), chosen);
+    let price = |name: String| type_price(&catalog, name, zone, paid_as, chosen);
     Some(LaunchChoice {
         types: types.into_iter().map(price).collect(),
         others,
@@ -64,7 +64,8 @@ pub fn launch_choice(message: &str, chosen: &str, zone: &str) -> Option<LaunchCh
 fn type_price(
     catalog: &[InstanceType],
     name: String,
-    (zone, paid_as): (&str, CapacityType),
+    zone: &str,
+    paid_as: CapacityType,
     chosen: &str,
 ) -> TypePrice {
     let of_type = catalog.iter().filter(|one| one.name == name).flat_map(|one| &one.offerings);

@@ -18,16 +18,15 @@
 //! | [`simulation`] | the scheduler's plan for an input, consolidation and replay included |
 //! | [`advice`], `advice_rows` | prices of constraints |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
-//! | `node_index`, `offering_index` | pool and claim of a node, and the offering of its type, by key instead of by a scan for each node |
+//! | `node_index` | pool and claim of a node, and the offering of its type, by key instead of by a scan for each node |
 //! | `shortfall` | workloads of which a limit leaves nodes for some pods only |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
-//! | `recorded` | a snapshot of the record as an input |
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
 //! | `node_state` | the state of a node in a word |
 //! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
-//! | `merge` | the objects of one input put over those of another |
+//! | `inputs` | a snapshot of the record as an input, and the objects of one input put over those of another |
 //! | [`amounts`] | dollars and counts in sentences |
 
 pub mod admission;
@@ -36,19 +35,17 @@ mod advice_rows;
 pub mod amounts;
 mod class_types;
 mod custom_workloads;
+mod inputs;
 pub mod inventory;
 mod launch_choice;
-mod merge;
 mod node_index;
 mod node_removal;
 mod node_state;
-mod offering_index;
 mod outlook;
 mod places;
 mod plan;
 mod planned;
 pub mod reasons;
-mod recorded;
 mod shortfall;
 pub mod simulation;
 mod tenancy;
@@ -57,15 +54,15 @@ pub mod workload;
 
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
 pub use custom_workloads::warnings as custom_workload_warnings;
+pub use inputs::recorded_input;
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
-pub use node_index::NodeIndex;
+pub use node_index::{NodeIndex, OfferingIndex};
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
 pub use node_state::{NodeState, node_state};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use plan::{add_shortfalls, plan};
 pub use planned::Planned;
-pub use recorded::recorded_input;
 pub use shortfall::{Limit, Shortfall, WorkloadShortfall, shortfalls};
 pub use tenancy::Tenancy;
 pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

@@ -1,4 +1,4 @@
-//! The pool and the NodeClaim of each node of an input, and the node of each NodeClaim, by key.
+//! The pool and the NodeClaim of each node of an input, the node of each NodeClaim, and the offering of a type, by key.
 //!
 //! Nearly every answer about a cluster asks this for each node. A scan of pools and NodeClaims per node took more than half a
 //! second at 10,000 of each, and the page asks at every change. An index reads each kind once and gives the object that a scan
@@ -9,6 +9,7 @@ use std::{borrow::Cow, cell::OnceCell};
 
 use croft_api::{NodeClaim, TenantPool, convert::scheduler::value};
 use croft_manifest::Input;
+use croft_scheduler::{CapacityType, InstanceType, Offering};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use rustc_hash::FxHashMap;
@@ -151,6 +152,33 @@ impl<'i, T> ByInstance<'i, T> {
             Some(id) => first([self.by_provider_id.get(id).copied(), named(&self.by_name_alone)]),
             None => first([named(&self.by_name)]),
         }
+    }
+}
+
+/// The instance types of a catalogue by name; of two with one name the first.
+pub struct OfferingIndex<'t>(FxHashMap<&'t str, &'t InstanceType>);
+
+impl<'t> OfferingIndex<'t> {
+    /// The index of `types`.
+    #[must_use]
+    pub fn new(types: &'t [InstanceType]) -> Self {
+        let mut by_name = FxHashMap::default();
+        for kind in types {
+            by_name.entry(kind.name.as_str()).or_insert(kind);
+        }
+        Self(by_name)
+    }
+
+    /// The instance type of that name.
+    pub(crate) fn instance_type(&self, name: &str) -> Option<&'t InstanceType> {
+        self.0.get(name).copied()
+    }
+
+    /// The offering of a type in a zone.
+    #[must_use]
+    pub fn offering(&self, name: &str, zone: &str, paid_as: CapacityType) -> Option<&'t Offering> {
+        let mut offerings = self.instance_type(name)?.offerings.iter();
+        offerings.find(|offering| offering.zone == zone && offering.capacity_type == paid_as)
     }
 }
 

@@ -8,7 +8,7 @@ use croft_scheduler::{InstanceType, Options};
 use crate::{
     admission::Admission,
     custom_workloads,
-    merge::merge,
+    inputs::merge,
     planned::{Planned, entry, to_json},
     shortfall::{WorkloadShortfall, shortfalls},
     simulation::{Simulation, is_stored, simulate},

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::{
     admission::Admission,
-    merge::merge,
+    inputs::merge,
     places::{ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, reasons},
     plan::{attach, plan},
     planned::Planned,

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    check, core_kinds, croft_kinds,
+    check, croft_kinds,
     custom::{self, CustomTemplate, CustomWorkload},
     decode::{DecodeError, decode, decode_known},
     error::Problem,
@@ -16,7 +16,7 @@ use crate::{
     input::Input,
     objects::Objects,
     origin::Origin,
-    steps::Steps,
+    steps::{self, Steps},
     suggestion::closest,
     tree::{self, Node, Tree},
     unknown_fields::UnknownFields,
@@ -164,41 +164,33 @@ impl Reader<'_> {
             ("croft.dev/v1alpha1", "CroftConfig") => {
                 self.put(kind, tree, |i| &mut i.configs, croft_kinds::CONFIG)
             }
-            ("v1", "Namespace") => self.put(kind, tree, |i| &mut i.namespaces, core_kinds::NAMESPACE),
-            ("v1", "Node") => self.put(kind, tree, |i| &mut i.nodes, core_kinds::NODE),
-            ("v1", "Pod") => self.put(kind, tree, |i| &mut i.pods, core_kinds::POD),
+            ("v1", "Namespace") => self.put(kind, tree, |i| &mut i.namespaces, steps::NAMESPACE),
+            ("v1", "Node") => self.put(kind, tree, |i| &mut i.nodes, steps::NODE),
+            ("v1", "Pod") => self.put(kind, tree, |i| &mut i.pods, steps::POD),
             ("v1", "ReplicationController") => {
-                self.put(kind, tree, |i| &mut i.replication_controllers, core_kinds::REPLICATION_CONTROLLER)
+                self.put(kind, tree, |i| &mut i.replication_controllers, steps::REPLICATION_CONTROLLER)
             }
-            ("apps/v1", "Deployment") => self.put(kind, tree, |i| &mut i.deployments, core_kinds::DEPLOYMENT),
-            ("apps/v1", "ReplicaSet") => {
-                self.put(kind, tree, |i| &mut i.replica_sets, core_kinds::REPLICA_SET)
-            }
-            ("apps/v1", "StatefulSet") => {
-                self.put(kind, tree, |i| &mut i.stateful_sets, core_kinds::STATEFUL_SET)
-            }
-            ("apps/v1", "DaemonSet") => self.put(kind, tree, |i| &mut i.daemon_sets, core_kinds::DAEMON_SET),
-            ("batch/v1", "Job") => self.put(kind, tree, |i| &mut i.jobs, core_kinds::JOB),
-            ("batch/v1", "CronJob") => self.put(kind, tree, |i| &mut i.cron_jobs, core_kinds::CRON_JOB),
+            ("apps/v1", "Deployment") => self.put(kind, tree, |i| &mut i.deployments, steps::DEPLOYMENT),
+            ("apps/v1", "ReplicaSet") => self.put(kind, tree, |i| &mut i.replica_sets, steps::REPLICA_SET),
+            ("apps/v1", "StatefulSet") => self.put(kind, tree, |i| &mut i.stateful_sets, steps::STATEFUL_SET),
+            ("apps/v1", "DaemonSet") => self.put(kind, tree, |i| &mut i.daemon_sets, steps::DAEMON_SET),
+            ("batch/v1", "Job") => self.put(kind, tree, |i| &mut i.jobs, steps::JOB),
+            ("batch/v1", "CronJob") => self.put(kind, tree, |i| &mut i.cron_jobs, steps::CRON_JOB),
             ("v1", "PersistentVolumeClaim") => {
-                self.put(kind, tree, |i| &mut i.volume_claims, core_kinds::VOLUME_CLAIM)
+                self.put(kind, tree, |i| &mut i.volume_claims, steps::VOLUME_CLAIM)
             }
-            ("v1", "PersistentVolume") => self.put(kind, tree, |i| &mut i.volumes, core_kinds::VOLUME),
-            ("v1", "LimitRange") => self.put(kind, tree, |i| &mut i.limit_ranges, core_kinds::LIMIT_RANGE),
-            ("policy/v1", "PodDisruptionBudget") => {
-                self.put(kind, tree, |i| &mut i.budgets, core_kinds::BUDGET)
-            }
+            ("v1", "PersistentVolume") => self.put(kind, tree, |i| &mut i.volumes, steps::VOLUME),
+            ("v1", "LimitRange") => self.put(kind, tree, |i| &mut i.limit_ranges, steps::LIMIT_RANGE),
+            ("policy/v1", "PodDisruptionBudget") => self.put(kind, tree, |i| &mut i.budgets, steps::BUDGET),
             ("storage.k8s.io/v1", "StorageClass") => {
-                self.put(kind, tree, |i| &mut i.storage_classes, core_kinds::STORAGE_CLASS)
+                self.put(kind, tree, |i| &mut i.storage_classes, steps::STORAGE_CLASS)
             }
-            ("storage.k8s.io/v1", "CSINode") => {
-                self.put(kind, tree, |i| &mut i.csi_nodes, core_kinds::CSI_NODE)
-            }
+            ("storage.k8s.io/v1", "CSINode") => self.put(kind, tree, |i| &mut i.csi_nodes, steps::CSI_NODE),
             ("scheduling.k8s.io/v1", "PriorityClass") => {
-                self.put(kind, tree, |i| &mut i.priority_classes, core_kinds::PRIORITY_CLASS)
+                self.put(kind, tree, |i| &mut i.priority_classes, steps::PRIORITY_CLASS)
             }
             ("node.k8s.io/v1", "RuntimeClass") => {
-                self.put(kind, tree, |i| &mut i.runtime_classes, core_kinds::RUNTIME_CLASS)
+                self.put(kind, tree, |i| &mut i.runtime_classes, steps::RUNTIME_CLASS)
             }
             (SNAPSHOT_VERSION, SNAPSHOT_KIND) => {
                 self.input.recorded_at = tree.text("time").and_then(|time| time.parse().ok());

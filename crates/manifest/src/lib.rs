@@ -23,14 +23,13 @@
 //! | module | owns |
 //! |---|---|
 //! | `files`, `tree`, `decode` | text to values with lines, and values to types |
-//! | `kinds`, `steps`, `core_kinds`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
+//! | `kinds`, `steps`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
 //! | `custom` | the pod templates in objects of other controllers' kinds |
 //! | `defaults`, `check` | what the API server fills in, and what it refuses |
 //! | `input`, `objects`, `origin`, `error`, `unknown_fields` | the result, and what is wrong with it |
 
 mod admission_plugins;
 mod check;
-mod core_kinds;
 mod croft_kinds;
 mod custom;
 mod decode;

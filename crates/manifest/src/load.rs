@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use crate::{
-    check,
-    error::InputError,
+    error::{InputError, Problem},
     files::{self, Source},
     input::Input,
     kinds::{self, Findings},
@@ -117,7 +116,21 @@ impl<'o> Reading<'o> {
         input.warnings.extend(findings.foreign_warnings());
         let Findings { mut problems, unknown, .. } = findings;
         input.warnings.extend(unknown.warnings());
-        check::references(&input, &mut problems);
+        references(&input, &mut problems);
         if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
+    }
+}
+
+/// A NodeClaim names a TenantPool of the input, if it holds any.
+fn references(input: &Input, problems: &mut Vec<Problem>) {
+    for claim in &input.claims {
+        if input.pools.get("", &claim.spec.pool).is_none() && !input.pools.is_empty() {
+            problems.push(Problem {
+                origin: claim.origin.clone(),
+                object: format!("NodeClaim {}", claim.metadata.name.as_deref().unwrap_or_default()),
+                field: "spec.pool".to_owned(),
+                message: format!("there is no TenantPool {}", claim.spec.pool),
+            });
+        }
     }
 }

@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 
-/// The lab's Go module: its versions are the cache's key, as in lab/build.sh.
-const MODULE: [&[u8]; 2] = [include_bytes!("../../../lab/go.mod"), include_bytes!("../../../lab/go.sum")];
+/// The lab's Go module: its versions are the cache's key, as in tools/lab/build.sh.
+const MODULE: [&[u8]; 2] =
+    [include_bytes!("../../../tools/lab/go.mod"), include_bytes!("../../../tools/lab/go.sum")];
 /// Bytes of the digest in the folder's name; two hexadecimal digits each.
 const KEY_BYTES: usize = 8;
 
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn cache_key_equals_that_of_the_build_scripts() {
-        let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab");
+        let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/lab");
         let output = std::process::Command::new("sh")
             .args(["-c", "cat go.mod go.sum | { sha256sum 2>/dev/null || shasum -a 256; } | cut -c1-16"])
             .current_dir(lab)

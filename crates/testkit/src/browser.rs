@@ -1,4 +1,4 @@
-//! Headless Chromium, driven by browser/drive.mjs: a command as a line of JSON, its answer as another.
+//! Headless Chromium, driven by tools/browser/drive.mjs: a command as a line of JSON, its answer as another.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -16,9 +16,11 @@ use crate::{
     croft::CroftOptions,
 };
 
-/// The packages: their lock file is the cache's key, as in browser/build.sh.
-const PACKAGES: [&[u8]; 2] =
-    [include_bytes!("../../../browser/package.json"), include_bytes!("../../../browser/package-lock.json")];
+/// The packages: their lock file is the cache's key, as in tools/browser/build.sh.
+const PACKAGES: [&[u8]; 2] = [
+    include_bytes!("../../../tools/browser/package.json"),
+    include_bytes!("../../../tools/browser/package-lock.json"),
+];
 /// Longer than any command waits by itself.
 const ANSWER_WITHIN: Duration = Duration::from_secs(180);
 /// Time for a browser to close.
@@ -47,7 +49,7 @@ impl Browser {
         let folder = TempDir::with_prefix("croft-browser-").context("failed to make a folder")?;
         let mut node = Command::new("node")
             .env("TMPDIR", folder.path())
-            .arg(manifests.join("../browser/drive.mjs"))
+            .arg(manifests.join("../tools/browser/drive.mjs"))
             .arg(chromium()?)
             .arg(&packages)
             .stdin(Stdio::piped())
@@ -72,7 +74,7 @@ impl Browser {
         Ok(())
     }
 
-    /// The answer to a command of browser/drive.mjs.
+    /// The answer to a command of tools/browser/drive.mjs.
     ///
     /// # Errors
     /// If the browser ends, the command fails, or it takes too long.

@@ -10,8 +10,9 @@ use crate::{
     error::Error,
 };
 
-/// Helm's Go module: its versions are the cache's key, as in helm/build.sh.
-const MODULE: [&[u8]; 2] = [include_bytes!("../../../helm/go.mod"), include_bytes!("../../../helm/go.sum")];
+/// Helm's Go module: its versions are the cache's key, as in tools/helm/build.sh.
+const MODULE: [&[u8]; 2] =
+    [include_bytes!("../../../tools/helm/go.mod"), include_bytes!("../../../tools/helm/go.sum")];
 
 /// The binary that `make helm` builds.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! The real control plane on loopback, for tests and for `croft lab`.
 //!
 //! ```text
-//!   lab/build.sh ──▶ cache, by version ──▶ Assets
+//!   tools/lab/build.sh ──▶ cache, by version ──▶ Assets
 //!                                            │
 //!   Options ──▶ ControlPlane::start ─────────┴──▶ etcd ◀── kube-apiserver ◀─┬─ kube-controller-manager
 //!                 │      │                                    ▲            ├─ kube-scheduler

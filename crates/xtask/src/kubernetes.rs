@@ -16,15 +16,15 @@ use crate::{
 };
 
 /// The module of the lab's own control plane, and the folder of those of the other releases.
-const LAB: &str = "lab/go.mod";
-const COMPAT: &str = "lab/compat";
+const LAB: &str = "tools/lab/go.mod";
+const COMPAT: &str = "tools/lab/compat";
 
 pub(crate) fn file(root: &Path) -> anyhow::Result<File> {
     let tested = tested(root)?;
     let supported: Vec<Release> = (OLDEST.minor()..=NEWEST.minor()).map(Release::new).collect();
     anyhow::ensure!(
         tested.keys().eq(&supported),
-        "lab/ has modules of the Kubernetes releases {:?}, and Croft supports {OLDEST} to {NEWEST}",
+        "tools/lab has modules of the Kubernetes releases {:?}, and Croft supports {OLDEST} to {NEWEST}",
         tested.values()
     );
     let mut out = format!(
@@ -72,7 +72,7 @@ pub(crate) fn file(root: &Path) -> anyhow::Result<File> {
     Ok(File { path: PathBuf::from(FOLDER).join("kubernetes.md"), contents: format!("{HEADER}{out}") })
 }
 
-/// The version of Kubernetes in each module under lab/, by its release.
+/// The version of Kubernetes in each module under tools/lab, by its release.
 fn tested(root: &Path) -> anyhow::Result<BTreeMap<Release, String>> {
     let mut modules = vec![root.join(LAB)];
     let folder = root.join(COMPAT);

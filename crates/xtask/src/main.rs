@@ -28,7 +28,6 @@ mod picture;
 mod references;
 mod tokens;
 mod troubleshooting;
-mod words;
 
 use std::path::{Path, PathBuf};
 
@@ -53,8 +52,6 @@ enum Command {
     /// Fail if a generated file differs from what `generate` would write, the threat model names a test that doesn't
     /// exist, or the troubleshooting page lacks a condition type.
     Check,
-    /// Fail if a checked file uses a word that the glossary replaces.
-    Words,
     /// Print the ladder of each crate. Fail if its folders or modules import each other in a circle.
     Circles,
     /// Fail if a link of a Markdown page leads to no file or heading, or the book lacks a page of docs/.
@@ -92,7 +89,6 @@ fn main() -> anyhow::Result<()> {
             troubleshooting::check(&root)?;
             observability::check(&root)
         }
-        Command::Words => words::check(&root),
         Command::Circles => circles::check(&root),
         Command::Links => links::check(&root),
         Command::Images(args) => images::run(&root, &args),

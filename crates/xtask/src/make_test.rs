@@ -31,7 +31,7 @@ fn root() -> PathBuf {
 }
 
 fn makefiles() -> BTreeMap<String, String> {
-    let rules = fs::read_dir(root().join("make")).unwrap().map(|entry| entry.unwrap().path());
+    let rules = fs::read_dir(root().join("tools/make")).unwrap().map(|entry| entry.unwrap().path());
     let all =
         rules.filter(|path| path.extension().is_some_and(|of| of == "mk")).chain([root().join("Makefile")]);
     all.map(|path| {
@@ -58,7 +58,7 @@ fn of_help() -> BTreeSet<Vec<String>> {
 
 /// Arguments of `make` in code of the pages.
 fn of_pages() -> BTreeSet<Vec<String>> {
-    let mut pages = ["README.md", "CONTRIBUTING.md", "tests/README.md", "lab/compat/README.md"]
+    let mut pages = ["README.md", "CONTRIBUTING.md", "tests/README.md", "tools/lab/compat/README.md"]
         .map(|page| root().join(page))
         .to_vec();
     for folder in ["docs", "docs/tasks", "docs/concepts", "designs"] {
@@ -268,7 +268,7 @@ fn no_file_sets_a_variable_for_the_targets_of_another() {
                 .collect();
             assert!(
                 users.is_empty(),
-                "make/{file} sets {variable} for every target, and {users:?} use it: write it as `target: {variable} ?= ...`"
+                "tools/make/{file} sets {variable} for every target, and {users:?} use it: write it as `target: {variable} ?= ...`"
             );
         }
     }

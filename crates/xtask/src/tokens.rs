@@ -15,11 +15,10 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// One token and where it starts, in bytes.
+/// One token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
-    pub(crate) start: usize,
     pub(crate) text: &'a str,
 }
 
@@ -49,7 +48,7 @@ pub(crate) fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
         } else {
             Kind::Other
         };
-        Some(Token { kind, start: whole.start(), text: whole.as_str() })
+        Some(Token { kind, text: whole.as_str() })
     })
 }
 

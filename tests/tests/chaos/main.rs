@@ -10,4 +10,3 @@
 mod kill;
 mod leader;
 mod network;
-mod plane;

@@ -1,4 +1,4 @@
-//! make/eks-smoke.sh: its plan, its parts against moto, what it undoes, and its interruption on the lab.
+//! tools/make/eks-smoke.sh: its plan, its parts against moto, what it undoes, and its interruption on the lab.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +27,7 @@ const CLUSTER_UID: &str = "11111111-2222-3333-4444-555555555555";
 const OTHER_UID: &str = "66666666-7777-8888-9999-000000000000";
 
 fn script() -> PathBuf {
-    CroftOptions::find().unwrap().manifests.join("../make/eks-smoke.sh").canonicalize().unwrap()
+    CroftOptions::find().unwrap().manifests.join("../tools/make/eks-smoke.sh").canonicalize().unwrap()
 }
 
 /// Runs the script. Returns its exit code and both streams.

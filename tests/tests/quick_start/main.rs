@@ -1,4 +1,4 @@
-//! docs/quick-start.md, docs/tasks, make/eks-smoke.sh and manifests/aws, as far as they can run here.
+//! docs/quick-start.md, docs/tasks, tools/make/eks-smoke.sh and manifests/aws, as far as they can run here.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -61,7 +61,7 @@ impl SnapshotArgs {
         if !times(segments.iter().map(Vec::as_slice)).iter().any(|time| *time <= to) {
             return Err(missing(&segments, to).into());
         }
-        each_moment(segments.iter().map(Vec::as_slice), (from, to), |found| visit(recorded_input(&found)?))
+        each_moment(segments.iter().map(Vec::as_slice), from, to, |found| visit(recorded_input(&found)?))
     }
 
     /// The segments with the snapshots of a time.

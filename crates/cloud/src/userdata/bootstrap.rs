@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use super::{
     mime::{self, NODE_CONFIG, Part, SCRIPT},
     model::{NodeBoot, UserDataError},
-    quoting::shell_quoted,
 };
 
 pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
@@ -20,6 +19,11 @@ pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
     }
     parts.push(Part::new(SCRIPT, script(boot)));
     Ok(mime::write(&parts))
+}
+
+/// `text` in single quotes of a shell.
+fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 fn script(boot: &NodeBoot<'_>) -> String {

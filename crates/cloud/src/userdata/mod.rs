@@ -20,7 +20,6 @@ mod bottlerocket;
 mod mime;
 mod model;
 mod nodeadm;
-mod quoting;
 mod render;
 
 pub use model::{Family, KubeletSetup, MAX_BYTES, NodeBoot, UserData, UserDataError};

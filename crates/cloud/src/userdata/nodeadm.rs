@@ -8,13 +8,17 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use super::{
     mime::{self, NODE_CONFIG, Part},
     model::{NodeBoot, UserDataError},
-    quoting::quoted,
 };
 
 pub(super) fn render(boot: &NodeBoot<'_>) -> Result<String, UserDataError> {
     let mut parts = mime::custom_parts(boot.custom.unwrap_or_default())?;
     parts.push(Part::new(NODE_CONFIG, node_config(boot)));
     Ok(mime::write(&parts))
+}
+
+/// `text` as a JSON string, which is a YAML string as well.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }
 
 fn node_config(boot: &NodeBoot<'_>) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use croft_scheduler::CapacityType;
 
-use super::template::TemplateData;
+use super::launch::TemplateData;
 use crate::{params::Filter, xml::Xml};
 
 /// An instance.

@@ -19,15 +19,13 @@ use kube::ResourceExt as _;
 
 use super::{
     constraint::{Constraint, NodeLabel},
-    fields::{in_affinity, in_selector},
     parts::Parts,
-    words::{Words, words},
+    words::{Words, in_affinity, in_selector, words},
 };
 use crate::{
     admission::Admission,
     inventory::{described, node_of, tenants_by_namespace},
-    node_index::NodeIndex,
-    offering_index::OfferingIndex,
+    node_index::{NodeIndex, OfferingIndex},
     simulation::{Horizon, PodIndex, allows_nothing, has_do_not_disrupt, is_disrupted},
     workload::{controller, workload_of},
 };

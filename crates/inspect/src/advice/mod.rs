@@ -18,7 +18,6 @@
 //! | `parts` | pools that are searched together |
 
 mod constraint;
-mod fields;
 mod find;
 mod parts;
 mod prices;

@@ -26,7 +26,7 @@ pub(super) fn take_out(constraint: &Constraint, names: &Input, input: &mut Input
             .budgets
             .retain(|b| b.namespace().as_deref() != Some(namespace.as_str()) || b.name_any() != *name),
         Constraint::PodDoNotDisrupt(workload) => {
-            change_pods((names, input), workload, &|metadata, _| allow_disruption(metadata));
+            change_pods(input, names, workload, &|metadata, _| allow_disruption(metadata));
         }
         Constraint::NodeDoNotDisrupt(node) => allow_disruption_of_node(input, node),
         Constraint::PoolDoNotDisrupt(name) => {
@@ -37,19 +37,19 @@ pub(super) fn take_out(constraint: &Constraint, names: &Input, input: &mut Input
             });
         }
         Constraint::BarePod(workload) => {
-            change_pods((names, input), workload, &|metadata, _| give_controller(metadata));
+            change_pods(input, names, workload, &|metadata, _| give_controller(metadata));
         }
         Constraint::TopologySpread { workload, key } => {
-            change_pods((names, input), workload, &|_, spec| prefer_spread(spec, key));
+            change_pods(input, names, workload, &|_, spec| prefer_spread(spec, key));
         }
         Constraint::PodAntiAffinity { workload, key } => {
-            change_pods((names, input), workload, &|_, spec| prefer_apart(spec, key));
+            change_pods(input, names, workload, &|_, spec| prefer_apart(spec, key));
         }
         Constraint::PodAffinity { workload, key } => {
-            change_pods((names, input), workload, &|_, spec| prefer_together(spec, key));
+            change_pods(input, names, workload, &|_, spec| prefer_together(spec, key));
         }
         Constraint::NodeSelector { workload, label } => {
-            change_pods((names, input), workload, &|_, spec| allow_any(spec, *label));
+            change_pods(input, names, workload, &|_, spec| allow_any(spec, *label));
         }
         Constraint::PoolRequirement { .. }
         | Constraint::MinSavings(_)
@@ -103,8 +103,8 @@ fn change_pool(constraint: &Constraint, input: &mut Input) {
 
 type Change<'c> = &'c dyn Fn(&mut ObjectMeta, &mut PodSpec);
 
-/// Changes the pods of a workload, and its template.
-fn change_pods((names, input): (&Input, &mut Input), workload: &WorkloadName, change: Change<'_>) {
+/// Changes the pods of a workload, and its template. `names` has the workloads that pods belong to.
+fn change_pods(input: &mut Input, names: &Input, workload: &WorkloadName, change: Change<'_>) {
     let own: HashSet<String> = input
         .pods
         .iter()

@@ -7,15 +7,12 @@ use croft_api::{
 };
 use croft_disruption::blockers::is_do_not_disrupt;
 use k8s_openapi::{
-    api::core::v1::{Pod, PodAffinityTerm, PodSpec},
+    api::core::v1::{NodeSelectorRequirement, Pod, PodAffinityTerm, PodSpec},
     apimachinery::pkg::util::intstr::IntOrString,
 };
 use kube::ResourceExt as _;
 
-use super::{
-    constraint::{Constraint, NodeLabel},
-    fields::{in_affinity, in_selector},
-};
+use super::constraint::{Constraint, NodeLabel};
 use crate::{
     node_index::NodeIndex,
     simulation::{PodIndex, allows_nothing},
@@ -317,4 +314,18 @@ fn limit(object: String, resource: &str, amount: Option<&Amount>) -> Words {
         format!("limit of {resource} {amount}"),
         format!("raise spec.limits.{resource} above {amount}"),
     )
+}
+
+/// The value of a label in the node selector.
+pub(super) fn in_selector(spec: &PodSpec, label: NodeLabel) -> Option<&str> {
+    let mut selector = spec.node_selector.iter().flatten();
+    selector.find(|(key, _)| label.is(key)).map(|(_, value)| value.as_str())
+}
+
+/// The first expression about a label in the required node affinity.
+pub(super) fn in_affinity(spec: &PodSpec, label: NodeLabel) -> Option<&NodeSelectorRequirement> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let expressions = required.node_selector_terms.iter().flat_map(|term| term.match_expressions.iter());
+    expressions.flatten().find(|wanted| label.is(&wanted.key))
 }

@@ -22,11 +22,13 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
 use super::{
-    eligibility::{PodIndex, has_do_not_disrupt},
-    horizon::{Horizon, time_of},
+    eligibility::{Horizon, PodIndex, has_do_not_disrupt, time_of},
     outcome::{Savings, Simulation},
 };
-use crate::{amounts::per_month, node_index::NodeIndex, offering_index::OfferingIndex};
+use crate::{
+    amounts::per_month,
+    node_index::{NodeIndex, OfferingIndex},
+};
 
 /// Why a node without a NodeClaim is kept, among others that have one.
 pub const WITHOUT_CLAIM: &str = "it has no NodeClaim: Croft didn't launch it and won't remove it";

@@ -20,7 +20,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::denied::Denied;
+use super::outcome::Denied;
 use crate::{
     admission::{Admission, Outcome},
     class_types::ClassTypes,

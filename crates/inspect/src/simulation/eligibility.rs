@@ -12,6 +12,7 @@ use croft_disruption::{
 };
 use croft_manifest::Input;
 use croft_policy::selector::Selector;
+use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{PodKey, Price};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -24,9 +25,23 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use rustc_hash::FxHashMap;
 
-use super::horizon::Horizon;
-
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// How far a search looks ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Horizon {
+    /// The present: what disruption budgets and consolidateAfter let go now.
+    Now,
+    /// All the time that is needed: consolidateAfter is over for every node, the pods of PodDisruptionBudgets are healthy, and
+    /// a disruption budget is no limit unless it is always zero.
+    End,
+}
+
+/// The time that ages and schedules are measured by: when the input was recorded, or the present.
+#[must_use]
+pub fn time_of(input: &Input) -> Timestamp {
+    input.recorded_at.unwrap_or_else(|| SystemClock.wall())
+}
 
 /// The uid of the controller that would recreate a pod.
 fn owner(pod: &Pod) -> Option<&str> {

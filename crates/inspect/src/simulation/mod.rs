@@ -10,9 +10,7 @@
 
 mod consolidation;
 mod demand;
-mod denied;
 mod eligibility;
-mod horizon;
 mod outcome;
 mod replay;
 mod settle;
@@ -24,12 +22,9 @@ pub use consolidation::WITHOUT_CLAIM;
 pub(crate) use consolidation::is_disrupted;
 pub use demand::is_created;
 pub(crate) use demand::is_stored;
-pub use denied::{DENIED, Denied};
-pub(crate) use eligibility::{PodIndex, has_do_not_disrupt};
-pub use eligibility::{forbidden_disruption, pause_of_pool};
-pub(crate) use horizon::Horizon;
-pub use horizon::time_of;
-pub use outcome::{Savings, Simulation};
+pub(crate) use eligibility::{Horizon, PodIndex, has_do_not_disrupt};
+pub use eligibility::{forbidden_disruption, pause_of_pool, time_of};
+pub use outcome::{DENIED, Denied, Savings, Simulation};
 pub use replay::{Replay, keep_demand};
 pub(crate) use settle::allows_nothing;
 pub use settle::{Settling, register_coming};

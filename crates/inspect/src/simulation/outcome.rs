@@ -5,9 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use croft_scheduler::{InstanceType, Plan, PlannedInstance, Price, consolidation::Consolidation};
-
-use super::denied::Denied;
+use croft_scheduler::{InstanceType, Plan, PlannedInstance, PodKey, Price, consolidation::Consolidation};
 
 /// A plan for an input.
 #[derive(Clone, Debug)]
@@ -68,3 +66,15 @@ pub struct Savings {
     /// Savings without the limits of disruption budgets, if those limits reduce them.
     pub in_time: Option<Price>,
 }
+
+/// Pods refused for the same reason.
+#[derive(Clone, Debug)]
+pub struct Denied {
+    /// The pods.
+    pub pods: Vec<PodKey>,
+    /// The message of the denial.
+    pub refusal: String,
+}
+
+/// The reason of refused pods, beside those of [`croft_scheduler::ReasonKind`].
+pub const DENIED: &str = "Denied";

@@ -28,7 +28,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 
 use super::{
-    horizon::time_of,
+    eligibility::time_of,
     settle::{Settling, register_coming},
     totals::{MILLIS_PER_HOUR, Totals, is_provisioned},
 };

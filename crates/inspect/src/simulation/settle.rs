@@ -29,9 +29,8 @@ use kube::ResourceExt as _;
 use super::{
     consolidation::{Subject, question},
     demand::{Created, coming_node},
-    denied::Denied,
-    horizon::Horizon,
-    outcome::Simulation,
+    eligibility::Horizon,
+    outcome::{Denied, Simulation},
     simulate::{Planned, plan},
 };
 use crate::{class_types::ClassTypes, node_index::NodeIndex};

@@ -6,7 +6,7 @@ use croft_api::{TenantPool, convert::static_capacity};
 use croft_manifest::Input;
 use croft_scheduler::{Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price, resources, solve};
 use kube::ResourceExt as _;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{amounts::counted, class_types::ClassTypes, node_index::NodeIndex};
 
@@ -111,8 +111,9 @@ impl MissingReplicas {
     pub(super) fn add_to(self, plan: &mut Plan) {
         let Self { mut instances } = self;
         let mut placed: BTreeMap<String, ExistingPlacement> = BTreeMap::new();
+        let names: FxHashSet<&str> = instances.iter().map(|instance| instance.name.as_str()).collect();
         plan.existing.retain(|place| {
-            let ours = place.coming && instances.iter().any(|instance| instance.name == place.node);
+            let ours = place.coming && names.contains(place.node.as_str());
             if ours {
                 placed.insert(place.node.clone(), place.clone());
             }

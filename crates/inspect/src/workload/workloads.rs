@@ -10,6 +10,7 @@ use k8s_openapi::api::{
     core::v1::{PersistentVolumeClaim, PodTemplateSpec},
 };
 use kube::ResourceExt as _;
+use rustc_hash::FxHashSet;
 
 use super::owners::{Owners, controller};
 
@@ -138,7 +139,8 @@ pub fn workloads(input: &Input) -> Vec<Workload<'_>> {
         });
     }
     all.extend(input.jobs.iter().filter_map(|job| job_workload(job, &owners)));
-    all.extend(input.cron_jobs.iter().filter_map(|cron| cron_job_workload(cron, input)));
+    let active = active_cron_jobs(input);
+    all.extend(input.cron_jobs.iter().filter_map(|cron| cron_job_workload(cron, &active)));
     all
 }
 
@@ -159,15 +161,22 @@ fn job_workload<'i>(job: &'i Sourced<Job>, owners: &Owners) -> Option<Workload<'
     })
 }
 
+/// Namespace and name of each CronJob that has a Job in the input.
+fn active_cron_jobs(input: &Input) -> FxHashSet<(String, String)> {
+    let cron_job = |job: &Sourced<Job>| {
+        let owner = controller(&job.metadata).filter(|owner| owner.kind == "CronJob")?;
+        Some((job.namespace()?, owner.name.clone()))
+    };
+    input.jobs.iter().filter_map(cron_job).collect()
+}
+
 /// One run of a CronJob, unless it is suspended or one of its Jobs is in the input.
-fn cron_job_workload<'i>(cron: &'i Sourced<CronJob>, input: &Input) -> Option<Workload<'i>> {
+fn cron_job_workload<'i>(
+    cron: &'i Sourced<CronJob>,
+    active: &FxHashSet<(String, String)>,
+) -> Option<Workload<'i>> {
     let spec = cron.spec.job_template.spec.as_ref()?;
-    let (namespace, name) = key(&cron.object);
-    let active = input.jobs.iter().any(|job| {
-        controller(&job.metadata).is_some_and(|o| o.kind == "CronJob" && o.name == name)
-            && job.namespace().as_deref() == Some(namespace.as_str())
-    });
-    let idle = active || cron.spec.suspend == Some(true);
+    let idle = active.contains(&key(&cron.object)) || cron.spec.suspend == Some(true);
     Some(Workload {
         missing: if idle { 0 } else { running(spec.suspend, spec.parallelism, spec.completions, 0) },
         indexed: spec.completion_mode.as_deref() == Some("Indexed"),
@@ -212,4 +221,30 @@ fn key<T: kube::Resource>(object: &T) -> (String, String) {
 
 fn count(number: Option<i32>) -> usize {
     usize::try_from(number.unwrap_or(0)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_manifest::{LoadOptions, parse};
+
+    use super::*;
+
+    #[test]
+    fn a_cron_job_counts_for_no_run_while_one_of_its_jobs_in_its_namespace_is_there() {
+        let template = "{spec: {restartPolicy: Never, containers: [{name: a, image: a}]}}";
+        let cron = |namespace: &str| {
+            format!(
+                "---\napiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: nightly, namespace: {namespace}}}\nspec: {{schedule: \"0 3 * * *\", jobTemplate: {{spec: {{template: {template}}}}}}}\n"
+            )
+        };
+        let owner = "{apiVersion: batch/v1, kind: CronJob, name: nightly, uid: u, controller: true}";
+        let job = format!(
+            "---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: nightly-1, namespace: shop, ownerReferences: [{owner}]}}\nspec: {{template: {template}}}\n"
+        );
+        let text = format!("{}{}{job}", cron("shop"), cron("bank"));
+        let input = parse("jobs.yaml", &text, &LoadOptions::default()).unwrap();
+        let runs = workloads(&input).into_iter().filter(|one| one.kind == WorkloadKind::CronJob);
+        let runs: Vec<(String, usize)> = runs.map(|one| (one.namespace, one.missing)).collect();
+        assert_eq!(runs, [("shop".to_owned(), 0), ("bank".to_owned(), 1)]);
+    }
 }

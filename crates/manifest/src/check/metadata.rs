@@ -1,10 +1,13 @@
-//! Labels and annotations.
+//! Labels and annotations, and the errors that checks report.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{field_errors::FieldErrors, names};
+use super::names;
+
+/// Path of an invalid field, and what is wrong with it.
+pub type FieldErrors = Vec<(String, String)>;
 
 /// Labels and annotations of any object.
 pub(crate) fn metadata(meta: &ObjectMeta, errors: &mut FieldErrors) {

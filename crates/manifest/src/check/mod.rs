@@ -1,20 +1,17 @@
 //! Validation that decides placement, as the API server does it: names, labels, selectors, tolerations, spreads,
 //! quantities.
 
-mod field_errors;
 mod metadata;
 mod names;
 mod node;
 mod pod;
-mod references;
 mod workload;
 
-pub use field_errors::FieldErrors;
+pub use metadata::FieldErrors;
 pub(crate) use metadata::metadata;
 pub(crate) use names::object_name;
 pub(crate) use node::node;
 pub(crate) use pod::pod;
-pub(crate) use references::references;
 pub(crate) use workload::{
     cron_job, daemon_set, deployment, job, replica_set, replication_controller, stateful_set,
 };

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 
-use super::{field_errors::FieldErrors, names, pod};
+use super::{metadata::FieldErrors, names, pod};
 
 /// Taints and amounts of a node.
 pub(crate) fn node(node: &Node, errors: &mut FieldErrors) {

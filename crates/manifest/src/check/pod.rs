@@ -12,8 +12,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    field_errors::FieldErrors,
-    metadata::labels,
+    metadata::{FieldErrors, labels},
     names::{label_value, qualified},
 };
 use crate::quantity;

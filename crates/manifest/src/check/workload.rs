@@ -11,7 +11,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 
-use super::{field_errors::FieldErrors, metadata::labels, pod};
+use super::{
+    metadata::{FieldErrors, labels},
+    pod,
+};
 
 pub(crate) fn deployment(object: &Deployment, errors: &mut FieldErrors) {
     let Some(spec) = &object.spec else { return missing_spec(errors) };

@@ -4,13 +4,10 @@
 //! `tests/tests/cli/defaults.rs` creates objects on a real API server and compares. Admission plugins are in
 //! [`crate::admission_plugins`]; `croft_api` defaults Croft's own kinds.
 
-mod fill;
-mod namespace;
 mod pod;
 mod volume;
 mod workload;
 
-pub(crate) use namespace::name_label;
 pub(crate) use pod::{pod, pod_spec};
 pub(crate) use workload::{
     cron_job, daemon_set, deployment, job, replica_set, replication_controller, stateful_set,

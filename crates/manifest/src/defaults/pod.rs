@@ -11,10 +11,7 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::{
-    fill::{fill, fill_text},
-    volume,
-};
+use super::volume::{self, fill, fill_text};
 use crate::quantity;
 
 /// Fills in a Pod: what a template gets, and what only the pod itself does.

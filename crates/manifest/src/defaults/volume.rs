@@ -1,8 +1,6 @@
-//! Defaults of volumes and of the claims that a pod or a StatefulSet makes.
+//! Defaults of volumes and of the claims that a pod or a StatefulSet makes, and how a field gets its default.
 
 use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, PersistentVolumeClaimSpec, Volume};
-
-use super::fill::{fill, fill_text};
 
 /// `rw-r--r--`, as the files of ConfigMaps and Secrets get it.
 const FILE_MODE: i32 = 0o644;
@@ -70,4 +68,16 @@ fn fill_file(file: &mut DownwardAPIVolumeFile) {
 
 fn has_no_source(volume: &Volume) -> bool {
     *volume == Volume { name: volume.name.clone(), ..Volume::default() }
+}
+
+/// Sets an absent field.
+pub(super) fn fill<T>(field: &mut Option<T>, value: T) {
+    field.get_or_insert(value);
+}
+
+/// Sets an absent or empty field: Go doesn't distinguish them.
+pub(super) fn fill_text(field: &mut Option<String>, text: &str) {
+    if field.as_deref().unwrap_or_default().is_empty() {
+        *field = Some(text.to_owned());
+    }
 }

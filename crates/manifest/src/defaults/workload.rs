@@ -14,9 +14,8 @@ use k8s_openapi::{
 };
 
 use super::{
-    fill::{fill, fill_text},
     pod::pod_spec,
-    volume,
+    volume::{self, fill, fill_text},
 };
 
 pub(crate) fn deployment(deployment: &mut Deployment) {

@@ -132,7 +132,7 @@ impl Ledger {
 
     /// The lines of closed hours that begin from `from` on and before `to`.
     pub fn lines(&self, from: i64, to: i64) -> impl Iterator<Item = Line> {
-        self.hours.range(from..to.max(from)).flat_map(|period| lines_of(period, 1))
+        self.hours.range(from..to.max(from)).flat_map(|(hour, period)| lines_of(*hour, 1, period))
     }
 
     /// A line for each account of each closed day whose hours are no longer there, and which begins from `from` on and ends by `to`.
@@ -141,7 +141,7 @@ impl Ledger {
         self.days
             .range(from..to.max(from))
             .filter(move |(day, _)| whole(**day))
-            .flat_map(|period| lines_of(period, 24))
+            .flat_map(|(day, period)| lines_of(*day, 24, period))
     }
 
     /// Closes every hour that ended by `at` and isn't closed, and the days that are over with them; the book forgets them. Returns the
@@ -228,8 +228,8 @@ fn sum_day(hours: &Sheet, day: i64) -> Period {
     sum
 }
 
-fn lines_of((at, period): (&i64, &Period), hours: u32) -> impl Iterator<Item = Line> {
-    let hour = *at;
+/// The lines of a period of so many hours, which begins with `hour`.
+fn lines_of(hour: i64, hours: u32, period: &Period) -> impl Iterator<Item = Line> {
     let line = move |(account, amount): (&Arc<Account>, &Amount)| Line {
         hour,
         hours,

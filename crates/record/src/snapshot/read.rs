@@ -82,7 +82,7 @@ pub fn times<'a>(segments: impl IntoIterator<Item = &'a [u8]>) -> Vec<i64> {
 #[must_use]
 pub fn moment<'a>(segments: impl IntoIterator<Item = &'a [u8]>, at: i64) -> Option<Moment> {
     let mut found = None;
-    let walked: Result<(), Infallible> = each_moment(segments, (at, at), |moment| {
+    let walked: Result<(), Infallible> = each_moment(segments, at, at, |moment| {
         found = Some(moment);
         Ok(())
     });
@@ -96,7 +96,8 @@ pub fn moment<'a>(segments: impl IntoIterator<Item = &'a [u8]>, at: i64) -> Opti
 /// The first error of `visit`, which ends the walk.
 pub fn each_moment<'a, E>(
     segments: impl IntoIterator<Item = &'a [u8]>,
-    (from, to): (i64, i64),
+    from: i64,
+    to: i64,
     mut visit: impl FnMut(Moment) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut known: Vec<(Scan, &[u8])> =
@@ -284,7 +285,7 @@ mod tests {
                 objects.sort_by_key(|object| object["metadata"]["name"].as_str().unwrap().to_owned());
                 let from = at.saturating_sub(30_000);
                 let mut walked = Vec::new();
-                let walk: Result<(), ()> = each_moment(stored(), (from, at), |found| {
+                let walk: Result<(), ()> = each_moment(stored(), from, at, |found| {
                     walked.push(found);
                     Ok(())
                 });

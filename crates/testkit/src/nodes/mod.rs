@@ -9,7 +9,7 @@
 //!    node-1: containerd, pods on a bridge              node-2: containerd, pods on a bridge
 //! ```
 //!
-//! Kubelet, kube-proxy, containerd and the CNI plugins are those that `node/build.sh` builds; runc is the distribution's.
+//! Kubelet, kube-proxy, containerd and the CNI plugins are those that `tools/node/build.sh` builds; runc is the distribution's.
 //! Nothing is pulled: the images come from `make node-images`. No traffic leaves the namespaces, except through the
 //! [`relay`] of one port.
 

@@ -8,13 +8,13 @@ use crate::{
     error::Error,
 };
 
-/// The sources of node/build.sh, which are the cache's key, as there.
+/// The sources of tools/node/build.sh, which are the cache's key, as there.
 const MODULES: [&[u8]; 5] = [
-    include_bytes!("../../../../node/kubernetes/go.mod"),
-    include_bytes!("../../../../node/kubernetes/go.sum"),
-    include_bytes!("../../../../node/containerd/go.mod"),
-    include_bytes!("../../../../node/containerd/go.sum"),
-    include_bytes!("../../../../node/pause/main.go"),
+    include_bytes!("../../../../tools/node/kubernetes/go.mod"),
+    include_bytes!("../../../../tools/node/kubernetes/go.sum"),
+    include_bytes!("../../../../tools/node/containerd/go.mod"),
+    include_bytes!("../../../../tools/node/containerd/go.sum"),
+    include_bytes!("../../../../tools/node/pause/main.go"),
 ];
 /// Programs of the system that nodes need, with their Debian packages.
 const NEEDED: [(&str, &str); 7] = [
@@ -30,7 +30,7 @@ const NEEDED: [(&str, &str); 7] = [
 /// Folders of the programs and images.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// The folder that `node/build.sh` fills.
+    /// The folder that `tools/node/build.sh` fills.
     pub programs: PathBuf,
     /// The folder that `make node-images` fills.
     pub images: PathBuf,
@@ -63,7 +63,7 @@ impl Parts {
             }
         }
         for (file, folder, remedy) in [
-            ("kubelet", &self.programs, "run node/build.sh"),
+            ("kubelet", &self.programs, "run tools/node/build.sh"),
             ("croft-webhook.tar", &self.images, "run `make node-images`"),
             ("croft-controller.tar", &self.images, "run `make node-images`"),
             ("croft-page.tar", &self.images, "run `make node-images`"),
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn cache_key_equals_that_of_the_build_script() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../node");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/node");
         let script = std::fs::read_to_string(folder.join("build.sh")).unwrap();
         let files = script.lines().find_map(|line| line.split_once("$(cat ")?.1.split_once(" | digest)"));
         let command =

@@ -58,9 +58,9 @@ impl Tree {
     /// A build that fails.
     pub(crate) fn build(&self, bench: &Bench) -> anyhow::Result<()> {
         if bench.has_plane && self.worktree_of.is_some() {
-            let built = Command::new("lab/build.sh").current_dir(&self.folder).output()?;
+            let built = Command::new("make").args(["--silent", "lab"]).current_dir(&self.folder).output()?;
             if !built.status.success() {
-                bail!("lab/build.sh of the {} failed: {}", self.name, String::from_utf8_lossy(&built.stderr));
+                bail!("make lab of the {} failed: {}", self.name, String::from_utf8_lossy(&built.stderr));
             }
         }
         for arguments in bench.builds() {

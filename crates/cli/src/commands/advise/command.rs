@@ -7,7 +7,6 @@ use croft_inspect::{
     advice::{Focus, Request, advise},
     simulation::time_of,
 };
-use croft_manifest::{InputError, closest};
 use croft_scheduler::Price;
 use kube::ResourceExt as _;
 
@@ -62,9 +61,7 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
     let input = source.load("default", out)?;
     if let Some(name) = tenant.as_ref().filter(|name| input.tenants.get("", name).is_none()) {
         let names: Vec<String> = input.tenants.iter().map(|tenant| tenant.name_any()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let hint = closest(name, &names).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
-        return Err(InputError::Other(format!("there is no Tenant {name}{hint}")).into());
+        return Err(Failure::missing("Tenant", name, names.iter().map(String::as_str)));
     }
     let request = Request {
         focus: Focus::All,

@@ -13,8 +13,6 @@ use crate::table::{counted, shortened};
 
 /// Name of Croft's webhook configurations.
 const CONFIGURATION: &str = "croft-webhook";
-/// Their name in earlier manifests.
-const OLD_CONFIGURATION: &str = "croft";
 
 /// Both configurations exist, have webhooks with one caBundle, and fail closed.
 pub(super) async fn check(client: &Client) -> Finding {
@@ -34,13 +32,6 @@ pub(super) async fn check(client: &Client) -> Finding {
         }
         (_, Ok(None)) => return fail("there is no ValidatingWebhookConfiguration croft-webhook", remedy),
     };
-    let old = Api::<MutatingWebhookConfiguration>::all(client.clone()).get_opt(OLD_CONFIGURATION).await;
-    if let Ok(Some(_)) = old {
-        return fail(
-            "the configurations of an earlier version of Croft still exist, and no process updates them",
-            "delete them: kubectl delete mutatingwebhookconfigurations,validatingwebhookconfigurations --ignore-not-found croft",
-        );
-    }
     let mutating = mutating.webhooks.unwrap_or_default();
     let validating = validating.webhooks.unwrap_or_default();
     let clients: Vec<(&str, &WebhookClientConfig)> = mutating

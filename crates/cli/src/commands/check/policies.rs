@@ -8,10 +8,7 @@ use kube::{Api, Client};
 use super::report::{Finding, fail};
 use crate::table::counted;
 
-/// Policies of earlier manifests, which no process updates.
-const OLD_POLICIES: &str = "croft-tenant-pods croft-strangers croft-pod-updates croft-kubelets";
-
-/// Every policy exists, compiles, and is bound with the action Deny; no policy of earlier manifests is left.
+/// Every policy exists, compiles, and is bound with the action Deny.
 pub(super) async fn check(client: &Client) -> Finding {
     let api: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
@@ -46,27 +43,6 @@ pub(super) async fn check(client: &Client) -> Finding {
                 }
             }
             Ok(None) => return fail(format!("the policy {name} isn't bound"), remedy),
-            Err(error) => {
-                return fail(
-                    format!("failed to read the binding {name}: {error}"),
-                    "ask for the ClusterRole croft-view",
-                );
-            }
-        }
-    }
-    for name in OLD_POLICIES.split(' ') {
-        match bindings.get_opt(name).await {
-            Ok(None) => {}
-            Ok(Some(_)) => {
-                return fail(
-                    format!(
-                        "the policy {name} of an earlier version of Croft still exists, and no process updates it"
-                    ),
-                    format!(
-                        "delete it: kubectl delete validatingadmissionpolicies,validatingadmissionpolicybindings --ignore-not-found {OLD_POLICIES}"
-                    ),
-                );
-            }
             Err(error) => {
                 return fail(
                     format!("failed to read the binding {name}: {error}"),

@@ -1,15 +1,16 @@
 //! Arguments and steps of the command.
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::{Args, Subcommand};
+use croft_inspect::reasons::MEANINGS;
 
 use super::{
     node, page,
     past::{self, PastArgs},
-    pod, pool, reason, tenant,
+    pod, pool, tenant,
 };
-use crate::{failure::Failure, output::Output, page_client::PageArgs, source::SourceArgs};
+use crate::{failure::Failure, output::Output, page_client::PageArgs, source::SourceArgs, table::BOLD};
 
 /// Arguments of `croft explain`.
 #[derive(Args, Clone, Debug)]
@@ -77,10 +78,10 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Fail
         What::Pod(args) => {
             let PodArgs { name, namespace, past, page, source } = &**args;
             if page.is_given() && source.is_live() {
-                page::explain_pod(page, source.cluster(), (namespace, name), past::moment(past)?, out)
+                page::explain_pod(page, source.cluster(), namespace, name, past::moment(past)?, out)
             } else {
                 match past::load(past, source.cluster(), out)? {
-                    Some((log, at)) => past::explain_pod(&log, (namespace, name), at, out),
+                    Some((log, at)) => past::explain_pod(&log, namespace, name, at, out),
                     None => pod::explain(&source.load(namespace, out)?, namespace, name, out),
                 }
             }
@@ -91,7 +92,20 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Fail
         },
         What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default", out)?, name, out),
         What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default", out)?, name, out),
-        What::Reason(ReasonArgs { name }) => reason::explain(name.as_deref(), out),
+        What::Reason(ReasonArgs { name }) => explain_reason(name.as_deref(), out),
     }?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Explains one reason for pending pods, or all.
+fn explain_reason(name: Option<&str>, out: &mut Output) -> Result<(), Failure> {
+    let is_chosen = |reason: &str| name.is_none_or(|name| name.eq_ignore_ascii_case(reason));
+    let chosen: Vec<_> = MEANINGS.iter().filter(|(reason, _)| is_chosen(reason)).collect();
+    if let (Some(name), true) = (name, chosen.is_empty()) {
+        return Err(Failure::missing("reason", name, MEANINGS.iter().map(|(reason, _)| *reason)));
+    }
+    for (reason, meaning) in chosen {
+        writeln!(out, "{BOLD}{reason}{BOLD:#}\n  {meaning}")?;
+    }
+    Ok(())
 }

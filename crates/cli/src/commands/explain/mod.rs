@@ -6,15 +6,12 @@
 
 mod command;
 mod conditions;
-mod missing;
 mod node;
 mod page;
 mod past;
 mod pod;
 mod pool;
 mod prices;
-mod reason;
 mod tenant;
-mod users;
 
 pub(crate) use command::{ExplainArgs, run};

@@ -18,7 +18,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::{conditions::write_conditions, missing::missing, prices::write_prices, users::users};
+use super::{conditions::write_conditions, pool::users, prices::write_prices};
 use crate::{
     costs::estimate_mark,
     failure::Failure,
@@ -29,7 +29,11 @@ use crate::{
 /// Explains one node: pool, users, price, violations, claim, and whether it could be removed.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(node) = input.nodes.get("", name) else {
-        return Err(missing("node", name, input.nodes.iter().filter_map(|n| n.metadata.name.as_deref())));
+        return Err(Failure::missing(
+            "node",
+            name,
+            input.nodes.iter().filter_map(|n| n.metadata.name.as_deref()),
+        ));
     };
     let admission = Admission::new(input)?;
     let info = inventory::node_info(&node.object, input, &croft_cloud::builtin_catalog());

@@ -67,7 +67,8 @@ struct ExistingNode {
 pub(super) fn explain_pod(
     page: &PageArgs,
     cluster: &ClusterArgs,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     at: Option<i64>,
     out: &mut Output,
 ) -> Result<(), Failure> {
@@ -77,7 +78,7 @@ pub(super) fn explain_pod(
     match at {
         Some(at) => {
             let record = Record { entries: detail.timeline, damaged: Vec::new() };
-            past::explain_pod(&record, (namespace, name), at, out)
+            past::explain_pod(&record, namespace, name, at, out)
         }
         None => write(&detail, namespace, name, out),
     }

@@ -117,7 +117,8 @@ fn because(entry: &Entry) -> String {
 /// Explains a pod as it was.
 pub(super) fn explain_pod(
     record: &Record,
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     at: i64,
     out: &mut Output,
 ) -> Result<(), Failure> {

@@ -15,7 +15,7 @@ use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::{missing::missing, prices::write_prices};
+use super::prices::write_prices;
 use crate::{
     costs::estimate_mark,
     failure::Failure,
@@ -30,7 +30,7 @@ const POOLS: usize = 5;
 pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(pod) = input.pods.get(namespace, name) else {
         let there = input.pods.iter().filter(|p| p.metadata.namespace.as_deref() == Some(namespace));
-        return Err(missing(
+        return Err(Failure::missing(
             &format!("pod in {namespace} called"),
             name,
             there.filter_map(|p| p.metadata.name.as_deref()),

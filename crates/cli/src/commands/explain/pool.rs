@@ -6,8 +6,9 @@ use croft_api::amount::Amount;
 use croft_inspect::inventory::{self, NodeInfo};
 use croft_manifest::{Input, sum_quantities};
 use croft_policy::definitions::TEMPLATE_LABEL;
+use kube::ResourceExt as _;
 
-use super::{conditions::write_conditions, missing::missing, users::users};
+use super::conditions::write_conditions;
 use crate::{
     costs::cost_text,
     failure::Failure,
@@ -18,7 +19,7 @@ use crate::{
 /// Explains one pool: label, taints, users, nodes, cost and limits.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(pool) = input.pools.get("", name) else {
-        return Err(missing(
+        return Err(Failure::missing(
             "TenantPool",
             name,
             input.pools.iter().filter_map(|p| p.metadata.name.as_deref()),
@@ -99,4 +100,9 @@ fn capacity(input: &Input, nodes: &[&NodeInfo], resource: &str) -> String {
         .filter_map(|node| input.nodes.get("", &node.name)?.status.as_ref()?.capacity.as_ref()?.get(resource))
         .collect();
     sum_quantities(resource, &amounts).map_or_else(|| "?".to_owned(), |q| q.0)
+}
+
+/// Names of the tenants that list `pool`.
+pub(super) fn users(input: &Input, pool: &str) -> Vec<String> {
+    input.tenants.iter().filter(|t| t.spec.pools.iter().any(|p| p == pool)).map(|t| t.name_any()).collect()
 }

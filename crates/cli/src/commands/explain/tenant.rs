@@ -10,7 +10,7 @@ use croft_manifest::Input;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::{conditions::write_conditions, missing::missing};
+use super::conditions::write_conditions;
 use crate::{
     costs::cost_text,
     failure::Failure,
@@ -21,7 +21,11 @@ use crate::{
 /// Explains one tenant: namespaces, pools, pods and violations.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(tenant) = input.tenants.get("", name) else {
-        return Err(missing("Tenant", name, input.tenants.iter().filter_map(|t| t.metadata.name.as_deref())));
+        return Err(Failure::missing(
+            "Tenant",
+            name,
+            input.tenants.iter().filter_map(|t| t.metadata.name.as_deref()),
+        ));
     };
     let admission = Admission::new(input)?;
     let owners = inventory::tenants_by_namespace(input, admission.tenants());

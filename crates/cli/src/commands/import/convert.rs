@@ -51,12 +51,13 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
         let names: Vec<&str> =
             tenant.pools.iter().filter_map(|at| made.get(*at)).map(|(name, _)| name.as_str()).collect();
         let spec = tenant.spec(&names);
-        let notes = (tenant.source.as_str(), tenant.notes);
         imported.objects.push(ImportedObject::new(
-            ("Tenant", &tenant.name),
+            "Tenant",
+            &tenant.name,
             serde_json::Map::new(),
             spec,
-            notes,
+            &tenant.source,
+            tenant.notes,
         ));
     }
     let mut made: Vec<(String, ImportedObject)> = made;

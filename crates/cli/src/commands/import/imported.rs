@@ -74,10 +74,12 @@ impl ImportedObject {
     /// An object without the fields that its CRD doesn't have, nor the labels and annotations of nodes that the API server would refuse.
     /// Each of these gets a note that names `source`, and so does each error of the rest.
     pub(super) fn new(
-        (kind, name): (&str, &str),
+        kind: &str,
+        name: &str,
         metadata: Map<String, Value>,
         spec: Value,
-        (source, mut notes): (&str, Vec<Note>),
+        source: &str,
+        mut notes: Vec<Note>,
     ) -> Self {
         let mut value = croft_object(kind, name, spec);
         if let Some(own) = value.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -1,6 +1,6 @@
 //! Names of Croft's objects: valid, and never one for two, whatever their names in the input have in common.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::hash::hash;
 
@@ -28,7 +28,11 @@ pub(super) fn names(wanted: &[(String, String)], most: usize) -> Vec<String> {
         .zip(&short)
         .map(|((text, _), short)| (text == short && taken.insert(short.clone())).then(|| short.clone()))
         .collect();
-    let is_alone = |name: &String| short.iter().filter(|other| *other == name).count() == 1;
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in &short {
+        *counts.entry(name).or_default() += 1;
+    }
+    let is_alone = |name: &String| counts.get(name.as_str()) == Some(&1);
     let mut names = Vec::new();
     for (((text, identity), short), kept) in wanted.iter().zip(&short).zip(kept) {
         let plain = kept.or_else(|| is_alone(short).then(|| short.clone()));

@@ -139,5 +139,5 @@ fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
     if value != name {
         spec.insert("value".to_owned(), json!(value));
     }
-    ImportedObject::new(("TenantPool", name), metadata, Value::Object(spec), (&source, notes))
+    ImportedObject::new("TenantPool", name, metadata, Value::Object(spec), &source, notes)
 }

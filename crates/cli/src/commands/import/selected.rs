@@ -42,7 +42,7 @@ pub(super) fn give_labels(objects: &[RawObject], drafts: &mut [PoolDraft], notes
         for (value, workloads) in by_value {
             for at in places(drafts, label, value) {
                 if let Some(draft) = drafts.get_mut(at) {
-                    give(draft, (label, value), &workloads);
+                    give(draft, label, value, &workloads);
                 }
             }
         }
@@ -57,7 +57,7 @@ pub(super) fn give_labels(objects: &[RawObject], drafts: &mut [PoolDraft], notes
 }
 
 /// Gives a label to the template of a pool.
-fn give(draft: &mut PoolDraft, (label, value): (&str, &str), workloads: &[String]) {
+fn give(draft: &mut PoolDraft, label: &str, value: &str, workloads: &[String]) {
     let Some(labels) = template_labels(&mut draft.spec) else { return };
     labels.insert(label.to_owned(), json!(value));
     draft.notes.push(Note::change(format!(

@@ -93,19 +93,29 @@ impl Rhythm {
     }
 }
 
-/// A Deployment of each tenant: name, rhythm, most replicas, CPU in thousandths, memory in MiB.
-const WORKLOADS: [(&str, Rhythm, u64, u64, u64); 4] = [
-    ("web", Rhythm::Office, 8, 500, 512),
-    ("tickets", Rhythm::Evening, 6, 750, 1_024),
-    ("reports", Rhythm::Night, 5, 1_500, 2_048),
-    ("database", Rhythm::Steady, 2, 1_000, 4_096),
+/// A Deployment that each tenant has.
+#[derive(Clone, Copy)]
+struct Workload {
+    name: &'static str,
+    rhythm: Rhythm,
+    /// Replicas of the largest tenants at their busiest, less one.
+    most: u64,
+    cpu_millis: u64,
+    memory_mib: u64,
+}
+
+const WORKLOADS: [Workload; 4] = [
+    Workload { name: "web", rhythm: Rhythm::Office, most: 8, cpu_millis: 500, memory_mib: 512 },
+    Workload { name: "tickets", rhythm: Rhythm::Evening, most: 6, cpu_millis: 750, memory_mib: 1_024 },
+    Workload { name: "reports", rhythm: Rhythm::Night, most: 5, cpu_millis: 1_500, memory_mib: 2_048 },
+    Workload { name: "database", rhythm: Rhythm::Steady, most: 2, cpu_millis: 1_000, memory_mib: 4_096 },
 ];
 
 /// The replicas of a tenant's Deployment. Tenants are of different sizes, and of different habits by some minutes.
-fn wanted(tenant: usize, (_, rhythm, most, ..): (&str, Rhythm, u64, u64, u64), minute: u64) -> u64 {
+fn wanted(tenant: usize, workload: Workload, minute: u64) -> u64 {
     let tenant = u64::try_from(tenant).unwrap_or_default();
-    let most = 1 + most * (1 + tenant % 4) / 4;
-    rhythm.replicas(most, (minute + 11 * tenant) % DAY_MINUTES)
+    let most = 1 + workload.most * (1 + tenant % 4) / 4;
+    workload.rhythm.replicas(most, (minute + 11 * tenant) % DAY_MINUTES)
 }
 
 fn deployment(namespace: &str, name: &str, replicas: u64, cpu: u64, memory: u64) -> Value {
@@ -146,8 +156,9 @@ fn objects() -> Vec<Value> {
             croft("Tenant", tenant, json!({"namespaces": [tenant], "pools": [tenant]})),
         ]);
         for workload in WORKLOADS {
-            let (name, _, _, cpu, memory) = workload;
-            objects.push(deployment(tenant, name, wanted(at, workload, BEGIN_MINUTE), cpu, memory));
+            let replicas = wanted(at, workload, BEGIN_MINUTE);
+            let Workload { name, cpu_millis, memory_mib, .. } = workload;
+            objects.push(deployment(tenant, name, replicas, cpu_millis, memory_mib));
         }
     }
     // A pod that fits no instance type, for its reasons.
@@ -194,12 +205,12 @@ async fn play(client: &Client, cloud: SocketAddr) {
             let api: Api<Deployment> = Api::namespaced(client.clone(), tenant);
             for workload in WORKLOADS {
                 let replicas = wanted(at, workload, minute % DAY_MINUTES);
-                let key = (at, workload.0);
+                let key = (at, workload.name);
                 if written.get(&key) == Some(&replicas) {
                     continue;
                 }
                 let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-                if api.patch_scale(workload.0, &PatchParams::default(), &scale).await.is_ok() {
+                if api.patch_scale(workload.name, &PatchParams::default(), &scale).await.is_ok() {
                     written.insert(key, replicas);
                 }
             }

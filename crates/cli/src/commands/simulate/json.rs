@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     consolidation,
-    pending::{PendingReason, pending_groups},
+    pending::{PendingGroup, PendingReason, pending_groups},
 };
 use crate::{failure::Failure, output::Output};
 
@@ -117,7 +117,7 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         nodes: launched.chain(existing).collect(),
         unschedulable: pending_groups(simulation, input)
             .into_iter()
-            .flat_map(|(pods, reasons)| {
+            .flat_map(|PendingGroup { pods, reasons }| {
                 pods.into_iter()
                     .map(move |pod| Unschedulable { pod: pod.to_string(), reasons: reasons.clone() })
             })

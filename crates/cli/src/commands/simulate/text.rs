@@ -14,7 +14,7 @@ use croft_scheduler::{PlannedInstance, PodKey, Price, Relaxed, Resources, resour
 
 use super::{
     consolidation,
-    pending::{PendingReason, namespaces_without_tenant, pending_groups},
+    pending::{PendingGroup, PendingReason, namespaces_without_tenant, pending_groups},
 };
 use crate::{
     failure::Failure,
@@ -109,10 +109,10 @@ fn write_existing(simulation: &Simulation, out: &mut Output) -> Result<(), Failu
 fn write_pending(simulation: &Simulation, input: &Input, out: &mut Output) -> Result<(), Failure> {
     let groups = pending_groups(simulation, input);
     if !groups.is_empty() {
-        let count: usize = groups.iter().map(|(pods, _)| pods.len()).sum();
+        let count: usize = groups.iter().map(|group| group.pods.len()).sum();
         let verb = if count == 1 { "stays" } else { "stay" };
         writeln!(out, "\n{BAD}{} {verb} pending{BAD:#}", counted(count, "pod"))?;
-        for (pods, reasons) in &groups {
+        for PendingGroup { pods, reasons } in &groups {
             let names: Vec<String> = pods.iter().map(PodKey::to_string).collect();
             writeln!(out, "  {BOLD}{}{BOLD:#}", shortened(&names, 3))?;
             for (pools, reason, detail) in by_detail(reasons) {

@@ -160,13 +160,13 @@ impl Written {
         if effects.is_empty() {
             effects.push("NoSchedule".to_owned());
         }
-        pools.push(elsewhere((key, value), effects, sources));
+        pools.push(elsewhere(key, value, effects, sources));
         Some(vec![pools.len().saturating_sub(1)])
     }
 }
 
 /// A pool whose nodes are launched by another provisioner.
-fn elsewhere((key, value): (&str, &str), effects: Vec<String>, sources: &str) -> PoolDraft {
+fn elsewhere(key: &str, value: &str, effects: Vec<String>, sources: &str) -> PoolDraft {
     let taints = effects.iter().map(|effect| HardTaint {
         key: key.to_owned(),
         value: value.to_owned(),

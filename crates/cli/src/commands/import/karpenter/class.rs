@@ -35,7 +35,7 @@ pub(super) fn of_node_class(object: &RawObject, report: &mut Report<'_>) -> Clas
     let mut spec = fields.object("spec", report);
     fields.end(report);
     let image = image(&mut spec, "Custom", report);
-    draft(("EC2NodeClass", object.name.clone()), object, (spec, image, metadata), report)
+    draft(("EC2NodeClass", object.name.clone()), object, spec, image, metadata, report)
 }
 
 /// The class of an AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`).
@@ -45,7 +45,7 @@ pub(super) fn of_node_template(object: &RawObject, report: &mut Report<'_>) -> C
     let spec = fields.object("spec", report);
     fields.end(report);
     let (spec, image) = of_old(spec, report);
-    draft(("AWSNodeTemplate", object.name.clone()), object, (spec, image, metadata), report)
+    draft(("AWSNodeTemplate", object.name.clone()), object, spec, image, metadata, report)
 }
 
 /// The class of a Provisioner's inline `spec.provider`. The rest of the Provisioner is its pool's matter.
@@ -65,13 +65,15 @@ pub(super) fn of_provider(object: &RawObject, report: &mut Report<'_>) -> Option
         }
     }
     let (spec, image) = of_old(provider, report);
-    Some(draft(key, object, (spec, image, Map::new()), report))
+    Some(draft(key, object, spec, image, Map::new(), report))
 }
 
 fn draft(
     key: ClassKey,
     object: &RawObject,
-    (spec, image, metadata): (Fields, Map<String, Value>, Map<String, Value>),
+    spec: Fields,
+    image: Map<String, Value>,
+    metadata: Map<String, Value>,
     report: &mut Report<'_>,
 ) -> ClassDraft {
     let mut spec = spec.into_map();

@@ -72,7 +72,7 @@ pub(in crate::commands::import) fn import(
             let text = format!("{source} is called {name} here: another class has its name");
             notes.insert(0, Note::change(text));
         }
-        ImportedObject::new(("EC2NodeClass", &name), metadata, Value::Object(spec), (&source, notes))
+        ImportedObject::new("EC2NodeClass", &name, metadata, Value::Object(spec), &source, notes)
     });
     (pools, classes.collect())
 }

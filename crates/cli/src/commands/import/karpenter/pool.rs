@@ -168,7 +168,7 @@ pub(super) fn draft(object: &RawObject, parts: PoolParts, report: &mut Report<'_
     let label = own_taint(&taints, &labels);
     let key = label.as_ref().map_or(croft_api::pool::DEFAULT_KEY, |(key, _)| key.as_str());
     let (effects, others) = divide(taints, label.as_ref(), report);
-    take_labels(&mut labels, label.as_ref(), (own_label, &object.name), report);
+    take_labels(&mut labels, label.as_ref(), own_label, &object.name, report);
     let mut carried = Vec::new();
     for requirement in requirements {
         carried.extend(self::requirement(requirement, label.as_ref(), &mut facts, report));
@@ -258,7 +258,8 @@ fn without_key(taints: Vec<Taint>, key: &str, field: &str, report: &mut Report<'
 fn take_labels(
     labels: &mut BTreeMap<String, String>,
     label: Option<&(String, String)>,
-    (own_label, name): (&str, &str),
+    own_label: &str,
+    name: &str,
     report: &mut Report<'_>,
 ) {
     if let Some(value) = labels.get(own_label).filter(|value| *value != name).cloned() {

@@ -43,8 +43,11 @@ pub(in crate::commands) fn edit(now: &Input, edit: &Input, removals: &[Removal])
     let mut impact = Impact { objects, ..Impact::default() };
     changes::warn_of_classes(&impact.objects, now, &then, &mut impact.warnings);
     impact.daemon_sets = pods::daemon_sets(now, &admission_before, &admission_after);
-    let sides = ((now, admission_before.tenants()), (&then, admission_after.tenants()));
-    impact.given = given::compare(&impact.objects, sides.0, sides.1);
+    impact.given = given::compare(
+        &impact.objects,
+        &given::Side::new(now, admission_before.tenants()),
+        &given::Side::new(&then, admission_after.tenants()),
+    );
     impact.nodes = nodes::replaced(now, &then, time_of(now));
     let mut after = then.clone();
     nodes::remove(&mut after, &impact.nodes);

@@ -1,7 +1,10 @@
 //! The objects that edited Tenants give to their namespaces: created, changed or removed; and quotas that are used up
 //! already.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use croft_api::{
     Tenant,
@@ -20,20 +23,59 @@ use super::model::{Edited, GivenImpact};
 /// Contents by kind, namespace and name.
 type Given = BTreeMap<String, Value>;
 
+/// A cluster, and the namespaces of each of its tenants in order.
+pub(super) struct Side<'i> {
+    input: &'i Input,
+    tenants: &'i Tenants,
+    namespaces: BTreeMap<&'i str, Vec<&'i str>>,
+}
+
+impl<'i> Side<'i> {
+    /// A cluster and the index of its tenants.
+    pub(super) fn new(input: &'i Input, tenants: &'i Tenants) -> Self {
+        let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for name in input.namespaces.iter().filter_map(|namespace| namespace.metadata.name.as_deref()) {
+            if let Some(owner) = tenants.tenancy(name).tenant() {
+                namespaces.entry(&*owner.name).or_default().push(name);
+            }
+        }
+        namespaces.values_mut().for_each(|names| names.sort_unstable());
+        Self { input, tenants, namespaces }
+    }
+
+    fn tenant(&self, name: &str) -> Option<&'i Tenant> {
+        self.input.tenants.get("", name).map(|tenant| &tenant.object)
+    }
+
+    fn namespaces_of(&self, tenant: &str) -> &[&'i str] {
+        self.namespaces.get(tenant).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Its namespaces within the number that owners may create.
+    fn open(&self, tenant: &str) -> Vec<&'i str> {
+        let mut open = self.namespaces_of(tenant).to_vec();
+        open.retain(|namespace| self.tenants.surplus(namespace).is_none());
+        open
+    }
+
+    /// Its namespaces beyond that number.
+    fn closed(&self, tenant: &str) -> Vec<&'i str> {
+        let mut closed = self.namespaces_of(tenant).to_vec();
+        closed.retain(|namespace| self.tenants.surplus(namespace).is_some());
+        closed
+    }
+}
+
 /// Compares what the edited Tenants give before and after the edit.
-pub(super) fn compare(
-    objects: &[Edited],
-    (now, before): (&Input, &Tenants),
-    (then, after): (&Input, &Tenants),
-) -> Vec<GivenImpact> {
+pub(super) fn compare(objects: &[Edited], before: &Side<'_>, after: &Side<'_>) -> Vec<GivenImpact> {
+    let pods = OnceCell::new();
     let mut found = Vec::new();
     for edited in objects.iter().filter(|edited| edited.kind == "Tenant" && edited.change != "unchanged") {
         let name = edited.name.as_str();
-        let old = now.tenants.get("", name).map(|tenant| &tenant.object);
-        let Some(new) = then.tenants.get("", name).map(|tenant| &tenant.object) else { continue };
-        let had = old.map(|tenant| all_of(tenant, now, before)).unwrap_or_default();
-        let own = namespaces(then, after, name);
-        let has = all_of(new, then, after);
+        let old = before.tenant(name);
+        let Some(new) = after.tenant(name) else { continue };
+        let had = old.map(|tenant| all_of(tenant, before)).unwrap_or_default();
+        let has = all_of(new, after);
         let keys: BTreeSet<&String> = had.keys().chain(has.keys()).collect();
         for key in keys {
             let action = match (had.get(key), has.get(key)) {
@@ -44,27 +86,18 @@ pub(super) fn compare(
             };
             found.push(GivenImpact { object: key.clone(), action, why: format!("for Tenant {name}") });
         }
-        found.extend(surplus(new, then, after));
-        found.extend(exceeded(old, new, &own, then));
+        found.extend(surplus(new, after));
+        let pods = pods.get_or_init(|| counted_pods(after.input));
+        found.extend(exceeded(old, new, after.namespaces_of(name), pods));
     }
     found
 }
 
-fn namespaces<'i>(input: &'i Input, tenants: &Tenants, tenant: &str) -> Vec<&'i str> {
-    let names = input.namespaces.iter().filter_map(|namespace| namespace.object.metadata.name.as_deref());
-    let is_own = |name: &&str| tenants.tenancy(name).tenant().is_some_and(|owner| *owner.name == *tenant);
-    let mut own: Vec<&str> = names.filter(is_own).collect();
-    own.sort_unstable();
-    own
-}
-
 /// The objects of a tenant, as the controller keeps them, and the levels of Pod Security.
-fn all_of(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Given {
+fn all_of(tenant: &Tenant, side: &Side<'_>) -> Given {
     let spec = &tenant.spec;
     let name = tenant.metadata.name.as_deref().unwrap_or_default();
-    let closed = closed(name, input, tenants);
-    let mut open = namespaces(input, tenants, name);
-    open.retain(|namespace| !closed.contains(namespace));
+    let open = side.open(name);
     let mut each: Vec<(String, Value)> = Vec::new();
     let policy = tenant_objects::network_policy(spec.network_isolation.as_ref(), &open);
     each.extend(
@@ -98,19 +131,12 @@ fn object(kind: &str, name: &str) -> String {
     format!("{kind} {{}}/{name}")
 }
 
-/// Namespaces beyond the number that owners may create.
-fn closed<'i>(tenant: &str, input: &'i Input, tenants: &Tenants) -> Vec<&'i str> {
-    let mut own = namespaces(input, tenants, tenant);
-    own.retain(|namespace| tenants.surplus(namespace).is_some());
-    own
-}
-
-fn surplus(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Vec<GivenImpact> {
+fn surplus(tenant: &Tenant, side: &Side<'_>) -> Vec<GivenImpact> {
     let name = tenant.name_any();
     let why = format!(
         "is beyond spec.namespaceCreation.maximum of Tenant {name}: it gets no pools, and its pods are refused"
     );
-    let closed = closed(&name, input, tenants).into_iter();
+    let closed = side.closed(&name).into_iter();
     let entry = |namespace| GivenImpact {
         object: format!("Namespace {namespace}"),
         action: "closed",
@@ -120,15 +146,19 @@ fn surplus(tenant: &Tenant, input: &Input, tenants: &Tenants) -> Vec<GivenImpact
 }
 
 /// Quotas that are new or changed, and below what is used.
-fn exceeded(old: Option<&Tenant>, new: &Tenant, own: &[&str], input: &Input) -> Vec<GivenImpact> {
+fn exceeded(
+    old: Option<&Tenant>,
+    new: &Tenant,
+    own: &[&str],
+    pods: &BTreeMap<&str, Vec<&Pod>>,
+) -> Vec<GivenImpact> {
     let quota =
         |tenant: Option<&Tenant>| tenant.and_then(|tenant| tenant.spec.quota.clone()).unwrap_or_default();
     let (had, has) = (quota(old), quota(Some(new)));
     let mut found = Vec::new();
     let mut check = |what: &str, limits: &BTreeMap<String, Amount>, namespaces: &[&str]| {
         for (resource, Amount(text)) in limits {
-            let (Ok(limit), Some(used)) = (text.parse::<Quantity>(), used(input, namespaces, resource))
-            else {
+            let (Ok(limit), Some(used)) = (text.parse::<Quantity>(), used(pods, namespaces, resource)) else {
                 continue;
             };
             if used > limit.millis() {
@@ -156,7 +186,7 @@ fn exceeded(old: Option<&Tenant>, new: &Tenant, own: &[&str], input: &Input) -> 
 }
 
 /// The amount that the pods of namespaces use, in thousandths; `None` for resources that pods don't use.
-fn used(input: &Input, namespaces: &[&str], resource: &str) -> Option<i64> {
+fn used(pods: &BTreeMap<&str, Vec<&Pod>>, namespaces: &[&str], resource: &str) -> Option<i64> {
     let (limits, name) = match (resource.strip_prefix("requests."), resource.strip_prefix("limits.")) {
         (Some(name), _) => (false, name),
         (_, Some(name)) => (true, name),
@@ -166,14 +196,23 @@ fn used(input: &Input, namespaces: &[&str], resource: &str) -> Option<i64> {
     if name == "storage" {
         return None;
     }
+    let pods = namespaces.iter().filter_map(|namespace| pods.get(*namespace)).flatten();
+    Some(pods.map(|pod| if name == "pods" { 1_000 } else { of_pod(pod, name, limits) }).sum())
+}
+
+/// The pods that quotas count, by namespace.
+fn counted_pods(input: &Input) -> BTreeMap<&str, Vec<&Pod>> {
     let is_counted = |pod: &&Pod| {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        pod.uid().is_some()
-            && !matches!(phase, Some("Succeeded" | "Failed"))
-            && pod.namespace().is_some_and(|namespace| namespaces.contains(&namespace.as_str()))
+        pod.metadata.uid.is_some() && !matches!(phase, Some("Succeeded" | "Failed"))
     };
-    let pods = input.pods.iter().map(|pod| &pod.object).filter(is_counted);
-    Some(pods.map(|pod| if name == "pods" { 1_000 } else { of_pod(pod, name, limits) }).sum())
+    let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in input.pods.iter().map(|pod| &pod.object).filter(is_counted) {
+        if let Some(namespace) = pod.metadata.namespace.as_deref() {
+            pods.entry(namespace).or_default().push(pod);
+        }
+    }
+    pods
 }
 
 /// As the API server counts a pod: the sum of its containers, or a larger init container, and the overhead.

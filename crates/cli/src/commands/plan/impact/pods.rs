@@ -82,7 +82,7 @@ pub(super) fn displace(
             }
             continue;
         }
-        let impact = pod_impact(&pod.object, &key, policy, admission_before, admission_after);
+        let impact = pod_impact(&pod.object, policy, admission_before, admission_after);
         let moves = impact.as_ref().is_some_and(|impact| impact.action != "reported");
         impacts.extend(impact);
         if moves || lost_node {
@@ -101,11 +101,12 @@ pub(super) fn displace(
 
 fn pod_impact(
     pod: &Pod,
-    (namespace, name): &(String, String),
     policy: Misplaced,
     admission_before: &Admission,
     admission_after: &Admission,
 ) -> Option<PodImpact> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let name = pod.name_any();
     let impact = |action, why| Some(PodImpact { pod: format!("{namespace}/{name}"), action, why });
     let owner = owner(pod);
     if let Some(node) = node(pod) {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use croft_inspect::{
+    OfferingIndex,
     admission::Admission,
     inventory::{NodeInfo, tenants_by_namespace, total_cost},
     simulation::{DENIED, Settling, register_coming},
@@ -16,7 +17,7 @@ use kube::ResourceExt as _;
 
 use super::{
     model::{Comparison, Difference, Figures, LaunchedRow, PendingRow, Row, Side},
-    state::{Scope, State},
+    placements::{Parts, Placements},
 };
 use crate::commands::plan::impact::{Edit, Removal, edit, without_leaving};
 
@@ -46,12 +47,12 @@ pub(in crate::commands::simulate) fn compare(question: &Question<'_>) -> Result<
     register_coming(&mut recorded, types);
     let base = without_leaving(&recorded)?;
     let Edit { mut impact, then: _, mut after } = edit(&base, objects, removals)?;
-    let begin = State::new(&recorded, types);
+    let begin = Placements::new(&recorded, types);
     let begin_after = match types_after {
         Some(types) => {
             set_prices(&mut recorded, types);
             set_prices(&mut after, types);
-            State::new(&recorded, types)
+            Placements::new(&recorded, types)
         }
         None => begin.clone(),
     };
@@ -71,8 +72,12 @@ pub(in crate::commands::simulate) fn compare(question: &Question<'_>) -> Result<
         difference: Difference::new(&side_before.end, &side_after.end),
         before: side_before,
         after: side_after,
-        pools: rows(&before, &after, |side| side.pools.iter().cloned().collect(), Solved::of_pool),
-        tenants: rows(&before, &after, |side| side.tenants.keys().cloned().collect(), Solved::of_tenant),
+        pools: rows(before.pools.union(&after.pools), &before.by_pool(), &after.by_pool()),
+        tenants: rows(
+            before.tenants.union(&after.tenants),
+            &before.by_tenant(&before),
+            &after.by_tenant(&before),
+        ),
         launched: launched(&before, &after),
         pending: pending(&before, &after),
         warnings,
@@ -81,12 +86,13 @@ pub(in crate::commands::simulate) fn compare(question: &Question<'_>) -> Result<
 
 /// One side at the end of consolidation.
 struct Solved {
-    begin: State,
-    end: State,
+    begin: Placements,
+    end: Placements,
     placed: croft_inspect::inventory::Cost,
     pools: BTreeSet<String>,
-    /// Pools by tenant.
-    tenants: BTreeMap<String, Vec<String>>,
+    tenants: BTreeSet<String>,
+    /// Tenants by pool.
+    users: BTreeMap<String, BTreeSet<String>>,
     by_namespace: BTreeMap<String, String>,
     /// Why each pending pod has no place.
     pending: BTreeMap<PodKey, String>,
@@ -98,21 +104,22 @@ struct Solved {
 impl Solved {
     fn new(
         input: Input,
-        begin: State,
+        begin: Placements,
         types: &Arc<[InstanceType]>,
         options: &Options,
     ) -> Result<Self, InputError> {
         let mut settling = Settling::new(input, Arc::clone(types), options.clone());
         settling.place_pending()?;
-        let placed = total_cost(State::new(settling.input(), types).nodes.values());
+        let placed = total_cost(Placements::new(settling.input(), types).nodes.values());
         settling.consolidate()?;
         let input = settling.input();
         let admission = Admission::new(input)?;
-        let end = State::new(input, types);
+        let end = Placements::new(input, types);
         Ok(Self {
             placed,
             pools: input.pools.iter().map(|pool| pool.name_any()).collect(),
-            tenants: input.tenants.iter().map(|t| (t.name_any(), t.spec.pools.clone())).collect(),
+            tenants: input.tenants.iter().map(|tenant| tenant.name_any()).collect(),
+            users: users(input),
             by_namespace: tenants_by_namespace(input, admission.tenants()),
             pending: reasons(&settling, &end),
             warnings: settling.warnings().to_vec(),
@@ -124,46 +131,65 @@ impl Solved {
     }
 
     fn side(&self) -> Side {
-        let everything = Scope { had_node: &|_| true, has_node: &|_| true, has_pod: &|_, _| true };
         Side {
             recorded: total_cost(self.begin.nodes.values()),
             placed: self.placed,
-            end: self.figures(&everything),
+            end: self.whole(),
             steps: self.steps,
             cut_short: self.cut_short,
         }
     }
 
-    fn figures(&self, scope: &Scope<'_>) -> Figures {
-        let pending = self.pending.keys().cloned().collect();
-        self.begin.compare(&self.end, &pending, scope)
+    /// The figures of the whole cluster.
+    fn whole(&self) -> Figures {
+        let of_node = |_: &NodeInfo| vec![""];
+        let parts = Parts { of_recorded_node: &of_node, of_node: &of_node, of_pod: &|_, _| Some("") };
+        let figures = self.begin.compare(&self.end, self.pending.keys(), &parts);
+        figures.get("").copied().unwrap_or_default()
     }
 
-    fn of_pool(&self, _: &Self, name: &str) -> Figures {
-        let has_node = |node: &NodeInfo| node.pool.as_deref() == Some(name);
-        let has_pod = |_: &PodKey, pool: Option<&str>| pool == Some(name);
-        self.figures(&Scope { had_node: &has_node, has_node: &has_node, has_pod: &has_pod })
+    /// The figures of each pool that has any.
+    fn by_pool(&self) -> BTreeMap<&str, Figures> {
+        let parts = Parts { of_recorded_node: &pool_of, of_node: &pool_of, of_pod: &|_, pool| pool };
+        self.begin.compare(&self.end, self.pending.keys(), &parts)
     }
 
-    /// The figures of a tenant, whose recorded nodes are those of its pools under the settings of `recorded`.
-    fn of_tenant(&self, recorded: &Self, name: &str) -> Figures {
-        let of = |side: &Self, node: &NodeInfo| {
-            let pools = side.tenants.get(name);
-            pools.is_some_and(|pools| node.pool.as_ref().is_some_and(|pool| pools.contains(pool)))
+    /// The figures of each tenant that has any; its recorded nodes are those of its pools under the settings of `recorded`.
+    fn by_tenant<'a>(&'a self, recorded: &'a Self) -> BTreeMap<&'a str, Figures> {
+        let parts = Parts {
+            of_recorded_node: &|node| recorded.users_of(node),
+            of_node: &|node| self.users_of(node),
+            of_pod: &|pod, _| self.by_namespace.get(&*pod.namespace).map(String::as_str),
         };
-        let has_pod = |pod: &PodKey, _: Option<&str>| {
-            self.by_namespace.get(&*pod.namespace).is_some_and(|tenant| tenant == name)
-        };
-        self.figures(&Scope {
-            had_node: &|node| of(recorded, node),
-            has_node: &|node| of(self, node),
-            has_pod: &has_pod,
-        })
+        self.begin.compare(&self.end, self.pending.keys(), &parts)
     }
+
+    /// The tenants that use the pool of a node.
+    fn users_of(&self, node: &NodeInfo) -> Vec<&str> {
+        let users = node.pool.as_ref().and_then(|pool| self.users.get(pool));
+        users.into_iter().flatten().map(String::as_str).collect()
+    }
+}
+
+/// The pool of a node, or none.
+fn pool_of(node: &NodeInfo) -> Vec<&str> {
+    node.pool.as_deref().into_iter().collect()
+}
+
+/// The tenants that use each pool.
+fn users(input: &Input) -> BTreeMap<String, BTreeSet<String>> {
+    let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for tenant in &input.tenants {
+        for pool in &tenant.spec.pools {
+            users.entry(pool.clone()).or_default().insert(tenant.name_any());
+        }
+    }
+    users
 }
 
 /// Prices recorded nodes as `types` do, where they have a price.
 pub(in crate::commands::simulate) fn set_prices(input: &mut Input, types: &[InstanceType]) {
+    let offerings = OfferingIndex::new(types);
     let claims: Vec<_> = input.claims.iter().cloned().collect();
     for claim in claims {
         let mut object = claim.object;
@@ -171,9 +197,7 @@ pub(in crate::commands::simulate) fn set_prices(input: &mut Input, types: &[Inst
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let (name, zone) = (text(&status.instance_type), text(&status.zone));
         let paid_as = CapacityType::parse(&text(&status.capacity_type)).unwrap_or_default();
-        let offered = types.iter().find(|t| t.name == name);
-        let offering =
-            offered.and_then(|t| t.offerings.iter().find(|o| o.zone == zone && o.capacity_type == paid_as));
+        let offering = offerings.offering(&name, &zone, paid_as);
         let Some((price, estimated)) = offering.and_then(|o| Some((o.price?, o.estimated))) else { continue };
         status.price_per_hour = Some(price.to_string());
         status.price_estimated = estimated;
@@ -182,7 +206,7 @@ pub(in crate::commands::simulate) fn set_prices(input: &mut Input, types: &[Inst
 }
 
 /// Why each pending pod has no place: in its own pool, or in the first.
-fn reasons(settling: &Settling, end: &State) -> BTreeMap<PodKey, String> {
+fn reasons(settling: &Settling, end: &Placements) -> BTreeMap<PodKey, String> {
     let mut reasons = BTreeMap::new();
     for left in settling.unschedulable() {
         let pool = end.pool_of(&left.pod);
@@ -199,18 +223,14 @@ fn reasons(settling: &Settling, end: &State) -> BTreeMap<PodKey, String> {
     reasons
 }
 
-fn rows(
-    before: &Solved,
-    after: &Solved,
-    names: impl Fn(&Solved) -> BTreeSet<String>,
-    figures: impl Fn(&Solved, &Solved, &str) -> Figures,
+/// A row for each of `names`, in order.
+fn rows<'n>(
+    names: impl Iterator<Item = &'n String>,
+    before: &BTreeMap<&str, Figures>,
+    after: &BTreeMap<&str, Figures>,
 ) -> Vec<Row> {
-    let names: BTreeSet<String> = names(before).union(&names(after)).cloned().collect();
-    let row = |name: String| {
-        let (old, new) = (figures(before, before, &name), figures(after, before, &name));
-        Row::new(name, old, new)
-    };
-    names.into_iter().map(row).collect()
+    let figures = |side: &BTreeMap<&str, Figures>, name: &str| side.get(name).copied().unwrap_or_default();
+    names.map(|name| Row::new(name.clone(), figures(before, name), figures(after, name))).collect()
 }
 
 /// Instances of either side that weren't recorded and are left at the end.

@@ -11,7 +11,7 @@
 mod changes;
 mod compare;
 mod model;
-mod state;
+mod placements;
 mod tables;
 
 pub(super) use changes::check;

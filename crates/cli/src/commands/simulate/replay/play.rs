@@ -11,7 +11,7 @@ use croft_scheduler::{InstanceType, Options};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
-use super::report::{Comparison, Figures};
+use super::report::{Comparison, Figures, Span};
 use crate::{
     commands::{
         plan::impact::{Edit, Edited, Removal, created_under, edit, without_leaving},
@@ -135,7 +135,8 @@ impl<'a> Player<'a> {
         let Sides { begun, snapshots, totals, changes, mut warnings, before, after, gaps, .. } = sides;
         warnings.extend(warning_of(&gaps));
         let (before, after) = (Figures::of(&before), Figures::of(&after));
-        Ok(Comparison::new((begun, end, snapshots), changes, (&totals).into(), before, after, warnings))
+        let span = Span { from: begun, to: end, snapshots };
+        Ok(Comparison::new(span, changes, (&totals).into(), before, after, warnings))
     }
 }
 

@@ -109,9 +109,17 @@ impl Figures {
     }
 }
 
+/// The replayed time.
+pub(super) struct Span {
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    /// Snapshots in it.
+    pub(super) snapshots: usize,
+}
+
 impl Comparison {
     pub(super) fn new(
-        (from, to, snapshots): (Timestamp, Timestamp, usize),
+        span: Span,
         changes: Vec<Edited>,
         recorded: Cluster,
         before: Figures,
@@ -131,9 +139,9 @@ impl Comparison {
         };
         let pools = names.into_iter().map(row).collect();
         Self {
-            from: from.to_string(),
-            to: to.to_string(),
-            snapshots,
+            from: span.from.to_string(),
+            to: span.to.to_string(),
+            snapshots: span.snapshots,
             changes,
             difference: difference(before.cluster.cost, after.cluster.cost) as f64 / 1e6,
             recorded,
