@@ -7,29 +7,32 @@ use croft_api::stored::Flaw;
 use kube::{Resource, ResourceExt};
 
 use super::{records::InvalidObject, snapshot::Snapshot};
-use crate::{kube_api::Change, time::Now};
+use crate::{
+    kube_api::{Kind, Object},
+    time::Now,
+};
 
 impl Snapshot {
     /// True if a stand-in is in force for an object.
-    fn is_stand_in(&self, kind: &'static str, name: &str) -> bool {
+    fn is_stand_in(&self, kind: Kind, name: &str) -> bool {
         self.invalid.get(&(kind, name.to_owned())).is_some_and(|invalid| invalid.stands_in)
     }
 
     /// Takes in the newest version of an invalid object.
-    pub(super) fn observe_invalid(&mut self, newest: Change, flaw: Flaw, now: Now) {
+    pub(super) fn observe_invalid(&mut self, newest: Object, flaw: Flaw, now: Now) {
         match newest {
-            Change::Pool(mut pool) => {
+            Object::TenantPool(mut pool) => {
                 let held = self.pools.get(&pool.name_any()).map(Arc::clone);
-                if let Some(held) = self.record_flaw("TenantPool", &*pool, held.as_deref(), flaw) {
+                if let Some(held) = self.record_flaw(Kind::TenantPool, &*pool, held.as_deref(), flaw) {
                     pool.spec = held.spec.clone();
                 }
                 let name = pool.name_any();
                 self.observe_pool(*pool);
                 self.pool_versions.bump(&name);
             }
-            Change::Class(mut class) => {
+            Object::EC2NodeClass(mut class) => {
                 let held = self.classes.get(&class.name_any()).map(|state| Arc::clone(&state.object));
-                match self.record_flaw("EC2NodeClass", &*class, held.as_deref(), flaw) {
+                match self.record_flaw(Kind::EC2NodeClass, &*class, held.as_deref(), flaw) {
                     Some(held) => {
                         class.spec = held.spec.clone();
                         self.observe_class(*class);
@@ -41,26 +44,26 @@ impl Snapshot {
                     }
                 }
             }
-            Change::Tenant(mut tenant) => {
+            Object::Tenant(mut tenant) => {
                 let held = self.tenants.get(&tenant.name_any()).map(Arc::clone);
-                if let Some(held) = self.record_flaw("Tenant", &*tenant, held.as_deref(), flaw) {
+                if let Some(held) = self.record_flaw(Kind::Tenant, &*tenant, held.as_deref(), flaw) {
                     tenant.spec = held.spec.clone();
                 }
                 self.observe_tenant(*tenant);
             }
-            Change::Config(mut config) => {
+            Object::CroftConfig(mut config) => {
                 let held = self.config.clone();
                 // Admission leaves out single entries of lists; limits are enforced here.
                 let of_limits = flaw.why.starts_with("spec.limits");
-                let held = self.record_flaw("CroftConfig", &*config, held.as_deref(), flaw);
+                let held = self.record_flaw(Kind::CroftConfig, &*config, held.as_deref(), flaw);
                 if let Some(held) = held.filter(|_| of_limits) {
                     config.spec.limits.clone_from(&held.spec.limits);
                 }
                 self.observe_config(*config);
             }
-            Change::Claim(mut claim) => {
+            Object::NodeClaim(mut claim) => {
                 let held = self.claims.get(&claim.name_any()).map(Arc::clone);
-                if let Some(held) = self.record_flaw("NodeClaim", &*claim, held.as_deref(), flaw) {
+                if let Some(held) = self.record_flaw(Kind::NodeClaim, &*claim, held.as_deref(), flaw) {
                     claim.spec = held.spec.clone();
                 }
                 self.observe_claim(*claim, now);
@@ -72,7 +75,7 @@ impl Snapshot {
     /// Records the flaw of `newest`. Returns the earlier version of the same object that stays in force.
     fn record_flaw<'h, K: Resource<DynamicType = ()>>(
         &mut self,
-        kind: &'static str,
+        kind: Kind,
         newest: &K,
         held: Option<&'h K>,
         flaw: Flaw,
@@ -84,23 +87,9 @@ impl Snapshot {
     }
 
     /// Forgets the flaw of an object whose newest version can be read, or that is deleted.
-    pub(super) fn forget_invalid(&mut self, change: &Change) {
-        if self.invalid.is_empty() {
-            return;
+    pub(super) fn forget_invalid(&mut self, kind: Kind, name: &str) {
+        if !self.invalid.is_empty() {
+            self.invalid.remove(&(kind, name.to_owned()));
         }
-        let (kind, name) = match change {
-            Change::Pool(pool) => ("TenantPool", pool.name_any()),
-            Change::PoolGone(name) => ("TenantPool", name.clone()),
-            Change::Class(class) => ("EC2NodeClass", class.name_any()),
-            Change::ClassGone(name) => ("EC2NodeClass", name.clone()),
-            Change::Tenant(tenant) => ("Tenant", tenant.name_any()),
-            Change::TenantGone(name) => ("Tenant", name.clone()),
-            Change::Config(config) => ("CroftConfig", config.name_any()),
-            Change::ConfigGone(name) => ("CroftConfig", name.clone()),
-            Change::Claim(claim) => ("NodeClaim", claim.name_any()),
-            Change::ClaimGone(name) => ("NodeClaim", name.clone()),
-            _ => return,
-        };
-        self.invalid.remove(&(kind, name));
     }
 }

@@ -10,10 +10,10 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
 };
 
-use crate::reconcile::object_reference;
+use crate::{kube_api::Kind, reconcile::object_reference};
 
 /// A kind and a name.
-pub(super) type Name = (&'static str, String);
+pub(super) type Name = (Kind, String);
 
 /// The problem of an object's newest version.
 #[derive(Clone, Debug, PartialEq, Eq)]

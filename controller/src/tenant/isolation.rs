@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::{
     action::Key,
     definitions::conditions::ISOLATED,
-    kube_api::{Change, ObjectKey},
+    kube_api::{Change, Kind, Object, ObjectKey, Version},
     reconcile::ReconcileContext,
     tenant::{
         invalid_objects::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
@@ -78,17 +78,13 @@ impl Isolation {
 
     /// Takes in a change.
     pub fn observe(&mut self, change: &Change, now: Now) {
-        // Events of a first list are of the past.
-        if let Change::ShareExceeded(namespace) = change {
-            self.state.objects.observe_share_exceeded(namespace, now.mono);
-            return self.schedule(now);
-        }
-        let mut seen = change;
-        while let Change::Listed(inner) = seen {
-            seen = inner;
-        }
-        let new = match seen {
-            Change::WebhookReplica(name, report) => {
+        let new = match change {
+            // Events of a first list are of the past.
+            Change::Version(Version { object: Object::ShareExceeded(namespace), listed: false, .. }) => {
+                self.state.objects.observe_share_exceeded(namespace, now.mono);
+                true
+            }
+            Change::Version(Version { object: Object::WebhookReplica(name, report), .. }) => {
                 self.state.observe_replica(name, (**report).clone(), now.mono)
             }
             other => self.state.observe(other),
@@ -189,7 +185,7 @@ impl Isolation {
     pub fn class_statements(&self) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
         let complete = self.state.classes.iter().filter(|_| self.state.is_complete());
         complete.filter_map(|(name, class)| {
-            Some((name, class, spec_valid(&self.state, "EC2NodeClass", name, &class.conditions)?))
+            Some((name, class, spec_valid(&self.state, Kind::EC2NodeClass, name, &class.conditions)?))
         })
     }
 

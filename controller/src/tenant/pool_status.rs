@@ -8,6 +8,7 @@ use croft_policy::Tenants;
 
 use crate::{
     definitions::conditions as reasons,
+    kube_api::Kind,
     tenant::{spec_valid::spec_valid, state::State},
 };
 
@@ -25,7 +26,7 @@ pub(super) fn pool_statements(
         .map(|(name, pool)| {
             let conditions =
                 pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-            let valid = spec_valid(state, "TenantPool", name, conditions);
+            let valid = spec_valid(state, Kind::TenantPool, name, conditions);
             let open = open.get(name).map(Vec::as_slice).unwrap_or_default();
             (name.clone(), accepted(state, view, name, open).into_iter().chain(valid).collect())
         })

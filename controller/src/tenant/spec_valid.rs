@@ -13,7 +13,7 @@ use kube::ResourceExt;
 
 use crate::{
     definitions::conditions::VALID,
-    kube_api::Change,
+    kube_api::{Kind, Object},
     tenant::{
         invalid_objects::{ClassFacts, InvalidObject},
         state::State,
@@ -22,21 +22,21 @@ use crate::{
 
 impl State {
     /// Applies the newest version of an object with an invalid spec. Returns true if a fact changed.
-    pub(super) fn observe_invalid(&mut self, newest: &Change, flaw: &Flaw) -> bool {
+    pub(super) fn observe_invalid(&mut self, newest: &Object, flaw: &Flaw) -> bool {
         match newest {
-            Change::Tenant(tenant) => self.observe_invalid_tenant(tenant, flaw),
-            Change::Pool(pool) => self.observe_invalid_pool(pool, flaw),
-            Change::Class(class) => {
+            Object::Tenant(tenant) => self.observe_invalid_tenant(tenant, flaw),
+            Object::TenantPool(pool) => self.observe_invalid_pool(pool, flaw),
+            Object::EC2NodeClass(class) => {
                 self.classes.insert(class.name_any(), ClassFacts::new(class));
-                self.record("EC2NodeClass", class.name_any(), flaw, false)
+                self.record(Kind::EC2NodeClass, class.name_any(), flaw, false)
             }
-            Change::Config(config) => {
+            Object::CroftConfig(config) => {
                 self.observe_config(config);
-                self.record("CroftConfig", config.name_any(), flaw, false)
+                self.record(Kind::CroftConfig, config.name_any(), flaw, false)
             }
-            Change::Claim(claim) => {
+            Object::NodeClaim(claim) => {
                 self.observe_claim(claim);
-                self.record("NodeClaim", claim.name_any(), flaw, false)
+                self.record(Kind::NodeClaim, claim.name_any(), flaw, false)
             }
             _ => false,
         }
@@ -47,7 +47,7 @@ impl State {
         self.absences.end(&name);
         let mut tenant = newest.clone();
         let held = self.tenants.get(&name).filter(|held| held.metadata.uid == newest.metadata.uid);
-        let held = held.filter(|_| !self.has_no_valid_version("Tenant", &name)).cloned();
+        let held = held.filter(|_| !self.has_no_valid_version(Kind::Tenant, &name)).cloned();
         let has_no_valid_version = flaw.concerns_admission && held.is_none();
         if let (true, Some(held)) = (flaw.concerns_admission, held) {
             tenant.spec = held.spec.clone();
@@ -57,7 +57,7 @@ impl State {
             self.indexed(|index| index.upsert_tenant(read));
         }
         self.tenants.insert(name.clone(), tenant.into());
-        self.record("Tenant", name, flaw, has_no_valid_version);
+        self.record(Kind::Tenant, name, flaw, has_no_valid_version);
         true
     }
 
@@ -65,7 +65,7 @@ impl State {
         let name = newest.name_any();
         let mut pool = newest.clone();
         let held = self.pools.get(&name).filter(|held| held.metadata.uid == newest.metadata.uid);
-        let held = held.filter(|_| !self.has_no_valid_version("TenantPool", &name)).cloned();
+        let held = held.filter(|_| !self.has_no_valid_version(Kind::TenantPool, &name)).cloned();
         let has_no_valid_version = flaw.concerns_admission && held.is_none();
         if let (true, Some(held)) = (flaw.concerns_admission, held) {
             pool.spec = held.spec.clone();
@@ -77,18 +77,18 @@ impl State {
             self.indexed(|index| index.upsert_pool(convert::pool(&pool)));
         }
         self.pools.insert(name.clone(), pool.into());
-        self.record("TenantPool", name, flaw, has_no_valid_version);
+        self.record(Kind::TenantPool, name, flaw, has_no_valid_version);
         true
     }
 
-    pub(super) fn has_no_valid_version(&self, kind: &'static str, name: &str) -> bool {
+    pub(super) fn has_no_valid_version(&self, kind: Kind, name: &str) -> bool {
         self.invalid_objects.get(&(kind, name.to_owned())).is_some_and(|invalid| invalid.has_no_valid_version)
     }
 
     /// Records the problem of an object. Returns true if it is new.
     pub(super) fn record(
         &mut self,
-        kind: &'static str,
+        kind: Kind,
         name: String,
         flaw: &Flaw,
         has_no_valid_version: bool,
@@ -98,7 +98,7 @@ impl State {
         let new = self.invalid_objects.get(&key) != Some(&invalid);
         if new {
             tracing::warn!(
-                kind,
+                kind = kind.name(),
                 name = key.1,
                 error = invalid.why,
                 "invalid object: it can't be read or breaks a rule of its CRD"
@@ -109,34 +109,15 @@ impl State {
     }
 
     /// Records that an object's newest version is valid, or that it is gone. Returns true if that is new.
-    pub(super) fn corrected(&mut self, change: &Change) -> bool {
-        let key = match change {
-            Change::Tenant(tenant) => ("Tenant", tenant.name_any()),
-            Change::TenantGone(name) => ("Tenant", name.clone()),
-            Change::Pool(pool) => ("TenantPool", pool.name_any()),
-            Change::PoolGone(name) => ("TenantPool", name.clone()),
-            Change::Config(config) => ("CroftConfig", config.name_any()),
-            Change::ConfigGone(name) => ("CroftConfig", name.clone()),
-            Change::Claim(claim) => ("NodeClaim", claim.name_any()),
-            Change::ClaimGone(name) => ("NodeClaim", name.clone()),
-            Change::Class(class) => {
-                self.classes.insert(class.name_any(), ClassFacts::new(class));
-                ("EC2NodeClass", class.name_any())
-            }
-            Change::ClassGone(name) => {
-                self.classes.remove(name);
-                ("EC2NodeClass", name.clone())
-            }
-            _ => return false,
-        };
-        !self.invalid_objects.is_empty() && self.invalid_objects.remove(&key).is_some()
+    pub(super) fn corrected(&mut self, kind: Kind, name: &str) -> bool {
+        !self.invalid_objects.is_empty() && self.invalid_objects.remove(&(kind, name.to_owned())).is_some()
     }
 
     /// The number of invalid objects of each kind.
     pub(super) fn invalid_by_kind(&self) -> BTreeMap<&'static str, i64> {
         let mut counts = BTreeMap::new();
         for (kind, _) in self.invalid_objects.keys() {
-            *counts.entry(*kind).or_default() += 1;
+            *counts.entry(kind.name()).or_default() += 1;
         }
         counts
     }
@@ -146,7 +127,7 @@ impl State {
 /// such condition: they are Croft's own record.
 pub(super) fn spec_valid(
     state: &State,
-    kind: &'static str,
+    kind: Kind,
     name: &str,
     conditions: &[Condition],
 ) -> Option<Statement> {

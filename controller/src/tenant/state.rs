@@ -34,7 +34,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    kube_api::{Change, WEBHOOK_REPLICA},
+    kube_api::{Change, Kind, Object, ObjectId, ObjectKey, Version},
     tenant::{
         absences::Absences,
         invalid_objects::{ClassFacts, InvalidObject, Name},
@@ -45,26 +45,6 @@ use crate::{
         tenant_objects::TenantObjects,
     },
 };
-
-/// Kinds that must be listed before the first decision.
-const REQUIRED_LISTS: [&str; 16] = [
-    "Pod",
-    "Node",
-    "NodeClaim",
-    "TenantPool",
-    "Tenant",
-    "DaemonSet",
-    "Namespace",
-    "CroftConfig",
-    WEBHOOK_REPLICA,
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "NetworkPolicy",
-    "ResourceQuota",
-    "LimitRange",
-    "RoleBinding",
-    "ClusterRoleBinding",
-];
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,7 +200,8 @@ pub struct State {
     pub(super) absences: Absences,
     /// Evictions of misplaced pods that are in flight.
     pub(super) evicted: Evictions,
-    unsynced: Vec<&'static str>,
+    /// Kinds whose first list isn't complete.
+    unsynced: Vec<Kind>,
 }
 
 impl State {
@@ -262,7 +243,7 @@ impl State {
             objects: TenantObjects::default(),
             absences: Absences::default(),
             evicted: Evictions::default(),
-            unsynced: REQUIRED_LISTS.to_vec(),
+            unsynced: Kind::awaited_by_tenancy().collect(),
         }
     }
 
@@ -335,61 +316,89 @@ impl State {
 
     /// Applies a change. Returns true if a fact changed.
     pub fn observe(&mut self, change: &Change) -> bool {
-        let corrected = self.corrected(change);
-        let new = match change {
-            Change::Unread(newest, flaw) => self.observe_invalid(newest, flaw),
-            Change::Tenant(tenant) => {
+        match change {
+            Change::Version(Version { object, flaw: Some(flaw), .. }) => self.observe_invalid(object, flaw),
+            Change::Version(Version { object, flaw: None, .. }) => {
+                let corrected = self.corrected(object.kind(), object.name());
+                self.observe_object(object) || corrected
+            }
+            Change::Gone(id) => {
+                let corrected = self.corrected(id.kind, &id.name);
+                self.forget(id) || corrected
+            }
+            Change::Synced(kind) => self.synced(*kind),
+            Change::Release(_) => false,
+        }
+    }
+
+    fn observe_object(&mut self, object: &Object) -> bool {
+        match object {
+            Object::Tenant(tenant) => {
                 self.absences.end(&tenant.name_any());
                 self.tenant(tenant)
             }
-            Change::TenantGone(name) => {
+            Object::TenantPool(pool) => self.observe_pool(pool),
+            Object::EC2NodeClass(class) => {
+                self.classes.insert(class.name_any(), ClassFacts::new(class));
+                false
+            }
+            Object::Namespace(namespace) => self.namespace(namespace),
+            Object::Node(node) => self.node(node),
+            Object::NodeClaim(claim) => self.observe_claim(claim),
+            Object::Pod(pod) => self.pod(pod),
+            Object::DaemonSet(daemonset) => self.daemonset(daemonset),
+            Object::CroftConfig(config) => self.observe_config(config),
+            Object::ValidatingAdmissionPolicy(name, value)
+            | Object::ValidatingAdmissionPolicyBinding(name, value) => {
+                let key = (object.kind().name().to_owned(), name.clone());
+                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            }
+            Object::TenantObject(kind, object) => self.objects.observe(*kind, object),
+            _ => false,
+        }
+    }
+
+    /// Applies the deletion of an object. Returns true if a fact changed.
+    fn forget(&mut self, id: &ObjectId) -> bool {
+        let ObjectId { kind, namespace, name, .. } = id;
+        match *kind {
+            Kind::Tenant => {
                 let own = self.namespaces_of(name);
                 self.absences.begin(name, own);
                 self.indexed(|index| index.remove_tenant(name));
                 self.tenants.remove(name).is_some()
             }
-            Change::Pool(pool) => self.observe_pool(pool),
-            Change::PoolGone(name) => {
+            Kind::TenantPool => {
                 self.indexed(|index| index.remove_pool(name));
                 self.pools.remove(name).is_some()
             }
-            Change::Namespace(namespace) => self.namespace(namespace),
-            Change::NamespaceGone(name) => self.forget_namespace(name),
-            Change::Node(node) => self.node(node),
-            Change::NodeGone(name) => self.forget_node(name),
-            Change::Claim(claim) => self.observe_claim(claim),
-            Change::ClaimGone(name) => self.claims.remove(name).is_some(),
-            Change::Pod(pod) => self.pod(pod),
-            Change::PodGone(key) => {
-                self.pods.remove(&(key.namespace.to_string(), key.name.to_string())).is_some()
+            Kind::EC2NodeClass => {
+                self.classes.remove(name);
+                false
             }
-            Change::DaemonSet(daemonset) => self.daemonset(daemonset),
-            Change::DaemonSetGone(namespace, name) => {
+            Kind::Namespace => self.forget_namespace(name),
+            Kind::Node => self.forget_node(name),
+            Kind::NodeClaim => self.claims.remove(name).is_some(),
+            Kind::Pod => self.pods.remove(&(namespace.clone(), name.clone())).is_some(),
+            Kind::DaemonSet => {
                 let key = (namespace.clone(), name.clone());
                 self.daemonset_versions.remove(&key);
                 self.daemonsets_rolling.remove(&key);
                 self.daemonsets.remove(&key).is_some()
             }
-            Change::Config(config) => self.observe_config(config),
-            Change::ConfigGone(name) if name == SINGLETON => {
+            Kind::CroftConfig if name == SINGLETON => {
                 self.config_is_gone = true;
                 true
             }
-            Change::WebhookReplicaGone(name) => self.replicas.remove(name).is_some(),
-            Change::AdmissionPolicy(kind, name, value) => {
-                let key = ((*kind).to_owned(), name.clone());
-                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            Kind::WebhookReplica => self.replicas.remove(name).is_some(),
+            Kind::ValidatingAdmissionPolicy | Kind::ValidatingAdmissionPolicyBinding => {
+                self.policies.remove(&(kind.name().to_owned(), name.clone())).is_some()
             }
-            Change::AdmissionPolicyGone(kind, name) => {
-                self.policies.remove(&((*kind).to_owned(), name.clone())).is_some()
+            Kind::TenantObject(kind) => {
+                self.objects.forget(&ObjectKey { kind, namespace: namespace.clone(), name: name.clone() })
             }
-            Change::TenantObject(kind, object) => self.objects.observe(*kind, object),
-            Change::TenantObjectGone(key) => self.objects.forget(key),
-            Change::Listed(change) | Change::Gone(_, change) => self.observe(change),
-            Change::Synced(kind) => self.synced(kind),
             _ => false,
-        };
-        new || corrected
+        }
     }
 
     fn observe_pool(&mut self, pool: &TenantPool) -> bool {
@@ -470,7 +479,7 @@ impl State {
         }
     }
 
-    fn synced(&mut self, kind: &str) -> bool {
+    fn synced(&mut self, kind: Kind) -> bool {
         let before = self.unsynced.len();
         self.unsynced.retain(|unsynced| *unsynced != kind);
         self.unsynced.len() != before

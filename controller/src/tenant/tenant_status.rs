@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     definitions::conditions as reasons,
+    kube_api::Kind,
     state::holdings::cost_text,
     tenant::{
         given_status::{creation_condition, quota_use},
@@ -113,10 +114,10 @@ pub(super) fn status_writes(
         let own = namespaces.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let counted = placement.tenants.get(name.as_str()).cloned().unwrap_or_default();
         let old = tenant.status.clone().unwrap_or_default();
-        let valid = spec_valid(state, "Tenant", name, &old.conditions);
+        let valid = spec_valid(state, Kind::Tenant, name, &old.conditions);
         let accepted = match &valid {
             // Not all of the tenant's claims are known, so they can't be accepted.
-            Some(valid) if state.has_no_valid_version("Tenant", name) => {
+            Some(valid) if state.has_no_valid_version(Kind::Tenant, name) => {
                 Statement { kind: ACCEPTED, ..valid.clone() }
             }
             _ => {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, convert};
+use croft_api::{EC2NodeClass, NodeClaim, convert};
 use croft_controller::{
     action::Action,
     config::settings::Settings,
-    engine::{Engine, KINDS},
-    kube_api::{Change, ObjectKind, WEBHOOK_REPLICA},
+    engine::Engine,
+    kube_api::{Change, Kind},
     nodeclaim::node_patch,
     state::{NodeView, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
@@ -20,7 +20,7 @@ use croft_policy::{
     replica_status::{ObservedGenerations, ReplicaStatus},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use serde_json::{Value, json};
 
 use crate::{
@@ -106,19 +106,17 @@ fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
 fn observe(world: &World, kind: PoolKind) -> State {
     let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     let mut state = State::new(crate::world::OWN_NAMESPACE);
-    state.observe(&Change::Config(Box::new(objects.config)));
+    state.observe(&Change::from(objects.config));
     for pool in objects.pools {
-        state.observe(&Change::Pool(Box::new(pool)));
+        state.observe(&Change::from(pool));
     }
     for tenant in objects.tenants {
-        state.observe(&Change::Tenant(Box::new(tenant)));
+        state.observe(&Change::from(tenant));
     }
     for namespace in [world.namespace_object(), world.own_namespace_object()] {
-        state.observe(&Change::Namespace(typed(namespace)));
+        state.observe(&Change::from(typed::<Namespace>(namespace)));
     }
-    let kinds = ["Pod", "Node", "NodeClaim", "TenantPool", "Tenant", "DaemonSet", "Namespace", "CroftConfig"];
-    let policies = [WEBHOOK_REPLICA, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-    for kind in kinds.into_iter().chain(policies).chain(ObjectKind::ALL.map(ObjectKind::name)) {
+    for kind in Kind::awaited_by_tenancy() {
         state.observe(&Change::Synced(kind));
     }
     // A probe is answered at once: policies and parameters are one API server's.
@@ -149,7 +147,7 @@ fn at(seconds: u64) -> Now {
 /// A controller with a claim of the pool, and perhaps its node.
 fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) -> Vec<Action> {
     let mut engine = Engine::new(Settings::default());
-    for kind in KINDS {
+    for kind in Kind::awaited_by_capacity() {
         engine.observe(Change::Synced(kind), at(0));
     }
     let class = json!({
@@ -157,17 +155,17 @@ fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) 
         "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [],
             "securityGroupSelectorTerms": []},
     });
-    engine.observe(Change::Class(typed(class)), at(0));
+    engine.observe(Change::from(typed::<EC2NodeClass>(class)), at(0));
     let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     for pool in objects.pools {
-        engine.observe(Change::Pool(Box::new(pool)), at(0));
+        engine.observe(Change::from(pool), at(0));
     }
     for tenant in objects.tenants {
-        engine.observe(Change::Tenant(Box::new(tenant)), at(0));
+        engine.observe(Change::from(tenant), at(0));
     }
-    engine.observe(Change::Claim(Box::new(claim)), at(1));
+    engine.observe(Change::from(claim), at(1));
     if let Some(node) = node {
-        engine.observe(Change::Node(Box::new(node.typed())), at(1));
+        engine.observe(Change::from(node.typed()), at(1));
     }
     engine.step(at(1)).actions
 }

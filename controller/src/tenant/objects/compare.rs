@@ -17,7 +17,7 @@ use super::{
     share_writes::{share_keys, share_writes},
 };
 use crate::{
-    kube_api::{ObjectKey, ObjectKind},
+    kube_api::{Kind, ObjectKey, ObjectKind},
     tenant::{state::State, tenant_objects::ObjectFacts, write::Write},
 };
 
@@ -134,7 +134,7 @@ fn removals(
     let is_over = |key: &ObjectKey, held: &ObjectFacts| {
         let namespace = &key.namespace;
         if key.kind.is_cluster_scoped() {
-            let is_unreadable = |tenant: &&String| state.has_no_valid_version("Tenant", tenant);
+            let is_unreadable = |tenant: &&String| state.has_no_valid_version(Kind::Tenant, tenant);
             let mut unreadable = state.tenants.keys().filter(is_unreadable);
             return !held.deleting
                 && is_own_name(key.kind, &key.name)

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::created::Created;
 use crate::{
-    kube_api::{ObjectKey, ObjectKind},
+    kube_api::{Kind, ObjectKey, ObjectKind},
     tenant::{
         quota::{amounts::normalized, shares::SharedQuota},
         state::State,
@@ -74,7 +74,9 @@ pub(super) fn expectations(
         match view.tenancy(name) {
             _ if closed.contains(name) => drop(found.unknown.insert(name.clone())),
             // Its claims on namespaces can be read, and its other fields can't.
-            NamespaceTenancy::Tenant { tenant, .. } if state.has_no_valid_version("Tenant", &tenant.name) => {
+            NamespaceTenancy::Tenant { tenant, .. }
+                if state.has_no_valid_version(Kind::Tenant, &tenant.name) =>
+            {
                 found.unknown.insert(name.clone());
             }
             NamespaceTenancy::Tenant { tenant, .. } => {
@@ -116,7 +118,7 @@ fn creators(state: &State) -> BTreeMap<ObjectKey, Expected> {
     let may_create = state.tenants.iter().filter(|(name, tenant)| {
         tenant.spec.namespace_creation.is_some()
             && !tenant.spec.owners.is_empty()
-            && !state.has_no_valid_version("Tenant", name)
+            && !state.has_no_valid_version(Kind::Tenant, name)
     });
     let binding = |(name, tenant): (&String, &Arc<Tenant>)| {
         let key = ObjectKey { kind, namespace: String::new(), name: given::creators_name(name) };
