@@ -412,7 +412,7 @@ impl Engine {
 
     /// Makes a reconcile pass. Its actions count as in flight from here on; each must be reported.
     pub fn step(&mut self, now: Now) -> Step {
-        if !self.snapshot.is_synced() {
+        if !self.snapshot.is_synced_for_capacity() {
             return Step { actions: Vec::new(), requeue_at: None, bound: Vec::new() };
         }
         let (planned, planning_again) = self.plan(now);
@@ -503,7 +503,7 @@ impl Engine {
         };
         d.pool_status.reconcile(&mut ctx, pool_inputs);
         let held = d.planning.counts().held_by_limits;
-        let mutation = d.isolation.mutation_statement();
+        let mutation = d.isolation.mutation_statement(ctx.snapshot);
         d.config_status.reconcile(&mut ctx, held, &d.static_capacity, mutation);
         ctx.finish()
     }

@@ -112,6 +112,7 @@ pub struct Snapshot {
     pub(super) launch_holds: BTreeMap<String, LaunchHold>,
     pub(super) headroom: Headroom,
     pub(super) daemon_sets: DaemonSets,
+    /// Kinds whose first list is complete.
     pub(super) synced: BTreeSet<Kind>,
     /// Label sets in use, each held once.
     pub(super) labels: BTreeSet<Arc<BTreeMap<String, String>>>,
@@ -300,8 +301,14 @@ impl Snapshot {
 
     /// True once the first list of every kind is in that decisions about capacity wait for.
     #[must_use]
-    pub fn is_synced(&self) -> bool {
+    pub fn is_synced_for_capacity(&self) -> bool {
         Kind::awaited_by_capacity().all(|kind| self.synced.contains(&kind))
+    }
+
+    /// True once the first list of every kind is in that decisions about tenancy wait for.
+    #[must_use]
+    pub fn is_synced_for_tenancy(&self) -> bool {
+        Kind::awaited_by_tenancy().all(|kind| self.synced.contains(&kind))
     }
 
     /// Pods on a node.

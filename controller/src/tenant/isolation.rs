@@ -17,6 +17,7 @@ use crate::{
     definitions::conditions::ISOLATED,
     kube_api::{Change, Kind, Object, ObjectKey, Version},
     reconcile::ReconcileContext,
+    state::Snapshot,
     tenant::{
         invalid_objects::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
         write::Write,
@@ -138,7 +139,7 @@ impl Isolation {
     /// Compares Tenants with the cluster, if a pass is due.
     pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
         let now = ctx.now;
-        if !self.state.is_complete() {
+        if !ctx.snapshot.is_synced_for_tenancy() {
             return;
         }
         if self.awaited.iter().any(|key| ctx.is_idle(key)) {
@@ -181,18 +182,21 @@ impl Isolation {
         self.state.pool_statements.get(pool).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The condition SpecValid of each class that has one or needs one.
-    pub fn class_statements(&self) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
-        let complete = self.state.classes.iter().filter(|_| self.state.is_complete());
-        complete.filter_map(|(name, class)| {
+    /// The condition SpecValid of each class that has one or needs one; none before every first list is complete.
+    pub fn class_statements(
+        &self,
+        snapshot: &Snapshot,
+    ) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
+        let classes = snapshot.is_synced_for_tenancy().then_some(&self.state.classes);
+        classes.into_iter().flatten().filter_map(|(name, class)| {
             Some((name, class, spec_valid(&self.state, Kind::EC2NodeClass, name, &class.conditions)?))
         })
     }
 
     /// Whether what changes pods is what the settings say; `None` before it is known, and for the default.
     #[must_use]
-    pub fn mutation_statement(&self) -> Option<Statement> {
-        self.state.is_complete().then(|| mutation::statement(&self.state)).flatten()
+    pub fn mutation_statement(&self, snapshot: &Snapshot) -> Option<Statement> {
+        snapshot.is_synced_for_tenancy().then(|| mutation::statement(&self.state)).flatten()
     }
 
     /// The tenancy of namespaces, as observed so far.

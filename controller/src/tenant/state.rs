@@ -200,8 +200,6 @@ pub struct State {
     pub(super) absences: Absences,
     /// Evictions of misplaced pods that are in flight.
     pub(super) evicted: Evictions,
-    /// Kinds whose first list isn't complete.
-    unsynced: Vec<Kind>,
 }
 
 impl State {
@@ -243,14 +241,7 @@ impl State {
             objects: TenantObjects::default(),
             absences: Absences::default(),
             evicted: Evictions::default(),
-            unsynced: Kind::awaited_by_tenancy().collect(),
         }
-    }
-
-    /// Returns true once every first list is complete.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.unsynced.is_empty()
     }
 
     /// Tenants and their resources, as admission sees them.
@@ -326,8 +317,7 @@ impl State {
                 let corrected = self.corrected(id.kind, &id.name);
                 self.forget(id) || corrected
             }
-            Change::Synced(kind) => self.synced(*kind),
-            Change::Release(_) => false,
+            Change::Synced(_) | Change::Release(_) => false,
         }
     }
 
@@ -477,12 +467,6 @@ impl State {
             (self.config_is_gone, self.config_absent) = (false, None);
             self.config(CroftConfigSpec::default());
         }
-    }
-
-    fn synced(&mut self, kind: Kind) -> bool {
-        let before = self.unsynced.len();
-        self.unsynced.retain(|unsynced| *unsynced != kind);
-        self.unsynced.len() != before
     }
 
     fn tenant(&mut self, tenant: &Tenant) -> bool {

@@ -114,13 +114,6 @@ fn reconciled_state() -> State {
     ] {
         state.observe(&change);
     }
-    for kind in Kind::awaited_by_tenancy() {
-        assert!(
-            reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).is_empty(),
-            "no write before every kind is listed"
-        );
-        state.observe(&Change::Synced(kind));
-    }
     for document in policies::documents("croft-system") {
         policy(&mut state, document);
     }

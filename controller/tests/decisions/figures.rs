@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use croft_api::{NodeClaim, Tenant};
 use croft_controller::{
-    action::Action,
+    action::{Action, Key},
     kube_api::{Change, Kind, ObjectId},
     pool_figures::PoolLabels,
     result::ActionResult,
@@ -40,6 +40,20 @@ fn pending(name: &str, version: u64, created: u64, more: serde_json::Value) -> B
     object["metadata"]["resourceVersion"] = json!(version.to_string());
     croft_controller::merge_patch::apply(&mut object, &more);
     read(object)
+}
+
+#[test]
+fn nothing_is_written_for_tenants_before_every_kind_about_them_is_listed() {
+    let mut bench = bench();
+    let is_about_tenancy =
+        |action: &Action| action.keys().iter().any(|key| matches!(key, Key::Tenant(_) | Key::Parameters));
+    for kind in Kind::awaited_by_tenancy().filter(|kind| !kind.is_awaited_by_capacity()) {
+        let actions = bench.engine.step(at(1)).actions;
+        assert!(!actions.iter().any(is_about_tenancy), "before {}: {actions:?}", kind.name());
+        bench.see(1, Change::Synced(kind));
+    }
+    let actions = bench.engine.step(at(2)).actions;
+    assert!(actions.iter().any(is_about_tenancy), "{actions:?}");
 }
 
 fn labels() -> PoolLabels {

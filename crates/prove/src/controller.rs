@@ -116,9 +116,6 @@ fn observe(world: &World, kind: PoolKind) -> State {
     for namespace in [world.namespace_object(), world.own_namespace_object()] {
         state.observe(&Change::from(typed::<Namespace>(namespace)));
     }
-    for kind in Kind::awaited_by_tenancy() {
-        state.observe(&Change::Synced(kind));
-    }
     // A probe is answered at once: policies and parameters are one API server's.
     if let Some(revision) = world.parameters.get(REVISION) {
         state.parameters.confirm(revision);
