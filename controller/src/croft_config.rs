@@ -144,7 +144,7 @@ fn statements(
         statements.push(limits_condition(ctx, inputs, config));
     }
     statements.extend(kubernetes_features::cluster_condition(ctx.snapshot.release()));
-    if let Some(invalid) = ctx.snapshot.invalid(Kind::CroftConfig, SINGLETON) {
+    if let Some(invalid) = ctx.snapshot.invalid_objects().get(Kind::CroftConfig, SINGLETON) {
         let message = format!("{}; until it is corrected, the other settings are in force", invalid.why);
         ctx.event(object_reference(&**config), true, INVALID_SPEC, message.clone());
         let kind = SPEC_VALID;

@@ -222,7 +222,10 @@ impl Engine {
 
     /// Takes in a change from a watch.
     pub fn observe(&mut self, change: Change, now: Now) {
-        self.deciders.isolation.observe(&change, now);
+        if self.snapshot.observe_validity(&change) {
+            self.deciders.isolation.schedule(now);
+        }
+        self.deciders.isolation.observe(&change, self.snapshot.invalid_objects(), now);
         if change.is_about_tenancy() {
             return;
         }

@@ -18,7 +18,7 @@ use super::{
     milestones::Milestones,
     pool_versions::PoolVersions,
     records::{
-        BoundPod, ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, ReservedClaim,
+        BoundPod, ClassState, Headroom, InstanceList, InvalidObjects, LaunchHold, Nomination, ReservedClaim,
         Unclaimed,
     },
     tombstones::Tombstones,
@@ -64,8 +64,8 @@ pub struct Snapshot {
     pub(super) problems: BTreeMap<String, InputError>,
     /// The API server's release of Kubernetes, once it is known.
     pub(super) release: Option<Release>,
-    /// Objects of Croft's, by kind and name, whose newest version is invalid.
-    pub(super) invalid: BTreeMap<(Kind, String), InvalidObject>,
+    /// Objects of Croft's whose newest version is invalid.
+    pub(super) invalid: InvalidObjects,
     /// Grows with every change that could change a plan.
     pub(super) plan_version: u64,
     /// Grows with every pod that becomes pending.
@@ -251,10 +251,10 @@ impl Snapshot {
         self.problems.get(&format!("{kind} {name}"))
     }
 
-    /// Why the newest version of an object of Croft's is invalid.
+    /// Objects of Croft's whose newest version is invalid.
     #[must_use]
-    pub fn invalid(&self, kind: Kind, name: &str) -> Option<&InvalidObject> {
-        self.invalid.get(&(kind, name.to_owned()))
+    pub const fn invalid_objects(&self) -> &InvalidObjects {
+        &self.invalid
     }
 
     /// Grows with every change that could change a plan.
@@ -409,9 +409,8 @@ impl Snapshot {
         }
         self.is_listing = listed;
         if let Some(flaw) = flaw {
-            self.observe_invalid(object, *flaw, now);
+            self.observe_invalid(object, &flaw, now);
         } else {
-            self.forget_invalid(object.kind(), object.name());
             self.observe_object(object, now);
         }
         self.is_listing = false;
@@ -478,11 +477,11 @@ impl Snapshot {
             let held = match id.kind {
                 Kind::Pod => self.pods.get(&PodKey::new(&id.namespace, name)).map(|o| &*o.uid),
                 Kind::Node => self.nodes.get(name).map(|o| &*o.uid),
-                Kind::NodeClaim => self.claims.get(name).and_then(|o| o.metadata.uid.as_deref()),
-                Kind::TenantPool => self.pools.get(name).and_then(|o| o.metadata.uid.as_deref()),
-                Kind::EC2NodeClass => self.classes.get(name).and_then(|c| c.object.metadata.uid.as_deref()),
-                Kind::Tenant => self.tenants.get(name).and_then(|o| o.metadata.uid.as_deref()),
-                Kind::CroftConfig => self.config.as_ref().and_then(|o| o.metadata.uid.as_deref()),
+                Kind::NodeClaim
+                | Kind::TenantPool
+                | Kind::EC2NodeClass
+                | Kind::Tenant
+                | Kind::CroftConfig => self.metadata_of(id.kind, name).and_then(|o| o.uid.as_deref()),
                 // Only watches report the other kinds, so their order holds.
                 _ => Some(&**uid),
             };
@@ -493,7 +492,6 @@ impl Snapshot {
             }
         }
         self.changes += 1;
-        self.forget_invalid(id.kind, name);
         self.remove_object(id, now);
     }
 

@@ -17,9 +17,9 @@ use crate::{
     definitions::conditions::ISOLATED,
     kube_api::{Change, Kind, Object, ObjectKey, Version},
     reconcile::ReconcileContext,
-    state::Snapshot,
+    state::{InvalidObjects, Snapshot},
     tenant::{
-        invalid_objects::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
+        class_facts::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
         write::Write,
     },
     time::Now,
@@ -78,7 +78,7 @@ impl Isolation {
     }
 
     /// Takes in a change.
-    pub fn observe(&mut self, change: &Change, now: Now) {
+    pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects, now: Now) {
         let new = match change {
             // Events of a first list are of the past.
             Change::Version(Version { object: Object::ShareExceeded(namespace), listed: false, .. }) => {
@@ -88,7 +88,7 @@ impl Isolation {
             Change::Version(Version { object: Object::WebhookReplica(name, report), .. }) => {
                 self.state.observe_replica(name, (**report).clone(), now.mono)
             }
-            other => self.state.observe(other),
+            other => self.state.observe(other, invalid),
         };
         if new {
             self.schedule(now);
@@ -153,10 +153,10 @@ impl Isolation {
         self.not_before = now.mono + MIN_PAUSE;
         self.awaited.clear();
         self.written.retain(|_, (_, at)| now.mono.saturating_sub(*at) < REPEAT_AFTER);
-        let writes = reconcile(&mut self.state, now.mono, now.wall);
+        let writes = reconcile(&mut self.state, ctx.snapshot.invalid_objects(), now.mono, now.wall);
         self.due = self.state.objects.next(now.mono).map_or(self.due, |next| self.due.min(next));
         ctx.requeue_at(self.due);
-        self.count();
+        self.count(ctx.snapshot.invalid_objects());
         for write in writes {
             if let Some(key) = write.key() {
                 if self.written.get(&key).is_some_and(|(before, _)| before.is_same(&write)) {
@@ -172,7 +172,8 @@ impl Isolation {
         }
     }
 
-    fn schedule(&mut self, now: Now) {
+    /// Makes a pass due soon.
+    pub fn schedule(&mut self, now: Now) {
         self.due = self.due.min(now.mono + DEBOUNCE);
     }
 
@@ -188,8 +189,12 @@ impl Isolation {
         snapshot: &Snapshot,
     ) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
         let classes = snapshot.is_synced_for_tenancy().then_some(&self.state.classes);
-        classes.into_iter().flatten().filter_map(|(name, class)| {
-            Some((name, class, spec_valid(&self.state, Kind::EC2NodeClass, name, &class.conditions)?))
+        classes.into_iter().flatten().filter_map(move |(name, class)| {
+            Some((
+                name,
+                class,
+                spec_valid(snapshot.invalid_objects(), Kind::EC2NodeClass, name, &class.conditions)?,
+            ))
         })
     }
 
@@ -210,7 +215,7 @@ impl Isolation {
         &self.counts
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, invalid: &InvalidObjects) {
         let state = &self.state;
         let conditions = |tenant: &Tenant| -> Vec<Condition> {
             tenant.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default()
@@ -226,7 +231,7 @@ impl Isolation {
             not_ready: count_of(&lacks(READY)),
             unlimited: count_of(&|conditions| is_true(conditions, UNLIMITED)),
             violations: state.violations.clone(),
-            invalid_objects: state.invalid_by_kind(),
+            invalid_objects: invalid.counts(),
         };
     }
 }

@@ -35,14 +35,10 @@ use serde_json::Value;
 
 use crate::{
     kube_api::{Change, Kind, Object, ObjectId, ObjectKey, Version},
+    state::InvalidObjects,
     tenant::{
-        absences::Absences,
-        invalid_objects::{ClassFacts, InvalidObject, Name},
-        parameters::Parameters,
-        pod_security,
-        prices::micros,
-        shared::SharedByOwner,
-        tenant_objects::TenantObjects,
+        absences::Absences, class_facts::ClassFacts, parameters::Parameters, pod_security, prices::micros,
+        shared::SharedByOwner, tenant_objects::TenantObjects,
     },
 };
 
@@ -184,8 +180,6 @@ pub struct State {
     nodes_stale: bool,
     /// EC2NodeClasses by name.
     pub classes: BTreeMap<String, ClassFacts>,
-    /// Objects of Croft whose newest version is invalid, by kind and name.
-    pub(super) invalid_objects: BTreeMap<Name, InvalidObject>,
     /// Replicas of the webhook.
     pub replicas: BTreeMap<String, Replica>,
     /// Admission policies and bindings by kind and name.
@@ -233,7 +227,6 @@ impl State {
             left_pools: BTreeMap::new(),
             nodes_stale: true,
             classes: BTreeMap::new(),
-            invalid_objects: BTreeMap::new(),
             replicas: BTreeMap::new(),
             policies: BTreeMap::new(),
             pool_statements: BTreeMap::new(),
@@ -305,18 +298,14 @@ impl State {
         self.nodes_stale = true;
     }
 
-    /// Applies a change. Returns true if a fact changed.
-    pub fn observe(&mut self, change: &Change) -> bool {
+    /// Applies a change, with which objects are invalid since then. Returns true if a fact changed.
+    pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects) -> bool {
         match change {
-            Change::Version(Version { object, flaw: Some(flaw), .. }) => self.observe_invalid(object, flaw),
-            Change::Version(Version { object, flaw: None, .. }) => {
-                let corrected = self.corrected(object.kind(), object.name());
-                self.observe_object(object) || corrected
+            Change::Version(Version { object, flaw: Some(flaw), .. }) => {
+                self.observe_invalid(object, flaw, invalid)
             }
-            Change::Gone(id) => {
-                let corrected = self.corrected(id.kind, &id.name);
-                self.forget(id) || corrected
-            }
+            Change::Version(Version { object, flaw: None, .. }) => self.observe_object(object),
+            Change::Gone(id) => self.forget(id),
             Change::Synced(_) | Change::Release(_) => false,
         }
     }

@@ -24,7 +24,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::{
     definitions::conditions as reasons,
     kube_api::Kind,
-    state::holdings::cost_text,
+    state::{InvalidObjects, holdings::cost_text},
     tenant::{
         given_status::{creation_condition, quota_use},
         namespace_metadata::has_current_metadata,
@@ -94,6 +94,7 @@ fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), 
 /// The status writes that are due.
 pub(super) fn status_writes(
     state: &State,
+    invalid: &InvalidObjects,
     view: &Tenants,
     (placement, kept): (&Placement, &Comparison),
     mono: Duration,
@@ -114,10 +115,10 @@ pub(super) fn status_writes(
         let own = namespaces.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let counted = placement.tenants.get(name.as_str()).cloned().unwrap_or_default();
         let old = tenant.status.clone().unwrap_or_default();
-        let valid = spec_valid(state, Kind::Tenant, name, &old.conditions);
+        let valid = spec_valid(invalid, Kind::Tenant, name, &old.conditions);
         let accepted = match &valid {
             // Not all of the tenant's claims are known, so they can't be accepted.
-            Some(valid) if state.has_no_valid_version(Kind::Tenant, name) => {
+            Some(valid) if invalid.has_no_valid_version(Kind::Tenant, name) => {
                 Statement { kind: ACCEPTED, ..valid.clone() }
             }
             _ => {

@@ -1,5 +1,7 @@
 //! Changes in, actions out.
 
+use std::ops::{Deref, DerefMut};
+
 use croft_api::{CroftConfig, Tenant, TenantPool, TenantStatus, config::Misplaced};
 use croft_policy::{
     Mutation,
@@ -25,7 +27,9 @@ use super::*;
 use crate::{
     action::Key,
     kube_api::{Change, Kind, Object, ObjectId, ObjectKey, ObjectKind, Version},
+    state::Snapshot,
     tenant::mutation,
+    time::Now,
 };
 
 #[path = "objects/tests.rs"]
@@ -79,6 +83,43 @@ fn pod_object(namespace: &str, name: &str, spec: Value, owner: Option<&str>) -> 
 /// The deletion of an object that Croft keeps for a tenant.
 fn gone_object(key: &ObjectKey) -> Change {
     Change::Gone(ObjectId::new(Kind::TenantObject(key.kind), &key.namespace, &key.name))
+}
+
+/// The facts, with the snapshot that has the invalid objects.
+struct State {
+    facts: crate::tenant::state::State,
+    snapshot: Snapshot,
+}
+
+impl State {
+    fn new(namespace: &str) -> Self {
+        Self { facts: crate::tenant::state::State::new(namespace), snapshot: Snapshot::default() }
+    }
+
+    fn observe(&mut self, change: &Change) -> bool {
+        let corrected = self.snapshot.observe_validity(change);
+        let new = self.facts.observe(change, self.snapshot.invalid_objects());
+        self.snapshot.observe(change.clone(), Now { wall: Timestamp::UNIX_EPOCH, mono: NOW });
+        new || corrected
+    }
+}
+
+impl Deref for State {
+    type Target = crate::tenant::state::State;
+
+    fn deref(&self) -> &Self::Target {
+        &self.facts
+    }
+}
+
+impl DerefMut for State {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.facts
+    }
+}
+
+fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
+    super::reconcile(&mut state.facts, state.snapshot.invalid_objects(), mono, wall)
 }
 
 /// Two tenants with one pool and one node each; every write is done.

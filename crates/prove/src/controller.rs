@@ -9,7 +9,7 @@ use croft_controller::{
     engine::Engine,
     kube_api::{Change, Kind},
     nodeclaim::node_patch,
-    state::{NodeView, is_accepted},
+    state::{InvalidObjects, NodeView, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
     time::Now,
 };
@@ -56,7 +56,7 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
     // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
     for mono in [100, 1_000].map(Duration::from_secs) {
         state.observe_replica("webhook", report.clone(), mono);
-        writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);
+        writes = reconcile(&mut state, &InvalidObjects::default(), mono, Timestamp::UNIX_EPOCH);
     }
     let view = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let declarations = view.declarations();
@@ -106,15 +106,16 @@ fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
 fn observe(world: &World, kind: PoolKind) -> State {
     let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     let mut state = State::new(crate::world::OWN_NAMESPACE);
-    state.observe(&Change::from(objects.config));
+    let valid = InvalidObjects::default();
+    state.observe(&Change::from(objects.config), &valid);
     for pool in objects.pools {
-        state.observe(&Change::from(pool));
+        state.observe(&Change::from(pool), &valid);
     }
     for tenant in objects.tenants {
-        state.observe(&Change::from(tenant));
+        state.observe(&Change::from(tenant), &valid);
     }
     for namespace in [world.namespace_object(), world.own_namespace_object()] {
-        state.observe(&Change::from(typed::<Namespace>(namespace)));
+        state.observe(&Change::from(typed::<Namespace>(namespace)), &valid);
     }
     // A probe is answered at once: policies and parameters are one API server's.
     if let Some(revision) = world.parameters.get(REVISION) {
