@@ -45,6 +45,8 @@ pub struct Isolation {
     written: BTreeMap<Key, (Write, Duration)>,
     /// Keys that were locked when a write was wanted.
     awaited: BTreeSet<Key>,
+    /// The snapshot's changes of claims up to the last pass.
+    claim_changes: u64,
     counts: TenantCounts,
 }
 
@@ -73,6 +75,7 @@ impl Isolation {
             not_before: Duration::ZERO,
             written: BTreeMap::new(),
             awaited: BTreeSet::new(),
+            claim_changes: 0,
             counts: TenantCounts::default(),
         }
     }
@@ -142,7 +145,10 @@ impl Isolation {
         if !ctx.snapshot.is_synced_for_tenancy() {
             return;
         }
-        if self.awaited.iter().any(|key| ctx.is_idle(key)) {
+        // Tenants' status has the cost of their claims.
+        let claim_changes = ctx.snapshot.claim_changes();
+        if self.claim_changes != claim_changes || self.awaited.iter().any(|key| ctx.is_idle(key)) {
+            self.claim_changes = claim_changes;
             self.schedule(now);
         }
         let at = self.due.max(self.not_before);
@@ -153,7 +159,7 @@ impl Isolation {
         self.not_before = now.mono + MIN_PAUSE;
         self.awaited.clear();
         self.written.retain(|_, (_, at)| now.mono.saturating_sub(*at) < REPEAT_AFTER);
-        let writes = reconcile(&mut self.state, ctx.snapshot.invalid_objects(), now.mono, now.wall);
+        let writes = reconcile(&mut self.state, ctx.snapshot, now.mono, now.wall);
         self.due = self.state.objects.next(now.mono).map_or(self.due, |next| self.due.min(next));
         ctx.requeue_at(self.due);
         self.count(ctx.snapshot.invalid_objects());

@@ -9,7 +9,7 @@ use croft_policy::{
 use jiff::Timestamp;
 
 use crate::{
-    state::InvalidObjects,
+    state::Snapshot,
     tenant::{
         daemonsets, evictions,
         namespace_metadata::{is_closed, namespace_writes},
@@ -23,7 +23,8 @@ use crate::{
 /// Compares the cluster with its Tenants and returns the writes that are missing. Every kind that decisions about tenancy
 /// wait for has been listed.
 #[must_use]
-pub fn reconcile(state: &mut State, invalid: &InvalidObjects, mono: Duration, wall: Timestamp) -> Vec<Write> {
+pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: Timestamp) -> Vec<Write> {
+    let invalid = snapshot.invalid_objects();
     state.absences.confirm(mono);
     state.confirm_absence(mono);
     let view = state.view();
@@ -46,7 +47,7 @@ pub fn reconcile(state: &mut State, invalid: &InvalidObjects, mono: Duration, wa
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
     let enforced = tenant_status::enforced_everywhere(state, mono);
     let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
-    actions.extend(tenant_status::status_writes(state, invalid, &view, (&placement, &kept), mono, wall));
+    actions.extend(tenant_status::status_writes(state, snapshot, &view, (&placement, &kept), mono, wall));
     if enforced {
         actions.extend(daemonsets::writes_due(state, &view, mono));
         actions.extend(placement::recreations(state, &view, &placement, mono));

@@ -30,10 +30,6 @@ impl State {
                 self.observe_config(config);
                 false
             }
-            Object::NodeClaim(claim) => {
-                self.observe_claim(claim);
-                false
-            }
             _ => false,
         }
     }

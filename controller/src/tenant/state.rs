@@ -7,7 +7,7 @@ use std::{
 };
 
 use croft_api::{
-    CroftConfig, CroftConfigSpec, NodeClaim, Tenant, TenantPool,
+    CroftConfig, CroftConfigSpec, Tenant, TenantPool,
     condition::{ACCEPTED, Statement},
     config::SINGLETON,
     convert::policy as convert,
@@ -37,7 +37,7 @@ use crate::{
     kube_api::{Change, Kind, Object, ObjectId, ObjectKey, Version},
     state::InvalidObjects,
     tenant::{
-        absences::Absences, class_facts::ClassFacts, parameters::Parameters, pod_security, prices::micros,
+        absences::Absences, class_facts::ClassFacts, parameters::Parameters, pod_security,
         shared::SharedByOwner, tenant_objects::TenantObjects,
     },
 };
@@ -152,8 +152,6 @@ pub struct State {
     pub namespaces: BTreeMap<String, NamespaceFacts>,
     /// For each node, the pool with provisioner None or Karpenter whose own label the node has.
     pub nodes: BTreeMap<String, Option<String>>,
-    /// Pool and price of each claim, in millionths of a dollar per hour; `None` if it is unknown.
-    pub claims: BTreeMap<String, (String, Option<u64>)>,
     /// Pods.
     pub pods: BTreeMap<ObjectName, PodFacts>,
     /// The owners that pods share.
@@ -213,7 +211,6 @@ impl State {
             pools: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            claims: BTreeMap::new(),
             pods: BTreeMap::new(),
             owners: SharedByOwner::new(),
             pending: SharedByOwner::new(),
@@ -323,7 +320,6 @@ impl State {
             }
             Object::Namespace(namespace) => self.namespace(namespace),
             Object::Node(node) => self.node(node),
-            Object::NodeClaim(claim) => self.observe_claim(claim),
             Object::Pod(pod) => self.pod(pod),
             Object::DaemonSet(daemonset) => self.daemonset(daemonset),
             Object::CroftConfig(config) => self.observe_config(config),
@@ -357,7 +353,6 @@ impl State {
             }
             Kind::Namespace => self.forget_namespace(name),
             Kind::Node => self.forget_node(name),
-            Kind::NodeClaim => self.claims.remove(name).is_some(),
             Kind::Pod => self.pods.remove(&(namespace.clone(), name.clone())).is_some(),
             Kind::DaemonSet => {
                 let key = (namespace.clone(), name.clone());
@@ -421,13 +416,6 @@ impl State {
         }
         (self.config_is_gone, self.config_absent) = (false, None);
         self.config(config.spec.clone())
-    }
-
-    pub(super) fn observe_claim(&mut self, claim: &NodeClaim) -> bool {
-        let launched = claim.status.as_ref().filter(|status| status.provider_id.is_some());
-        let price = launched.map_or(Some(0), |status| status.price_per_hour.as_deref().and_then(micros));
-        let facts = (claim.spec.pool.clone(), price);
-        self.claims.insert(claim.name_any(), facts.clone()) != Some(facts)
     }
 
     /// Applies the report of a webhook replica, heard at `now` on the monotonic clock. Returns true if it is new.

@@ -24,12 +24,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::{
     definitions::conditions as reasons,
     kube_api::Kind,
-    state::{InvalidObjects, holdings::cost_text},
+    state::{Snapshot, holdings::cost_text},
     tenant::{
         given_status::{creation_condition, quota_use},
         namespace_metadata::has_current_metadata,
         objects::{Comparison, Kept},
         placement::{Counted, Placement},
+        prices::micros,
         spec_valid::spec_valid,
         state::{Replica, State},
         write::Write,
@@ -94,7 +95,7 @@ fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), 
 /// The status writes that are due.
 pub(super) fn status_writes(
     state: &State,
-    invalid: &InvalidObjects,
+    snapshot: &Snapshot,
     view: &Tenants,
     (placement, kept): (&Placement, &Comparison),
     mono: Duration,
@@ -108,7 +109,8 @@ pub(super) fn status_writes(
         }
     }
     let lost = lost_claims(view);
-    let usage = PoolUsage::new(state, view);
+    let invalid = snapshot.invalid_objects();
+    let usage = PoolUsage::new(state, snapshot, view);
     let mut actions = Vec::new();
     for (name, tenant) in &state.tenants {
         let Some(rule) = rules.tenant_named(name) else { continue };
@@ -195,16 +197,19 @@ impl Prices {
 }
 
 impl<'s> PoolUsage<'s> {
-    fn new(state: &'s State, view: &Tenants) -> Self {
+    fn new(state: &'s State, snapshot: &Snapshot, view: &Tenants) -> Self {
         let mut usage = Self::default();
         for node in state.nodes.keys() {
             for id in view.node(node).into_iter().flat_map(|pools| &pools.labelled) {
                 usage.nodes.entry(*id).or_default().push(node);
             }
         }
-        for (pool, price) in state.claims.values() {
-            if let Some(id) = view.declarations().pool_id(pool) {
+        for claim in snapshot.claims().values() {
+            if let Some(id) = view.declarations().pool_id(&claim.spec.pool) {
                 let prices = usage.prices.entry(id).or_default();
+                let launched = claim.status.as_ref().filter(|status| status.provider_id.is_some());
+                let price =
+                    launched.map_or(Some(0), |status| status.price_per_hour.as_deref().and_then(micros));
                 let one = Prices { micros: price.unwrap_or(0), unpriced: usize::from(price.is_none()) };
                 *prices = prices.plus(one);
             }

@@ -85,7 +85,7 @@ fn gone_object(key: &ObjectKey) -> Change {
     Change::Gone(ObjectId::new(Kind::TenantObject(key.kind), &key.namespace, &key.name))
 }
 
-/// The facts, with the snapshot that has the invalid objects.
+/// The facts, with the snapshot that they go with.
 struct State {
     facts: crate::tenant::state::State,
     snapshot: Snapshot,
@@ -119,7 +119,7 @@ impl DerefMut for State {
 }
 
 fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
-    super::reconcile(&mut state.facts, state.snapshot.invalid_objects(), mono, wall)
+    super::reconcile(&mut state.facts, &state.snapshot, mono, wall)
 }
 
 /// Two tenants with one pool and one node each; every write is done.

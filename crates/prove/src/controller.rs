@@ -9,7 +9,7 @@ use croft_controller::{
     engine::Engine,
     kube_api::{Change, Kind},
     nodeclaim::node_patch,
-    state::{InvalidObjects, NodeView, is_accepted},
+    state::{InvalidObjects, NodeView, Snapshot, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
     time::Now,
 };
@@ -56,7 +56,7 @@ pub fn decide(world: &World, kind: PoolKind) -> Decisions {
     // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
     for mono in [100, 1_000].map(Duration::from_secs) {
         state.observe_replica("webhook", report.clone(), mono);
-        writes = reconcile(&mut state, &InvalidObjects::default(), mono, Timestamp::UNIX_EPOCH);
+        writes = reconcile(&mut state, &Snapshot::default(), mono, Timestamp::UNIX_EPOCH);
     }
     let view = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let declarations = view.declarations();
