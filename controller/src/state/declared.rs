@@ -251,6 +251,12 @@ impl Snapshot {
         }
     }
 
+    /// True if there is no CroftConfig, and none whose settings are in force until its absence has lasted.
+    #[must_use]
+    pub const fn has_default_config(&self) -> bool {
+        self.config.is_none() && self.config_absent_since.is_none()
+    }
+
     /// Lifts the limits of a CroftConfig that has been absent for [`CONFIG_ABSENCE`]; otherwise returns when to check
     /// again.
     pub fn expire_config(&mut self, now: Now) -> Option<Duration> {

@@ -26,7 +26,9 @@ use crate::{
 pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: Timestamp) -> Vec<Write> {
     let invalid = snapshot.invalid_objects();
     state.absences.confirm(mono);
-    state.confirm_absence(mono);
+    if snapshot.has_default_config() {
+        state.reset_config();
+    }
     let view = state.view();
     state.refresh_nodes();
     let mut actions = Vec::new();

@@ -19,7 +19,6 @@ use croft_policy::{
         MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, SURPLUS_ANNOTATION, TENANCY_LABEL,
         parameter::PREFIX,
     },
-    model::CONFIG_ABSENCE,
     node::{NodeRepair, own_pool, repair},
     replica_status::ReplicaStatus,
 };
@@ -139,11 +138,8 @@ pub type ObjectName = (String, String);
 pub struct State {
     index: Index,
     snapshot: Option<Tenants>,
-    /// Settings.
+    /// Settings: of the CroftConfig, or of the last one until its absence is confirmed.
     pub config: CroftConfigSpec,
-    /// The time from which the CroftConfig is absent. `config` is the last one until the absence is confirmed.
-    config_absent: Option<Duration>,
-    config_is_gone: bool,
     /// Tenants by name.
     pub tenants: BTreeMap<String, Arc<Tenant>>,
     /// Pools by name.
@@ -205,8 +201,6 @@ impl State {
             index,
             snapshot: None,
             config,
-            config_absent: None,
-            config_is_gone: false,
             tenants: BTreeMap::new(),
             pools: BTreeMap::new(),
             namespaces: BTreeMap::new(),
@@ -360,10 +354,8 @@ impl State {
                 self.daemonsets_rolling.remove(&key);
                 self.daemonsets.remove(&key).is_some()
             }
-            Kind::CroftConfig if name == SINGLETON => {
-                self.config_is_gone = true;
-                true
-            }
+            // It stays in force until the snapshot confirms its absence.
+            Kind::CroftConfig => name == SINGLETON,
             Kind::WebhookReplica => self.replicas.remove(name).is_some(),
             Kind::ValidatingAdmissionPolicy | Kind::ValidatingAdmissionPolicyBinding => {
                 self.policies.remove(&(kind.name().to_owned(), name.clone())).is_some()
@@ -414,7 +406,6 @@ impl State {
         if config.name_any() != SINGLETON {
             return false;
         }
-        (self.config_is_gone, self.config_absent) = (false, None);
         self.config(config.spec.clone())
     }
 
@@ -436,14 +427,9 @@ impl State {
         true
     }
 
-    /// Returns to the defaults once the CroftConfig has been absent for long enough, counted from the first
-    /// decision after its deletion.
-    pub(super) fn confirm_absence(&mut self, now: Duration) {
-        if self.config_is_gone && now.saturating_sub(*self.config_absent.get_or_insert(now)) >= CONFIG_ABSENCE
-        {
-            (self.config_is_gone, self.config_absent) = (false, None);
-            self.config(CroftConfigSpec::default());
-        }
+    /// Returns to the defaults.
+    pub(super) fn reset_config(&mut self) {
+        self.config(CroftConfigSpec::default());
     }
 
     fn tenant(&mut self, tenant: &Tenant) -> bool {

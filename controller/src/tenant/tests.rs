@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use croft_api::{CroftConfig, Tenant, TenantPool, TenantStatus, config::Misplaced};
+use croft_api::{CroftConfig, Tenant, TenantPool, TenantStatus};
 use croft_policy::{
     Mutation,
     definitions::{
@@ -119,6 +119,7 @@ impl DerefMut for State {
 }
 
 fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
+    state.snapshot.expire_config(Now { wall, mono });
     super::reconcile(&mut state.facts, &state.snapshot, mono, wall)
 }
 
@@ -538,7 +539,7 @@ fn pods_older_than_their_tenant_are_recreated_or_reported() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     // The namespace may have a Tenant that is absent for a moment.
     assert_eq!(recreations(at(&mut state, 0)), ["pod waits", "pod outside"]);
     assert_eq!(recreations(at(&mut state, 60)), ["pod waits", "pod inside", "pod outside"]);
@@ -571,7 +572,7 @@ fn deletions_and_evictions(actions: &[Write]) -> Vec<String> {
 #[test]
 fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
     let mut state = reconciled_state();
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     let in_pool = || {
         json!({"nodeSelector": {"node-pool": "pool-a"},
             "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}]})
@@ -619,7 +620,7 @@ fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
 #[test]
 fn misplaced_pods_are_evicted_few_at_a_time_after_earlier_ones_run_again() {
     let mut state = reconciled_state();
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     let on = |node: &str, name: &str, more: Value| {
         let object = pod_object(
             "tenant-a",
@@ -663,7 +664,7 @@ fn misplaced_pods_are_evicted_few_at_a_time_after_earlier_ones_run_again() {
 #[test]
 fn pod_whose_owner_may_not_recreate_it_is_reported_only() {
     let mut state = reconciled_state();
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     for (owner, kind) in [("job", "Job"), ("set", "CloneSet")] {
         state.observe(&pod("tenant-a", &format!("{owner}-waits"), json!({}), Some(kind)));
         state.observe(&pod("tenant-a", &format!("{owner}-runs"), json!({"nodeName": "b-1"}), Some(kind)));
@@ -751,7 +752,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
     {
         state.observe(&mirror(namespace, name, node));
     }
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     let actions = write(&mut state);
     assert!(
         !actions.iter().any(|a| matches!(a, Write::Evict { .. } | Write::Recreate { .. })),
@@ -776,6 +777,11 @@ fn planned_daemonset(state: &mut State, namespace: &str, name: &str, more: &Valu
     json_patch::patch(&mut object, &patch).unwrap();
     crate::merge_patch::apply(&mut object, more);
     self::read(object)
+}
+
+fn recreating() -> Change {
+    Change::from(read::<CroftConfig>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        "metadata": {"name": "default"}, "spec": {"misplaced": "Recreate"}})))
 }
 
 fn exempting(namespaces: &[&str]) -> Change {

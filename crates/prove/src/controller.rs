@@ -9,7 +9,7 @@ use croft_controller::{
     engine::Engine,
     kube_api::{Change, Kind},
     nodeclaim::node_patch,
-    state::{InvalidObjects, NodeView, Snapshot, is_accepted},
+    state::{NodeView, Snapshot, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
     time::Now,
 };
@@ -50,13 +50,13 @@ pub struct Decisions {
 /// The controller's decisions about the cluster, whatever time has passed.
 #[must_use]
 pub fn decide(world: &World, kind: PoolKind) -> Decisions {
-    let mut state = observe(world, kind);
+    let (mut state, snapshot) = observe(world, kind);
     let report = replica(world, kind);
     let mut writes = Vec::new();
     // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
     for mono in [100, 1_000].map(Duration::from_secs) {
         state.observe_replica("webhook", report.clone(), mono);
-        writes = reconcile(&mut state, &Snapshot::default(), mono, Timestamp::UNIX_EPOCH);
+        writes = reconcile(&mut state, &snapshot, mono, Timestamp::UNIX_EPOCH);
     }
     let view = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let declarations = view.declarations();
@@ -103,26 +103,29 @@ fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
     Box::new(serde_json::from_value(value).expect("the object is of its kind"))
 }
 
-fn observe(world: &World, kind: PoolKind) -> State {
+fn observe(world: &World, kind: PoolKind) -> (State, Snapshot) {
     let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     let mut state = State::new(crate::world::OWN_NAMESPACE);
-    let valid = InvalidObjects::default();
-    state.observe(&Change::from(objects.config), &valid);
+    let mut snapshot = Snapshot::default();
+    let config = Change::from(objects.config);
+    state.observe(&config, snapshot.invalid_objects());
+    snapshot.observe(config, at(0));
+    let valid = snapshot.invalid_objects();
     for pool in objects.pools {
-        state.observe(&Change::from(pool), &valid);
+        state.observe(&Change::from(pool), valid);
     }
     for tenant in objects.tenants {
-        state.observe(&Change::from(tenant), &valid);
+        state.observe(&Change::from(tenant), valid);
     }
     for namespace in [world.namespace_object(), world.own_namespace_object()] {
-        state.observe(&Change::from(typed::<Namespace>(namespace)), &valid);
+        state.observe(&Change::from(typed::<Namespace>(namespace)), valid);
     }
     // A probe is answered at once: policies and parameters are one API server's.
     if let Some(revision) = world.parameters.get(REVISION) {
         state.parameters.confirm(revision);
     }
     state.parameters.mutated_by = Some(policies::mutation::version());
-    state
+    (state, snapshot)
 }
 
 fn replica(world: &World, kind: PoolKind) -> ReplicaStatus {
