@@ -163,3 +163,29 @@ impl Kind {
         Self::ALL.into_iter().filter(|kind| kind.is_awaited_by_tenancy())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_is_listed_once_and_some_decision_reads_it() {
+        assert_eq!(BTreeSet::from(Kind::ALL).len(), Kind::ALL.len());
+        let awaited = |kind: &Kind| kind.is_awaited_by_capacity() || kind.is_awaited_by_tenancy();
+        let others: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| !awaited(kind)).collect();
+        assert_eq!(others, [Kind::Event]);
+    }
+
+    #[test]
+    fn all_limit_ranges_and_those_kept_for_tenants_are_two_kinds_of_one_name() {
+        let kept = Kind::TenantObject(ObjectKind::LimitRange);
+        assert_eq!(kept.name(), Kind::LimitRange.name());
+        assert_eq!(
+            (kept.selector(), Kind::LimitRange.selector()),
+            (Selector::Label(TENANT_LABEL), Selector::All)
+        );
+        assert!(Kind::LimitRange.is_awaited_by_capacity() && !kept.is_awaited_by_capacity());
+    }
+}
