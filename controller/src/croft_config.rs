@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::conditions as reasons,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Call, Kind, Target, Verb},
     kubernetes_features, merge_patch,
     nodepool::static_capacity::StaticCapacity,
     reconcile::{ReconcileContext, object_reference},
@@ -144,7 +144,7 @@ fn statements(
         statements.push(limits_condition(ctx, inputs, config));
     }
     statements.extend(kubernetes_features::cluster_condition(ctx.snapshot.release()));
-    if let Some(invalid) = ctx.snapshot.invalid("CroftConfig", SINGLETON) {
+    if let Some(invalid) = ctx.snapshot.invalid_objects().get(Kind::CroftConfig, SINGLETON) {
         let message = format!("{}; until it is corrected, the other settings are in force", invalid.why);
         ctx.event(object_reference(&**config), true, INVALID_SPEC, message.clone());
         let kind = SPEC_VALID;

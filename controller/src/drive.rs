@@ -10,7 +10,7 @@ use tokio::{
 use crate::{
     action::{Action, Key},
     config::settings::Settings,
-    engine::{Engine, KINDS},
+    engine::Engine,
     executor::Executor,
     kube_api::Change,
     metrics::Metrics,
@@ -105,7 +105,7 @@ impl<L: Fn() -> bool> Driver<L> {
             while let Some(ended) = self.tasks.try_join_next_with_id() {
                 self.complete(ended);
             }
-            if !reported_synced && self.engine.snapshot().is_synced(&KINDS) {
+            if !reported_synced && self.engine.snapshot().is_synced_for_capacity() {
                 reported_synced = true;
                 synced(true);
             }
@@ -135,7 +135,7 @@ impl<L: Fn() -> bool> Driver<L> {
     /// Lists the claims before the first pass. The watch may lag behind the former leader's last writes, and a plan
     /// made without its last claims would launch them again.
     async fn take_over(&mut self, now: Now) -> bool {
-        if !self.engine.snapshot().is_synced(&KINDS) {
+        if !self.engine.snapshot().is_synced_for_capacity() {
             return false;
         }
         match self.executor.list_claims().await {

@@ -18,7 +18,7 @@ use crate::{
     disruption::Disruption,
     events::EventRecorder,
     in_flight::InFlight,
-    kube_api::{ANY_LIMIT_RANGE, Change, Response},
+    kube_api::{Change, Kind, Object, ObjectId, Response, Version},
     nodeclaim::{
         garbage_collection::GarbageCollection,
         instances,
@@ -48,28 +48,6 @@ use crate::{
 const NO_CAPACITY: [FaultClass; 2] = [FaultClass::NoCapacity, FaultClass::Quota];
 /// How long the template rests that was launched in vain.
 const TEMPLATE_RESTS: Duration = Duration::from_secs(45);
-
-/// The kinds whose first list must be complete before the first pass: a plan made without a node, a claim or a tenant's
-/// limits would launch nodes that aren't needed.
-pub const KINDS: [&str; 17] = [
-    "Pod",
-    "Node",
-    "NodeClaim",
-    "TenantPool",
-    "EC2NodeClass",
-    "Tenant",
-    "CroftConfig",
-    "Namespace",
-    "DaemonSet",
-    ANY_LIMIT_RANGE,
-    "RuntimeClass",
-    "PersistentVolumeClaim",
-    "PersistentVolume",
-    "StorageClass",
-    "CSINode",
-    "VolumeAttachment",
-    "PodDisruptionBudget",
-];
 
 /// The deciders, each with its own memory.
 #[derive(Debug)]
@@ -250,22 +228,24 @@ impl Engine {
 
     /// Takes in a change from a watch.
     pub fn observe(&mut self, change: Change, now: Now) {
-        self.deciders.isolation.observe(&change, now);
-        if change.is_about_enforcement() {
+        if self.snapshot.observe_validity(&change) {
+            self.deciders.isolation.schedule(now);
+        }
+        self.deciders.isolation.observe(&change, self.snapshot.invalid_objects(), now);
+        if change.is_about_tenancy() {
             return;
         }
-        let shown = if let Change::Listed(change) = &change {
-            // After a restore from a backup, the API server's answers about pods are of another past.
-            self.evidence.forget_pods();
-            change
-        } else {
-            &change
-        };
-        if let Change::Claim(claim) = shown {
-            // A changed claim ends the wait after a success; a failure's backoff stays.
-            let key = Key::Claim(claim.metadata.name.clone().unwrap_or_default());
-            if self.in_flight.failures(&key) == 0 {
-                self.in_flight.end_backoff(&key);
+        if let Change::Version(Version { object, listed, flaw }) = &change {
+            if *listed {
+                // After a restore from a backup, the API server's answers about pods are of another past.
+                self.evidence.forget_pods();
+            }
+            if let (Object::NodeClaim(claim), None) = (object, flaw) {
+                // A changed claim ends the wait after a success; a failure's backoff stays.
+                let key = Key::Claim(claim.metadata.name.clone().unwrap_or_default());
+                if self.in_flight.failures(&key) == 0 {
+                    self.in_flight.end_backoff(&key);
+                }
             }
         }
         self.record.observe_change(&change);
@@ -295,10 +275,11 @@ impl Engine {
             .filter(|(_, uid)| !there.contains(uid))
             .collect();
         for (name, uid) in lost {
-            self.observe(Change::Gone(uid.into(), Box::new(Change::ClaimGone(name))), now);
+            let id = ObjectId::new(Kind::NodeClaim, "", &name).with_uid(&uid);
+            self.observe(Change::Gone(id), now);
         }
         for claim in claims {
-            self.observe(Change::Claim(Box::new(claim)), now);
+            self.observe(claim.into(), now);
         }
     }
 
@@ -398,7 +379,7 @@ impl Engine {
             ActionResult::ObjectRefused(key, why) => {
                 deciders.isolation.observe_object_refused(key, &why, now);
             }
-            ActionResult::NotFound(target, uid) => snapshot.observe_not_found(target, &uid, now),
+            ActionResult::NotFound(target, uid) => snapshot.observe_not_found(&target, &uid, now),
             ActionResult::UnavailableOfferings(offerings) => snapshot.set_unavailable_offerings(offerings),
             ActionResult::Interruptions(messages) => {
                 counts.interruptions += messages.iter().map(|n| n.instances.len() as u64).sum::<u64>();
@@ -440,7 +421,7 @@ impl Engine {
 
     /// Makes a reconcile pass. Its actions count as in flight from here on; each must be reported.
     pub fn step(&mut self, now: Now) -> Step {
-        if !self.snapshot.is_synced(&KINDS) {
+        if !self.snapshot.is_synced_for_capacity() {
             return Step { actions: Vec::new(), requeue_at: None, bound: Vec::new() };
         }
         let (planned, planning_again) = self.plan(now);
@@ -531,7 +512,7 @@ impl Engine {
         };
         d.pool_status.reconcile(&mut ctx, pool_inputs);
         let held = d.planning.counts().held_by_limits;
-        let mutation = d.isolation.mutation_statement();
+        let mutation = d.isolation.mutation_statement(ctx.snapshot);
         d.config_status.reconcile(&mut ctx, held, &d.static_capacity, mutation);
         ctx.finish()
     }

@@ -25,7 +25,7 @@ use crate::{
     kube_api::{ApiError, Response},
     nodeclaim::{
         conditions::{set_with_ready, write_status},
-        launch_attempt::open_request,
+        launch_attempt::{next_attempt, open_request},
     },
     result::{ActionReport, ActionResult, Backoff},
 };
@@ -53,12 +53,10 @@ impl Executor {
                 Ok(launched) => return self.launched(keys, held, &launched).await,
                 Err(LaunchError::NoCapacity { claim, offerings, fault }) => {
                     let error = LaunchError::NoCapacity { claim, offerings, fault };
-                    if !self.narrow(&mut request).await {
-                        return self.fail_with(keys, held, &error).await;
-                    }
-                    let last =
-                        held.claim.status.as_ref().and_then(|s| s.attempt.as_ref()).map_or(0, |a| a.number);
-                    request.attempt = last.saturating_add(1);
+                    let types = self.cloud.instance_types(&request.class).await;
+                    let next = types.ok().and_then(|types| next_attempt(&held.claim, &request, &types));
+                    let Some(next) = next else { return self.fail_with(keys, held, &error).await };
+                    request = next;
                 }
                 Err(error @ LaunchError::Unknown { .. }) => {
                     return self.find_or_retry(keys, held, &error).await;
@@ -97,32 +95,6 @@ impl Executor {
         set_with_ready(&mut status, statement, held.claim.metadata.generation, self.clock.wall());
         self.write_status(held, &status).await.map_err(LaunchFailure::Api)?;
         Ok(prepared)
-    }
-
-    /// Reduces `request` to offerings that are still available; false if none is.
-    async fn narrow(&self, request: &mut LaunchRequest) -> bool {
-        let Ok(types) = self.cloud.instance_types(&request.class).await else { return false };
-        let open = |name: &str, zone: Option<&str>| {
-            types.iter().filter(|t| t.name == name).flat_map(|t| &t.offerings).any(|o| {
-                o.available && o.capacity_type == request.capacity_type && zone.is_none_or(|z| o.zone == z)
-            })
-        };
-        let zones: Vec<String> = request
-            .zones
-            .iter()
-            .filter(|zone| request.instance_types.iter().any(|t| open(t, Some(zone))))
-            .cloned()
-            .collect();
-        if zones.is_empty() && !request.zones.is_empty() {
-            return false;
-        }
-        let within = |name: &str| {
-            if zones.is_empty() { open(name, None) } else { zones.iter().any(|z| open(name, Some(z))) }
-        };
-        let kept: Vec<String> = request.instance_types.iter().filter(|t| within(t)).cloned().collect();
-        request.zones = zones;
-        request.instance_types = kept;
-        !request.instance_types.is_empty()
     }
 
     async fn launched(&self, keys: Vec<Key>, mut held: ClaimWrites, launched: &Launched) -> ActionReport {

@@ -3,12 +3,14 @@
 mod api;
 mod change;
 mod client;
+mod kind;
 pub mod leader_gate;
 mod tenant_object;
 mod trim;
 pub mod watch;
 
 pub use api::{ApiError, Call, KubeApi, Response, Target, Verb};
-pub use change::{ANY_LIMIT_RANGE, Change, WEBHOOK_REPLICA};
+pub use change::{Change, Object, ObjectId, Version};
 pub use client::{KubeClient, record_slot};
+pub use kind::{Kind, Selector};
 pub use tenant_object::{ObjectKey, ObjectKind};

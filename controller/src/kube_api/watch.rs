@@ -5,31 +5,24 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 use croft_api::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
     convert::given,
-    stored::{Checked, Kind, Stored, Unread},
+    stored::{self, Checked, Stored, Unread},
 };
-use croft_policy::{
-    definitions::{REPLICA_LABEL, TENANT_LABEL},
-    replica_status::{ReplicaStatus, WEBHOOK},
-};
+use croft_policy::replica_status::ReplicaStatus;
 use croft_runtime::{kubernetes, restore::Restores};
-use croft_scheduler::PodKey;
 use futures::StreamExt;
-use k8s_openapi::{
-    ClusterResourceScope,
-    api::{
-        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-        apps::v1::DaemonSet,
-        coordination::v1::Lease,
-        core::v1::{
-            Event as CoreEvent, LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-            ResourceQuota,
-        },
-        networking::v1::NetworkPolicy,
-        node::v1::RuntimeClass,
-        policy::v1::PodDisruptionBudget,
-        rbac::v1::{ClusterRoleBinding, RoleBinding},
-        storage::v1::{CSINode, StorageClass, VolumeAttachment},
+use k8s_openapi::api::{
+    admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+    apps::v1::DaemonSet,
+    coordination::v1::Lease,
+    core::v1::{
+        Event as CoreEvent, LimitRange, Namespace, PersistentVolume, PersistentVolumeClaim, Pod,
+        ResourceQuota,
     },
+    networking::v1::NetworkPolicy,
+    node::v1::RuntimeClass,
+    policy::v1::PodDisruptionBudget,
+    rbac::v1::{ClusterRoleBinding, RoleBinding},
+    storage::v1::{CSINode, StorageClass, VolumeAttachment},
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -40,10 +33,11 @@ use kube::{
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::kube_api::{
-    ANY_LIMIT_RANGE, Change, ObjectKey, ObjectKind, WEBHOOK_REPLICA,
+    Change, Kind, Object, ObjectId, ObjectKind, Selector, Version,
     trim::{trim, trim_node},
 };
 
@@ -55,8 +49,15 @@ const RELEASE_EVERY: Duration = Duration::from_secs(60);
 const PAGE: u32 = 500;
 
 type Name = (String, String);
-/// Where the changes of a watch go, and what makes it begin again.
-type Ends = (mpsc::Sender<Change>, Restores);
+
+/// Watches, and where their changes go.
+struct Watches {
+    client: Client,
+    sender: mpsc::Sender<Change>,
+    /// After one of them everything is listed again.
+    restores: Restores,
+    tasks: JoinSet<()>,
+}
 
 /// Watches every kind that deciders read, until the tasks are dropped. Croft itself is in `namespace`. After one of the
 /// `restores` everything is listed again.
@@ -67,80 +68,27 @@ pub fn watch_all(
     restores: &Restores,
 ) -> (mpsc::Receiver<Change>, JoinSet<()>) {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let mut tasks = JoinSet::new();
-    let list = || watcher::Config::default().page_size(PAGE);
-    // Finished pods need no node: leaving them out keeps finished Jobs from filling the memory.
-    let unfinished = list().fields("status.phase!=Succeeded,status.phase!=Failed");
-    macro_rules! watch {
-        ($kind:ty, $name:literal, $config:expr, $change:expr, $gone:expr) => {
-            tasks.spawn(follow::<$kind>(
-                Api::all(client.clone()),
-                $config,
-                $name,
-                |o| Some($change(Box::new(o))),
-                $gone,
-                (sender.clone(), restores.clone()),
-            ));
-        };
-    }
-    watch!(Pod, "Pod", unfinished, Change::Pod, |(ns, name)| Change::PodGone(PodKey::new(&ns, &name)));
-    watch!(Node, "Node", list(), |node: Box<Node>| Change::Node(Box::new(trim_node(*node))), |(_, name)| {
-        Change::NodeGone(name)
-    });
-    macro_rules! watch_own {
-        ($kind:ty, $name:literal, $change:expr, $gone:expr) => {
-            let mut checked = Checked::default();
-            let read = move |stored: Stored<$kind>| own_change(stored, &mut checked, $change);
-            let api = Api::all(client.clone());
-            let ends = (sender.clone(), restores.clone());
-            tasks.spawn(follow::<Stored<$kind>>(api, list(), $name, read, $gone, ends));
-        };
-    }
-    watch_own!(NodeClaim, "NodeClaim", Change::Claim, |(_, name)| Change::ClaimGone(name));
-    watch_own!(TenantPool, "TenantPool", Change::Pool, |(_, name)| Change::PoolGone(name));
-    watch_own!(EC2NodeClass, "EC2NodeClass", Change::Class, |(_, name)| Change::ClassGone(name));
-    watch_own!(Tenant, "Tenant", Change::Tenant, |(_, name)| Change::TenantGone(name));
-    watch_own!(CroftConfig, "CroftConfig", Change::Config, |(_, name)| Change::ConfigGone(name));
-    watch!(DaemonSet, "DaemonSet", list(), Change::DaemonSet, |(ns, name)| Change::DaemonSetGone(ns, name));
-    watch!(PersistentVolumeClaim, "PersistentVolumeClaim", list(), Change::Pvc, |(ns, name)| {
-        Change::PvcGone(ns, name)
-    });
-    watch!(PersistentVolume, "PersistentVolume", list(), Change::Pv, |(_, name)| Change::PvGone(name));
-    watch!(StorageClass, "StorageClass", list(), Change::StorageClass, |(_, name)| {
-        Change::StorageClassGone(name)
-    });
-    watch!(CSINode, "CSINode", list(), Change::CsiNode, |(_, name)| Change::CsiNodeGone(name));
-    watch!(VolumeAttachment, "VolumeAttachment", list(), Change::Attachment, |(_, name)| {
-        Change::AttachmentGone(name)
-    });
-    watch!(PodDisruptionBudget, "PodDisruptionBudget", list(), Change::Budget, |(ns, name)| {
-        Change::BudgetGone(ns, name)
-    });
-    tasks.spawn(follow::<PartialObjectMeta<Namespace>>(
-        Api::all(client.clone()),
-        list(),
-        "Namespace",
-        |o| Some(Change::Namespace(Box::new(Namespace { metadata: o.metadata, ..Namespace::default() }))),
-        |(_, name)| Change::NamespaceGone(name),
-        (sender.clone(), restores.clone()),
-    ));
-    tasks.spawn(follow::<Lease>(
-        Api::namespaced(client.clone(), namespace),
-        list().labels(&format!("{REPLICA_LABEL}={WEBHOOK}")),
-        WEBHOOK_REPLICA,
-        |lease| {
-            Some(Change::WebhookReplica(lease.name_any(), Box::new(ReplicaStatus::read(lease.annotations()))))
-        },
-        |(_, name)| Change::WebhookReplicaGone(name),
-        (sender.clone(), restores.clone()),
-    ));
-    tasks.spawn(follow_release(client.clone(), sender.clone()));
-    let ends = || (sender.clone(), restores.clone());
-    watch_tenant_objects(client, &mut tasks, &ends);
-    watch_pod_defaults(client, &mut tasks, &ends);
-    tasks.spawn(follow_policies::<ValidatingAdmissionPolicy>(client, (sender.clone(), restores.clone())));
-    tasks.spawn(follow_policies::<ValidatingAdmissionPolicyBinding>(client, (sender, restores.clone())));
-    (receiver, tasks)
+    let mut watches =
+        Watches { client: client.clone(), sender, restores: restores.clone(), tasks: JoinSet::new() };
+    watches.follow_placement_inputs();
+    watches.follow_own::<NodeClaim>(Kind::NodeClaim);
+    watches.follow_own::<TenantPool>(Kind::TenantPool);
+    watches.follow_own::<EC2NodeClass>(Kind::EC2NodeClass);
+    watches.follow_own::<Tenant>(Kind::Tenant);
+    watches.follow_own::<CroftConfig>(Kind::CroftConfig);
+    watches.follow_webhook(namespace);
+    watches.follow_tenant_objects();
+    watches.follow_refusals();
+    watches.follow_policies::<ValidatingAdmissionPolicy>(
+        Kind::ValidatingAdmissionPolicy,
+        Object::ValidatingAdmissionPolicy,
+    );
+    watches.follow_policies::<ValidatingAdmissionPolicyBinding>(
+        Kind::ValidatingAdmissionPolicyBinding,
+        Object::ValidatingAdmissionPolicyBinding,
+    );
+    watches.tasks.spawn(follow_release(client.clone(), watches.sender));
+    (receiver, watches.tasks)
 }
 
 /// Reads the API server's release now and then: a control plane is upgraded while the controller runs.
@@ -161,134 +109,141 @@ async fn follow_release(client: Client, sender: mpsc::Sender<Change>) {
     }
 }
 
-/// Watches what admission adds to the requests of agents' pods.
-fn watch_pod_defaults(client: &Client, tasks: &mut JoinSet<()>, ends: &impl Fn() -> Ends) {
-    let list = || watcher::Config::default().page_size(PAGE);
-    tasks.spawn(follow::<LimitRange>(
-        Api::all(client.clone()),
-        list(),
-        ANY_LIMIT_RANGE,
-        |range| Some(Change::LimitRange(Box::new(range))),
-        |(namespace, name)| Change::LimitRangeGone(namespace, name),
-        ends(),
-    ));
-    tasks.spawn(follow::<RuntimeClass>(
-        Api::all(client.clone()),
-        list(),
-        "RuntimeClass",
-        |class| Some(Change::RuntimeClass(Box::new(class))),
-        |(_, name)| Change::RuntimeClassGone(name),
-        ends(),
-    ));
-}
+impl Watches {
+    /// Watches what decides where pods can be placed.
+    fn follow_placement_inputs(&mut self) {
+        self.follow_all::<Pod>(Kind::Pod);
+        self.follow(Kind::Node, |node| Some(Version::new(Box::new(trim_node(node)))));
+        self.follow(Kind::Namespace, |object: PartialObjectMeta<Namespace>| {
+            let namespace = Namespace { metadata: object.metadata, ..Namespace::default() };
+            Some(Version::new(Box::new(namespace)))
+        });
+        self.follow_all::<DaemonSet>(Kind::DaemonSet);
+        self.follow_all::<LimitRange>(Kind::LimitRange);
+        self.follow_all::<RuntimeClass>(Kind::RuntimeClass);
+        self.follow_all::<PersistentVolumeClaim>(Kind::PersistentVolumeClaim);
+        self.follow_all::<PersistentVolume>(Kind::PersistentVolume);
+        self.follow_all::<StorageClass>(Kind::StorageClass);
+        self.follow_all::<CSINode>(Kind::CSINode);
+        self.follow_all::<VolumeAttachment>(Kind::VolumeAttachment);
+        self.follow_all::<PodDisruptionBudget>(Kind::PodDisruptionBudget);
+    }
 
-/// Watches what Croft keeps in tenants' namespaces.
-fn watch_tenant_objects(client: &Client, tasks: &mut JoinSet<()>, ends: &impl Fn() -> Ends) {
-    tasks.spawn(follow_tenant_objects::<NetworkPolicy>(client, ObjectKind::NetworkPolicy, ends()));
-    tasks.spawn(follow_tenant_objects::<ResourceQuota>(client, ObjectKind::ResourceQuota, ends()));
-    tasks.spawn(follow_tenant_objects::<LimitRange>(client, ObjectKind::LimitRange, ends()));
-    tasks.spawn(follow_tenant_objects::<RoleBinding>(client, ObjectKind::RoleBinding, ends()));
-    tasks.spawn(follow_tenant_objects::<ClusterRoleBinding>(client, ObjectKind::ClusterRoleBinding, ends()));
-    tasks.spawn(follow_refusals(client, ends()));
-}
+    /// Watches the status of the webhook's replicas.
+    fn follow_webhook(&mut self, namespace: &str) {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), namespace);
+        self.follow_in(leases, Kind::WebhookReplica, |lease| {
+            let status = Box::new(ReplicaStatus::read(lease.annotations()));
+            Some(Version::new(Object::WebhookReplica(lease.name_any(), status)))
+        });
+    }
 
-/// Watches admission policies of Croft, or their bindings.
-fn follow_policies<K>(client: &Client, ends: Ends) -> impl Future<Output = ()> + use<K>
-where
-    K: Resource<DynamicType = (), Scope = ClusterResourceScope>
-        + k8s_openapi::Resource
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + Debug
-        + Send
-        + 'static,
-{
-    let config = watcher::Config::default().page_size(PAGE).labels("app.kubernetes.io/part-of=croft");
-    follow::<K>(
-        Api::all(client.clone()),
-        config,
-        K::KIND,
-        |object| {
-            let name = object.name_any();
-            let value = serde_json::to_value(object).ok()?;
-            Some(Change::AdmissionPolicy(K::KIND, name, Box::new(value)))
-        },
-        |(_, name)| Change::AdmissionPolicyGone(K::KIND, name),
-        ends,
-    )
-}
+    /// Watches what Croft keeps in tenants' namespaces.
+    fn follow_tenant_objects(&mut self) {
+        self.follow_values::<NetworkPolicy>(ObjectKind::NetworkPolicy);
+        self.follow_values::<ResourceQuota>(ObjectKind::ResourceQuota);
+        self.follow_values::<LimitRange>(ObjectKind::LimitRange);
+        self.follow_values::<RoleBinding>(ObjectKind::RoleBinding);
+        self.follow_values::<ClusterRoleBinding>(ObjectKind::ClusterRoleBinding);
+    }
 
-/// Watches the objects of a kind that Croft keeps in tenants' namespaces. Those of others have no such label, and aren't
-/// read.
-fn follow_tenant_objects<K>(
-    client: &Client,
-    kind: ObjectKind,
-    ends: Ends,
-) -> impl Future<Output = ()> + use<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + Debug + Send + 'static,
-{
-    follow::<K>(
-        Api::all(client.clone()),
-        watcher::Config::default().page_size(PAGE).labels(TENANT_LABEL),
-        kind.name(),
-        move |object| Some(Change::TenantObject(kind, Box::new(serde_json::to_value(object).ok()?))),
-        move |(namespace, name)| Change::TenantObjectGone(ObjectKey { kind, namespace, name }),
-        ends,
-    )
-}
-
-/// Watches for pods that the API server refused for a share of a tenant's quota: ReplicaSets, Jobs and the like say so in
-/// events. Those of other reasons aren't sent.
-fn follow_refusals(client: &Client, ends: Ends) -> impl Future<Output = ()> + use<> {
-    let share = given::share_name();
-    follow::<CoreEvent>(
-        Api::all(client.clone()),
-        watcher::Config::default().page_size(PAGE).fields("reason=FailedCreate"),
-        "Event",
-        move |event| {
+    /// Watches for pods that the API server refused for a share of a tenant's quota. Events of other reasons aren't sent.
+    fn follow_refusals(&mut self) {
+        let share = given::share_name();
+        self.follow(Kind::Event, move |event: CoreEvent| {
             let is_share = event.message.as_deref().is_some_and(|message| message.contains(&share));
             is_share.then_some(())?;
-            Some(Change::ShareExceeded(event.involved_object.namespace?))
-        },
-        |(namespace, _)| Change::ShareExceededGone(namespace),
-        ends,
-    )
-}
+            Some(Version::new(Object::ShareExceeded(event.involved_object.namespace?)))
+        });
+    }
 
-/// A change of one of Croft's objects. Each object is read on its own, so that an invalid one affects no other.
-fn own_change<K: Kind>(
-    stored: Stored<K>,
-    checked: &mut Checked,
-    change: fn(Box<K>) -> Change,
-) -> Option<Change> {
-    match stored.read(checked) {
-        Ok(object) => Some(change(Box::new(object))),
-        Err(unread) => {
-            let Unread { stand_in, flaw } = *unread;
-            let stand_in = change(Box::new(stand_in?));
-            Some(Change::Unread(Box::new(stand_in), Box::new(flaw)))
-        }
+    /// Watches admission policies of Croft, or their bindings.
+    fn follow_policies<K: Watched + Serialize>(
+        &mut self,
+        kind: Kind,
+        object: fn(String, Box<Value>) -> Object,
+    ) {
+        self.follow(kind, move |policy: K| {
+            let name = policy.name_any();
+            Some(Version::new(object(name, Box::new(serde_json::to_value(policy).ok()?))))
+        });
+    }
+
+    /// Watches the objects of a kind that Croft keeps for tenants.
+    fn follow_values<K: Watched + Serialize>(&mut self, kind: ObjectKind) {
+        self.follow(Kind::TenantObject(kind), move |object: K| {
+            Some(Version::new(Object::TenantObject(kind, Box::new(serde_json::to_value(object).ok()?))))
+        });
+    }
+
+    /// Watches a kind of Croft's. Each object is read on its own, so that an invalid one affects no other.
+    fn follow_own<K: stored::Kind + Send + 'static>(&mut self, kind: Kind)
+    where
+        Box<K>: Into<Object>,
+    {
+        let mut checked = Checked::default();
+        self.follow(kind, move |stored: Stored<K>| match stored.read(&mut checked) {
+            Ok(object) => Some(Version::new(Box::new(object))),
+            Err(unread) => {
+                let Unread { stand_in, flaw } = *unread;
+                Some(Version { flaw: Some(Box::new(flaw)), ..Version::new(Box::new(stand_in?)) })
+            }
+        });
+    }
+
+    /// Watches a kind whose objects are sent as they are.
+    fn follow_all<K: Watched>(&mut self, kind: Kind)
+    where
+        Box<K>: Into<Object>,
+    {
+        self.follow(kind, |object: K| Some(Version::new(Box::new(object))));
+    }
+
+    fn follow<K: Watched>(&mut self, kind: Kind, read: impl FnMut(K) -> Option<Version> + Send + 'static) {
+        self.follow_in(Api::all(self.client.clone()), kind, read);
+    }
+
+    fn follow_in<K: Watched>(
+        &mut self,
+        api: Api<K>,
+        kind: Kind,
+        read: impl FnMut(K) -> Option<Version> + Send + 'static,
+    ) {
+        self.tasks.spawn(follow(api, kind, read, self.sender.clone(), self.restores.clone()));
     }
 }
 
-async fn follow<K>(
+/// A type that can be watched.
+trait Watched: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {}
+
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static> Watched for K {}
+
+/// The part of a kind's objects that is watched.
+fn config(kind: Kind) -> watcher::Config {
+    let all = watcher::Config::default().page_size(PAGE);
+    match kind.selector() {
+        Selector::All => all,
+        Selector::Fields(fields) => all.fields(fields),
+        Selector::Label(label) => all.labels(label),
+        Selector::LabelIs(label, value) => all.labels(&format!("{label}={value}")),
+    }
+}
+
+async fn follow<K: Watched>(
     api: Api<K>,
-    config: watcher::Config,
-    kind: &'static str,
-    mut change: impl FnMut(K) -> Option<Change> + Send,
-    gone: impl Fn(Name) -> Change + Send,
-    (sender, mut restores): Ends,
-) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let watch = || watcher::watcher(api.clone(), config.clone()).default_backoff().boxed();
+    kind: Kind,
+    mut read: impl FnMut(K) -> Option<Version> + Send,
+    sender: mpsc::Sender<Change>,
+    mut restores: Restores,
+) {
+    let watch = || watcher::watcher(api.clone(), config(kind)).default_backoff().boxed();
     let mut stream = watch();
     let mut held: BTreeMap<Name, Box<str>> = BTreeMap::new();
     let mut listed: BTreeMap<Name, Box<str>> = BTreeMap::new();
-    let gone = |name: Name, uid: Box<str>| Change::Gone(uid, Box::new(gone(name)));
-    let mut change = |object| change(trim(object));
+    let gone = |(namespace, name): Name, uid: Box<str>| {
+        Change::Gone(ObjectId { kind, namespace, name, uid: Some(uid) })
+    };
+    let mut read = |object| read(trim(object));
     loop {
         let event = tokio::select! {
             () = restores.next() => {
@@ -305,7 +260,7 @@ async fn follow<K>(
             }
             Ok(Event::InitApply(object)) => {
                 listed.insert(name(&object), uid(&object));
-                change(object).map(|change| Change::Listed(Box::new(change))).into_iter().collect()
+                read(object).map(|version| Change::Version(version.listed())).into_iter().collect()
             }
             Ok(Event::InitDone) => {
                 // Objects that the new list lacks were deleted while the watch was interrupted.
@@ -317,7 +272,7 @@ async fn follow<K>(
             }
             Ok(Event::Apply(object)) => {
                 held.insert(name(&object), uid(&object));
-                change(object).into_iter().collect()
+                read(object).map(Change::Version).into_iter().collect()
             }
             Ok(Event::Delete(object)) => {
                 let (name, uid) = (name(&object), uid(&object));
@@ -325,7 +280,7 @@ async fn follow<K>(
                 vec![gone(name, uid)]
             }
             Err(error) => {
-                tracing::warn!(%error, kind, "the watch failed and is restarted");
+                tracing::warn!(%error, kind = kind.name(), "the watch failed and is restarted");
                 Vec::new()
             }
         };

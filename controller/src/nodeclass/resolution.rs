@@ -160,7 +160,7 @@ impl NodeClasses {
 
 /// Writes the condition SpecValid of classes, also of those that can't be read and so aren't resolved.
 fn write_spec_valid(ctx: &mut ReconcileContext<'_>, isolation: &Isolation) {
-    for (name, class, statement) in isolation.class_statements() {
+    for (name, class, statement) in isolation.class_statements(ctx.snapshot) {
         let key = Key::Class(name.clone());
         let is_new = statement.status == Some(false) && statement.differs(&class.conditions);
         let event = is_new.then(|| (statement.reason, statement.message.clone()));

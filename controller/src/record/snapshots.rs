@@ -14,10 +14,14 @@ use croft_record::{
     writer::SegmentWrite,
 };
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Resource, ResourceExt as _};
-use serde::Serialize;
+use kube::ResourceExt as _;
 
-use crate::{definitions::keys::SNAPSHOT_REQUESTED, kube_api::Change, state::resource_version, time::Now};
+use crate::{
+    definitions::keys::SNAPSHOT_REQUESTED,
+    kube_api::{Change, Kind, Object, Version},
+    state::resource_version,
+    time::Now,
+};
 
 /// Between two snapshots.
 const EVERY: Duration = Duration::from_secs(600);
@@ -27,7 +31,7 @@ const EVERY: Duration = Duration::from_secs(600);
 pub(super) struct SnapshotKeeper {
     mirror: Mirror,
     /// The kept fields of each kind that has been seen; none for a kind that snapshots don't hold.
-    fields: HashMap<&'static str, Option<Fields>>,
+    fields: HashMap<Kind, Option<Fields>>,
     /// None before the store has been read.
     writer: Option<SnapshotWriter>,
     /// When the last snapshot was made or found to be of no use, on the monotonic clock; none if one is due at once.
@@ -39,7 +43,14 @@ pub(super) struct SnapshotKeeper {
 impl SnapshotKeeper {
     /// Takes in a change of an object.
     pub(super) fn observe(&mut self, change: &Change) {
-        self.observe_as(change, false, None);
+        match change {
+            Change::Version(version) => self.observe_version(version),
+            Change::Gone(id) => {
+                let name = name_of(id.kind, Some(&id.namespace), Some(&id.name));
+                self.mirror.remove(name, id.uid.as_deref());
+            }
+            Change::Synced(_) | Change::Release(_) => {}
+        }
     }
 
     /// Goes on from what the store holds.
@@ -71,81 +82,39 @@ impl SnapshotKeeper {
         Some(self.last.map_or(Duration::ZERO, |last| last.saturating_add(EVERY)))
     }
 
-    fn observe_as(&mut self, change: &Change, listed: bool, uid: Option<&str>) {
-        match change {
-            Change::Listed(change) => self.observe_as(change, true, uid),
-            Change::Gone(uid, change) => self.observe_as(change, listed, Some(uid)),
-            Change::Pod(pod) if is_finished(pod) => {
+    fn observe_version(&mut self, version: &Version) {
+        let Version { object, listed, flaw } = version;
+        if flaw.is_some() {
+            // The earlier version stays in force.
+            return;
+        }
+        match object {
+            Object::Pod(pod) if is_finished(pod) => {
                 let meta = &pod.metadata;
-                let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
-                let name = ObjectName {
-                    kind: "Pod",
-                    namespace: namespace.unwrap_or_default(),
-                    name: name.unwrap_or_default(),
-                };
-                self.mirror.remove(name, None);
+                let name = name_of(Kind::Pod, meta.namespace.as_deref(), meta.name.as_deref());
+                return self.mirror.remove(name, None);
             }
-            Change::Pod(object) => self.put("Pod", &**object, listed),
-            Change::PodGone(key) => self.remove("Pod", &key.namespace, &key.name, uid),
-            Change::Node(object) => self.put("Node", &**object, listed),
-            Change::NodeGone(name) => self.remove("Node", "", name, uid),
-            Change::Claim(object) => self.put("NodeClaim", &**object, listed),
-            Change::ClaimGone(name) => self.remove("NodeClaim", "", name, uid),
-            Change::Pool(object) => self.put("TenantPool", &**object, listed),
-            Change::PoolGone(name) => self.remove("TenantPool", "", name, uid),
-            Change::Class(object) => self.put("EC2NodeClass", &**object, listed),
-            Change::ClassGone(name) => self.remove("EC2NodeClass", "", name, uid),
-            Change::Tenant(object) => self.put("Tenant", &**object, listed),
-            Change::TenantGone(name) => self.remove("Tenant", "", name, uid),
-            Change::Config(object) => {
+            Object::CroftConfig(object) => {
                 let request = object.annotations().get(SNAPSHOT_REQUESTED).cloned().unwrap_or_default();
                 // A new leader makes a snapshot anyway.
                 if self.requested.replace(request.clone()).is_some_and(|before| before != request) {
                     self.last = None;
                 }
-                self.put("CroftConfig", &**object, listed);
             }
-            Change::ConfigGone(name) => self.remove("CroftConfig", "", name, uid),
-            Change::Namespace(object) => self.put("Namespace", &**object, listed),
-            Change::NamespaceGone(name) => self.remove("Namespace", "", name, uid),
-            Change::DaemonSet(object) => self.put("DaemonSet", &**object, listed),
-            Change::DaemonSetGone(namespace, name) => self.remove("DaemonSet", namespace, name, uid),
-            Change::LimitRange(object) => self.put("LimitRange", &**object, listed),
-            Change::LimitRangeGone(namespace, name) => self.remove("LimitRange", namespace, name, uid),
-            Change::RuntimeClass(object) => self.put("RuntimeClass", &**object, listed),
-            Change::RuntimeClassGone(name) => self.remove("RuntimeClass", "", name, uid),
-            Change::Pvc(object) => self.put("PersistentVolumeClaim", &**object, listed),
-            Change::PvcGone(namespace, name) => self.remove("PersistentVolumeClaim", namespace, name, uid),
-            Change::Pv(object) => self.put("PersistentVolume", &**object, listed),
-            Change::PvGone(name) => self.remove("PersistentVolume", "", name, uid),
-            Change::StorageClass(object) => self.put("StorageClass", &**object, listed),
-            Change::StorageClassGone(name) => self.remove("StorageClass", "", name, uid),
-            Change::CsiNode(object) => self.put("CSINode", &**object, listed),
-            Change::CsiNodeGone(name) => self.remove("CSINode", "", name, uid),
-            Change::Budget(object) => self.put("PodDisruptionBudget", &**object, listed),
-            Change::BudgetGone(namespace, name) => self.remove("PodDisruptionBudget", namespace, name, uid),
-            // Of an object that can't be read, the earlier version stays in force.
             _ => {}
         }
-    }
-
-    fn put<K: Resource + Serialize>(&mut self, kind: &'static str, object: &K, listed: bool) {
-        let fields = self.fields.entry(kind).or_insert_with(|| Fields::of_record(kind));
-        let Some((fields, value)) = fields.as_ref().zip(serde_json::to_value(object).ok()) else { return };
-        let meta = object.meta();
-        let name = ObjectName {
-            kind,
-            namespace: meta.namespace.as_deref().unwrap_or_default(),
-            name: meta.name.as_deref().unwrap_or_default(),
-        };
-        let uid = meta.uid.as_deref().unwrap_or_default();
+        let kind = object.kind();
+        let fields = self.fields.entry(kind).or_insert_with(|| Fields::of_record(kind.name()));
+        let Some((fields, meta)) = fields.as_ref().zip(object.metadata()) else { return };
+        let Ok(value) = serde_json::to_value(object) else { return };
+        let name = name_of(kind, meta.namespace.as_deref(), meta.name.as_deref());
         let version = resource_version(meta.resource_version.as_deref());
-        self.mirror.observe(name, (uid, version), listed, fields.cut(&value));
+        self.mirror.observe(name, (object.uid(), version), *listed, fields.cut(&value));
     }
+}
 
-    fn remove(&mut self, kind: &'static str, namespace: &str, name: &str, uid: Option<&str>) {
-        self.mirror.remove(ObjectName { kind, namespace, name }, uid);
-    }
+fn name_of<'a>(kind: Kind, namespace: Option<&'a str>, name: Option<&'a str>) -> ObjectName<'a> {
+    ObjectName { kind: kind.name(), namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() }
 }
 
 fn is_finished(pod: &Pod) -> bool {
@@ -155,6 +124,7 @@ fn is_finished(pod: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use croft_api::CroftConfig;
     use croft_record::snapshot::{
         read::{Moment, moment},
         writer::SEGMENT_BYTES,
@@ -162,6 +132,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::kube_api::ObjectId;
 
     const HOUR: u64 = 3_600;
 
@@ -180,7 +151,7 @@ mod tests {
             "spec": {"nodeName": "n1", "containers": [{"name": "c", "env": [{"name": "A", "value": "s3cret"}]}]},
             "status": {"phase": phase},
         });
-        Change::Pod(Box::new(serde_json::from_value(object).unwrap()))
+        serde_json::from_value::<Pod>(object).unwrap().into()
     }
 
     fn started() -> SnapshotKeeper {
@@ -214,7 +185,7 @@ mod tests {
         let config = |version: u64, request: &str| {
             let object = json!({"metadata": {"name": "default", "resourceVersion": version.to_string(),
                 "annotations": {SNAPSHOT_REQUESTED: request}}, "spec": {}});
-            Change::Config(Box::new(serde_json::from_value(object).unwrap()))
+            Change::from(serde_json::from_value::<CroftConfig>(object).unwrap())
         };
         let mut keeper = started();
         keeper.observe(&config(1, "of an earlier leader"));
@@ -236,9 +207,9 @@ mod tests {
             keeper.observe(&pod(name, uid, 1, "Running"));
         }
         keeper.observe(&pod("job-1", "u1", 2, "Succeeded"));
-        let gone = |name: &str| Box::new(Change::PodGone(croft_scheduler::PodKey::new("shop", name)));
-        keeper.observe(&Change::Gone("u2".into(), gone("web-1")));
-        keeper.observe(&Change::Gone("of-an-earlier-pod".into(), gone("web-2")));
+        let gone = |name, uid| Change::Gone(ObjectId::new(Kind::Pod, "shop", name).with_uid(uid));
+        keeper.observe(&gone("web-1", "u2"));
+        keeper.observe(&gone("web-2", "of-an-earlier-pod"));
         let write = keeper.append(&versions(), at(HOUR)).unwrap().unwrap();
         assert_eq!(names(&moment([&write.bytes[..]], i64::MAX).unwrap()), ["web-2"]);
     }

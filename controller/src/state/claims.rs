@@ -11,7 +11,11 @@ use super::{
     snapshot::Snapshot,
     views::{price, resource_version},
 };
-use crate::{definitions::keys, kube_api::Change, time::Now};
+use crate::{
+    definitions::keys,
+    kube_api::{Kind, ObjectId},
+    time::Now,
+};
 
 impl Snapshot {
     pub(super) fn observe_claim(&mut self, claim: NodeClaim, now: Now) {
@@ -29,7 +33,7 @@ impl Snapshot {
         let stale = self.is_superseded(&uid, held, new);
         if released {
             if !stale {
-                self.observe_deletion(uid.clone().into(), Change::ClaimGone(name), now);
+                self.observe_deletion(&ObjectId::new(Kind::NodeClaim, "", &name).with_uid(&uid), now);
             }
             self.unclaimed.release(&uid);
             return;

@@ -24,7 +24,10 @@ use super::{
     snapshot::{Snapshot, full_name, is_stale},
     views::{is_accepted, resource_version},
 };
-use crate::{kube_api::Change, time::Now};
+use crate::{
+    kube_api::{Kind, Object, ObjectId},
+    time::Now,
+};
 
 impl Snapshot {
     pub(super) fn observe_pool(&mut self, pool: TenantPool) {
@@ -261,6 +264,12 @@ impl Snapshot {
         }
     }
 
+    /// True if there is no CroftConfig, and none whose settings are in force until its absence has lasted.
+    #[must_use]
+    pub const fn has_default_config(&self) -> bool {
+        self.config.is_none() && self.config_absent_since.is_none()
+    }
+
     /// Lifts the limits of a CroftConfig that has been absent for [`CONFIG_ABSENCE`]; otherwise returns when to check
     /// again.
     pub fn expire_config(&mut self, now: Now) -> Option<Duration> {
@@ -283,42 +292,51 @@ impl Snapshot {
         None
     }
 
-    pub(super) fn observe_placement_input(&mut self, change: Change) {
+    pub(super) fn observe_placement_input(&mut self, object: Object) {
         self.plan_version += 1;
-        match change {
-            Change::Namespace(o) => self.cluster.upsert_namespace(&o),
-            Change::NamespaceGone(name) => self.cluster.remove_namespace(&name),
-            Change::DaemonSet(o) => self.observe_daemon_set(o),
-            Change::DaemonSetGone(namespace, name) => self.remove_daemon_set(namespace, name),
-            Change::LimitRange(o) => {
+        match object {
+            Object::Namespace(o) => self.cluster.upsert_namespace(&o),
+            Object::DaemonSet(o) => self.observe_daemon_set(o),
+            Object::LimitRange(o) => {
                 self.observe_limit_range(o.namespace().unwrap_or_default(), o.name_any(), Some(o));
             }
-            Change::LimitRangeGone(namespace, name) => self.observe_limit_range(namespace, name, None),
-            Change::RuntimeClass(o) => self.observe_runtime_class(o.name_any(), Some(o)),
-            Change::RuntimeClassGone(name) => self.observe_runtime_class(name, None),
-            Change::Pvc(o) => {
+            Object::RuntimeClass(o) => self.observe_runtime_class(o.name_any(), Some(o)),
+            Object::PersistentVolumeClaim(o) => {
                 let read = self.cluster.upsert_pvc(&o);
                 self.record_problem("PersistentVolumeClaim", &full_name(&*o), read);
             }
-            Change::PvcGone(namespace, name) => self.cluster.remove_pvc(&namespace, &name),
-            Change::Pv(o) => {
+            Object::PersistentVolume(o) => {
                 let read = self.cluster.upsert_pv(&o);
                 self.record_problem("PersistentVolume", &full_name(&*o), read);
             }
-            Change::PvGone(name) => self.cluster.remove_pv(&name),
-            Change::StorageClass(o) => {
+            Object::StorageClass(o) => {
                 let read = self.cluster.upsert_storage_class(&o);
                 self.record_problem("StorageClass", &full_name(&*o), read);
             }
-            Change::StorageClassGone(name) => self.cluster.remove_storage_class(&name),
-            Change::CsiNode(o) => {
+            Object::CSINode(o) => {
                 let read = self.cluster.upsert_csi_node(&o);
                 self.record_problem("CSINode", &full_name(&*o), read);
             }
-            Change::CsiNodeGone(name) => self.cluster.remove_csi_node(&name),
             _ => {}
         }
     }
+
+    pub(super) fn remove_placement_input(&mut self, id: &ObjectId) {
+        self.plan_version += 1;
+        let ObjectId { kind, namespace, name, .. } = id;
+        match kind {
+            Kind::Namespace => self.cluster.remove_namespace(name),
+            Kind::DaemonSet => self.remove_daemon_set(namespace.clone(), name.clone()),
+            Kind::LimitRange => self.observe_limit_range(namespace.clone(), name.clone(), None),
+            Kind::RuntimeClass => self.observe_runtime_class(name.clone(), None),
+            Kind::PersistentVolumeClaim => self.cluster.remove_pvc(namespace, name),
+            Kind::PersistentVolume => self.cluster.remove_pv(name),
+            Kind::StorageClass => self.cluster.remove_storage_class(name),
+            Kind::CSINode => self.cluster.remove_csi_node(name),
+            _ => {}
+        }
+    }
+
     pub(super) fn observe_daemon_set(&mut self, set: Box<DaemonSet>) {
         let name = (set.namespace().unwrap_or_default(), set.name_any());
         self.plan_daemon_set(&set);

@@ -1,106 +1,125 @@
 //! Objects of Croft's whose stored spec can't be read: the held version stays in force, with the metadata and
 //! status of the newest. Without a held version, as after a restart, a stand-in launches and terminates nothing.
 
-use std::sync::Arc;
-
 use croft_api::stored::Flaw;
-use kube::{Resource, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
 
 use super::{records::InvalidObject, snapshot::Snapshot};
-use crate::{kube_api::Change, time::Now};
+use crate::{
+    kube_api::{Change, Kind, Object, Version},
+    time::Now,
+};
 
 impl Snapshot {
+    /// Records whether the newest version of an object is valid, as a watch shows it in `change`, which is taken in after
+    /// that. Returns true if it is news. Calls return valid objects only, and perhaps not the newest.
+    pub fn observe_validity(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Version(Version { object, flaw: Some(flaw), .. }) => {
+                let invalid = self.invalid_object(object, flaw);
+                self.invalid.insert(object.kind(), object.name(), invalid)
+            }
+            Change::Version(Version { object, flaw: None, .. }) => {
+                self.invalid.remove(object.kind(), object.name())
+            }
+            Change::Gone(id) => {
+                let held = self.metadata_of(id.kind, &id.name).and_then(|held| held.uid.as_deref());
+                let is_another = id.uid.as_deref().zip(held).is_some_and(|(gone, held)| gone != held);
+                !is_another && self.invalid.remove(id.kind, &id.name)
+            }
+            Change::Synced(_) | Change::Release(_) => false,
+        }
+    }
+
+    fn invalid_object(&self, newest: &Object, flaw: &Flaw) -> InvalidObject {
+        let kind = newest.kind();
+        let held = self.metadata_of(kind, newest.name());
+        let is_held = held.is_some_and(|held| newest.metadata().is_some_and(|new| new.uid == held.uid));
+        let before = self.invalid.get(kind, newest.name());
+        let concerns_admission = flaw.concerns_admission && matches!(kind, Kind::Tenant | Kind::TenantPool);
+        InvalidObject {
+            why: flaw.why.clone(),
+            stands_in: !is_held || before.is_some_and(|before| before.stands_in),
+            has_no_valid_version: concerns_admission
+                && (!is_held || before.is_some_and(|before| before.has_no_valid_version)),
+        }
+    }
+
+    /// The metadata of an object of Croft's that is held.
+    pub(super) fn metadata_of(&self, kind: Kind, name: &str) -> Option<&ObjectMeta> {
+        match kind {
+            Kind::NodeClaim => self.claims.get(name).map(|o| &o.metadata),
+            Kind::TenantPool => self.pools.get(name).map(|o| &o.metadata),
+            Kind::EC2NodeClass => self.classes.get(name).map(|class| &class.object.metadata),
+            Kind::Tenant => self.tenants.get(name).map(|o| &o.metadata),
+            Kind::CroftConfig => {
+                self.config.as_ref().map(|o| &o.metadata).filter(|held| held.name.as_deref() == Some(name))
+            }
+            _ => None,
+        }
+    }
+
     /// True if a stand-in is in force for an object.
-    fn is_stand_in(&self, kind: &'static str, name: &str) -> bool {
-        self.invalid.get(&(kind, name.to_owned())).is_some_and(|invalid| invalid.stands_in)
+    fn is_stand_in(&self, kind: Kind, name: &str) -> bool {
+        self.invalid.get(kind, name).is_some_and(|invalid| invalid.stands_in)
     }
 
     /// Takes in the newest version of an invalid object.
-    pub(super) fn observe_invalid(&mut self, newest: Change, flaw: Flaw, now: Now) {
+    pub(super) fn observe_invalid(&mut self, newest: Object, flaw: &Flaw, now: Now) {
         match newest {
-            Change::Pool(mut pool) => {
-                let held = self.pools.get(&pool.name_any()).map(Arc::clone);
-                if let Some(held) = self.record_flaw("TenantPool", &*pool, held.as_deref(), flaw) {
+            Object::TenantPool(mut pool) => {
+                let name = pool.name_any();
+                if let Some(held) =
+                    self.pools.get(&name).filter(|_| !self.is_stand_in(Kind::TenantPool, &name))
+                {
                     pool.spec = held.spec.clone();
                 }
-                let name = pool.name_any();
                 self.observe_pool(*pool);
                 self.pool_versions.bump(&name);
             }
-            Change::Class(mut class) => {
-                let held = self.classes.get(&class.name_any()).map(|state| Arc::clone(&state.object));
-                match self.record_flaw("EC2NodeClass", &*class, held.as_deref(), flaw) {
+            Object::EC2NodeClass(mut class) => {
+                let name = class.name_any();
+                let held = self.classes.get(&name).filter(|_| !self.is_stand_in(Kind::EC2NodeClass, &name));
+                match held {
                     Some(held) => {
-                        class.spec = held.spec.clone();
+                        class.spec = held.object.spec.clone();
                         self.observe_class(*class);
                     }
                     // An absent class launches nothing, and no node drifts from it.
                     None => {
-                        self.classes.remove(&class.name_any());
-                        self.update_cluster_pools_of_class(&class.name_any());
+                        self.classes.remove(&name);
+                        self.update_cluster_pools_of_class(&name);
                     }
                 }
             }
-            Change::Tenant(mut tenant) => {
-                let held = self.tenants.get(&tenant.name_any()).map(Arc::clone);
-                if let Some(held) = self.record_flaw("Tenant", &*tenant, held.as_deref(), flaw) {
+            Object::Tenant(mut tenant) => {
+                let name = tenant.name_any();
+                if let Some(held) = self.tenants.get(&name).filter(|_| !self.is_stand_in(Kind::Tenant, &name))
+                {
                     tenant.spec = held.spec.clone();
                 }
                 self.observe_tenant(*tenant);
             }
-            Change::Config(mut config) => {
-                let held = self.config.clone();
+            Object::CroftConfig(mut config) => {
                 // Admission leaves out single entries of lists; limits are enforced here.
                 let of_limits = flaw.why.starts_with("spec.limits");
-                let held = self.record_flaw("CroftConfig", &*config, held.as_deref(), flaw);
-                if let Some(held) = held.filter(|_| of_limits) {
+                let stands_in = self.is_stand_in(Kind::CroftConfig, &config.name_any());
+                if let Some(held) = self.config.as_ref().filter(|_| of_limits && !stands_in) {
                     config.spec.limits.clone_from(&held.spec.limits);
                 }
                 self.observe_config(*config);
             }
-            Change::Claim(mut claim) => {
-                let held = self.claims.get(&claim.name_any()).map(Arc::clone);
-                if let Some(held) = self.record_flaw("NodeClaim", &*claim, held.as_deref(), flaw) {
+            Object::NodeClaim(mut claim) => {
+                let name = claim.name_any();
+                if let Some(held) =
+                    self.claims.get(&name).filter(|_| !self.is_stand_in(Kind::NodeClaim, &name))
+                {
                     claim.spec = held.spec.clone();
                 }
                 self.observe_claim(*claim, now);
             }
             _ => {}
         }
-    }
-
-    /// Records the flaw of `newest`. Returns the earlier version of the same object that stays in force.
-    fn record_flaw<'h, K: Resource<DynamicType = ()>>(
-        &mut self,
-        kind: &'static str,
-        newest: &K,
-        held: Option<&'h K>,
-        flaw: Flaw,
-    ) -> Option<&'h K> {
-        let name = newest.name_any();
-        let held = held.filter(|held| held.uid() == newest.uid() && !self.is_stand_in(kind, &name));
-        self.invalid.insert((kind, name), InvalidObject { why: flaw.why, stands_in: held.is_none() });
-        held
-    }
-
-    /// Forgets the flaw of an object whose newest version can be read, or that is deleted.
-    pub(super) fn forget_invalid(&mut self, change: &Change) {
-        if self.invalid.is_empty() {
-            return;
-        }
-        let (kind, name) = match change {
-            Change::Pool(pool) => ("TenantPool", pool.name_any()),
-            Change::PoolGone(name) => ("TenantPool", name.clone()),
-            Change::Class(class) => ("EC2NodeClass", class.name_any()),
-            Change::ClassGone(name) => ("EC2NodeClass", name.clone()),
-            Change::Tenant(tenant) => ("Tenant", tenant.name_any()),
-            Change::TenantGone(name) => ("Tenant", name.clone()),
-            Change::Config(config) => ("CroftConfig", config.name_any()),
-            Change::ConfigGone(name) => ("CroftConfig", name.clone()),
-            Change::Claim(claim) => ("NodeClaim", claim.name_any()),
-            Change::ClaimGone(name) => ("NodeClaim", name.clone()),
-            _ => return,
-        };
-        self.invalid.remove(&(kind, name));
     }
 }

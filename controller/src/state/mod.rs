@@ -33,7 +33,9 @@ mod views;
 
 pub use evidence::Evidence;
 pub use milestones::Milestones;
-pub use records::{BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, LaunchHold};
+pub use records::{
+    BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, InvalidObjects, LaunchHold,
+};
 pub use snapshot::Snapshot;
 pub use views::{
     BudgetView, NodeView, PodTraits, PodView, has_condition, instance_of, is_accepted, price,

@@ -11,7 +11,7 @@ use croft_cloud::CloudInstance;
 use croft_scheduler::{CapacityType, InstanceType, PodKey};
 
 use super::views::instance_of;
-use crate::time::Now;
+use crate::{kube_api::Kind, time::Now};
 
 /// A class and its offerings.
 #[derive(Clone, Debug)]
@@ -52,13 +52,62 @@ pub struct LaunchHold {
     pub templates: BTreeSet<String>,
 }
 
-/// Why the newest version of an object is invalid.
-#[derive(Clone, Debug)]
+/// Objects of Croft's whose newest version is invalid, by kind and name.
+#[derive(Debug, Default)]
+pub struct InvalidObjects(BTreeMap<(Kind, String), InvalidObject>);
+
+/// The problem of an object's newest version.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidObject {
     /// The path of a field, and a sentence.
     pub why: String,
     /// True if no earlier version is held, so that a stand-in is in force.
     pub stands_in: bool,
+    /// True if admission has no earlier version of the fields that it reads.
+    pub has_no_valid_version: bool,
+}
+
+impl InvalidObjects {
+    /// The problem of an object.
+    #[must_use]
+    pub fn get(&self, kind: Kind, name: &str) -> Option<&InvalidObject> {
+        // Usually there is none, and each pass asks about every namespace.
+        (!self.0.is_empty()).then(|| self.0.get(&(kind, name.to_owned()))).flatten()
+    }
+
+    /// True if admission has no valid version of an object.
+    #[must_use]
+    pub fn has_no_valid_version(&self, kind: Kind, name: &str) -> bool {
+        self.get(kind, name).is_some_and(|invalid| invalid.has_no_valid_version)
+    }
+
+    /// The number of objects by kind.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<&'static str, i64> {
+        let mut counts = BTreeMap::new();
+        for (kind, _) in self.0.keys() {
+            *counts.entry(kind.name()).or_default() += 1;
+        }
+        counts
+    }
+
+    pub(super) fn insert(&mut self, kind: Kind, name: &str, invalid: InvalidObject) -> bool {
+        if self.get(kind, name) == Some(&invalid) {
+            return false;
+        }
+        tracing::warn!(
+            kind = kind.name(),
+            name,
+            error = invalid.why,
+            "invalid object: it can't be read or breaks a rule of its CRD"
+        );
+        self.0.insert((kind, name.to_owned()), invalid);
+        true
+    }
+
+    pub(super) fn remove(&mut self, kind: Kind, name: &str) -> bool {
+        !self.0.is_empty() && self.0.remove(&(kind, name.to_owned())).is_some()
+    }
 }
 
 /// The headroom of all pools.

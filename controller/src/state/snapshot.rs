@@ -18,14 +18,14 @@ use super::{
     milestones::Milestones,
     pool_versions::PoolVersions,
     records::{
-        BoundPod, ClassState, Headroom, InstanceList, InvalidObject, LaunchHold, Nomination, ReservedClaim,
+        BoundPod, ClassState, Headroom, InstanceList, InvalidObjects, LaunchHold, Nomination, ReservedClaim,
         Unclaimed,
     },
     tombstones::Tombstones,
     views::{BudgetView, NodeView, PodView},
 };
 use crate::{
-    kube_api::{Change, Response, Target},
+    kube_api::{Change, Kind, Object, ObjectId, Response, Target, Version},
     time::Now,
 };
 
@@ -64,8 +64,8 @@ pub struct Snapshot {
     pub(super) problems: BTreeMap<String, InputError>,
     /// The API server's release of Kubernetes, once it is known.
     pub(super) release: Option<Release>,
-    /// Objects of Croft's, by kind and name, whose newest version is invalid.
-    pub(super) invalid: BTreeMap<(&'static str, String), InvalidObject>,
+    /// Objects of Croft's whose newest version is invalid.
+    pub(super) invalid: InvalidObjects,
     /// Grows with every change that could change a plan.
     pub(super) plan_version: u64,
     /// Grows with every pod that becomes pending.
@@ -114,7 +114,8 @@ pub struct Snapshot {
     pub(super) launch_holds: BTreeMap<String, LaunchHold>,
     pub(super) headroom: Headroom,
     pub(super) daemon_sets: DaemonSets,
-    pub(super) synced: BTreeSet<&'static str>,
+    /// Kinds whose first list is complete.
+    pub(super) synced: BTreeSet<Kind>,
     /// Label sets in use, each held once.
     pub(super) labels: BTreeSet<Arc<BTreeMap<String, String>>>,
     pub(super) tombstones: Tombstones,
@@ -252,10 +253,10 @@ impl Snapshot {
         self.problems.get(&format!("{kind} {name}"))
     }
 
-    /// Why the newest version of an object of Croft's is invalid.
+    /// Objects of Croft's whose newest version is invalid.
     #[must_use]
-    pub fn invalid(&self, kind: &'static str, name: &str) -> Option<&InvalidObject> {
-        self.invalid.get(&(kind, name.to_owned()))
+    pub const fn invalid_objects(&self) -> &InvalidObjects {
+        &self.invalid
     }
 
     /// Grows with every change that could change a plan.
@@ -300,10 +301,16 @@ impl Snapshot {
         self.listed_since.get(id).copied()
     }
 
-    /// True once the first list of every kind in `kinds` is in.
+    /// True once the first list of every kind is in that decisions about capacity wait for.
     #[must_use]
-    pub fn is_synced(&self, kinds: &[&'static str]) -> bool {
-        kinds.iter().all(|kind| self.synced.contains(kind))
+    pub fn is_synced_for_capacity(&self) -> bool {
+        Kind::awaited_by_capacity().all(|kind| self.synced.contains(&kind))
+    }
+
+    /// True once the first list of every kind is in that decisions about tenancy wait for.
+    #[must_use]
+    pub fn is_synced_for_tenancy(&self) -> bool {
+        Kind::awaited_by_tenancy().all(|kind| self.synced.contains(&kind))
     }
 
     /// Pods on a node.
@@ -386,73 +393,46 @@ impl Snapshot {
     /// Takes in `change`. A change of an object that was deleted before is ignored.
     pub fn observe(&mut self, change: Change, now: Now) {
         self.changes += 1;
-        self.forget_invalid(&change);
         match change {
-            Change::Unread(newest, flaw) => self.observe_invalid(*newest, *flaw, now),
-            Change::Pod(pod) => self.observe_pod(&pod, now),
-            Change::PodGone(key) => self.remove_pod(&key, now),
-            Change::Node(node) => self.observe_node(node, now),
-            Change::NodeGone(name) => self.remove_node(&name, now),
-            Change::Claim(claim) => self.observe_claim(*claim, now),
-            Change::ClaimGone(name) => self.remove_claim(&name, now),
-            Change::Pool(pool) => self.observe_pool(*pool),
-            Change::PoolGone(name) => {
-                let old = self.pools.remove(&name);
-                self.templates.remove(&name);
-                self.update_headroom_pods(&name);
-                self.cluster.remove_pool(&name);
-                self.pool_versions.forget(&name);
-                self.plan_version += 1;
-                self.problems.remove(&format!("TenantPool {name}"));
-                self.index_pool_labels(&name, old.as_deref(), None);
-            }
-            Change::Class(class) => self.observe_class(*class),
-            Change::ClassGone(name) => {
-                self.classes.remove(&name);
-                self.update_cluster_pools_of_class(&name);
-            }
-            Change::Tenant(tenant) => self.observe_tenant(*tenant),
-            Change::TenantGone(name) => {
-                let old = self.tenants.remove(&name);
-                self.index_tenant_pools(&name, old.as_deref(), None);
-                self.cluster.remove_tenant_limits(&name);
-                self.plan_version += 1;
-                self.pool_versions.bump_all();
-            }
-            Change::Config(config) => self.observe_config(*config),
-            Change::ConfigGone(name) => self.remove_config(&name, now),
+            Change::Version(version) => self.observe_version(version, now),
+            Change::Gone(id) => self.observe_deletion(&id, now),
             Change::Release(release) => self.release = Some(release),
-            Change::Attachment(attachment) => {
-                self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
-            }
-            Change::AttachmentGone(name) => {
-                self.attachments.remove(&name);
-            }
-            Change::Budget(budget) => {
-                let view = BudgetView::read(&budget);
-                self.observe_budget(budget.namespace().unwrap_or_default(), budget.name_any(), Some(view));
-            }
-            Change::BudgetGone(namespace, name) => self.observe_budget(namespace, name, None),
-            Change::Listed(change) => {
-                let listed = match &*change {
-                    Change::Unread(newest, _) => newest,
-                    listed => listed,
-                };
-                let uid = match listed {
-                    Change::Pod(o) => o.metadata.uid.as_deref(),
-                    Change::Node(o) => o.metadata.uid.as_deref(),
-                    Change::Claim(o) => o.metadata.uid.as_deref(),
-                    _ => None,
-                };
-                self.tombstones.remove(uid.unwrap_or_default());
-                self.is_listing = true;
-                self.observe(*change, now);
-                self.is_listing = false;
-            }
-            Change::Gone(uid, change) => self.observe_deletion(uid, *change, now),
             Change::Synced(kind) => {
                 self.synced.insert(kind);
                 self.plan_version += 1;
+            }
+        }
+    }
+
+    fn observe_version(&mut self, version: Version, now: Now) {
+        let Version { object, listed, flaw } = version;
+        if listed && matches!(object.kind(), Kind::Pod | Kind::Node | Kind::NodeClaim) {
+            self.tombstones.remove(object.uid());
+        }
+        self.is_listing = listed;
+        if let Some(flaw) = flaw {
+            self.observe_invalid(object, &flaw, now);
+        } else {
+            self.observe_object(object, now);
+        }
+        self.is_listing = false;
+    }
+
+    fn observe_object(&mut self, object: Object, now: Now) {
+        match object {
+            Object::Pod(pod) => self.observe_pod(&pod, now),
+            Object::Node(node) => self.observe_node(node, now),
+            Object::NodeClaim(claim) => self.observe_claim(*claim, now),
+            Object::TenantPool(pool) => self.observe_pool(*pool),
+            Object::EC2NodeClass(class) => self.observe_class(*class),
+            Object::Tenant(tenant) => self.observe_tenant(*tenant),
+            Object::CroftConfig(config) => self.observe_config(*config),
+            Object::VolumeAttachment(attachment) => {
+                self.attachments.insert(attachment.name_any(), attachment.spec.node_name);
+            }
+            Object::PodDisruptionBudget(budget) => {
+                let view = BudgetView::read(&budget);
+                self.observe_budget(budget.namespace().unwrap_or_default(), budget.name_any(), Some(view));
             }
             other => self.observe_placement_input(other),
         }
@@ -462,26 +442,26 @@ impl Snapshot {
     pub fn observe_response(&mut self, response: Response, now: Now) {
         self.is_response = true;
         match response {
-            Response::Claim(o) => self.observe(Change::Claim(o), now),
-            Response::Pool(o) => self.observe(Change::Pool(o), now),
-            Response::Class(o) => self.observe(Change::Class(o), now),
-            Response::Node(o) => self.observe(Change::Node(o), now),
-            Response::Pod(o) => self.observe(Change::Pod(o), now),
-            Response::Config(o) => self.observe(Change::Config(o), now),
+            Response::Claim(o) => self.observe(o.into(), now),
+            Response::Pool(o) => self.observe(o.into(), now),
+            Response::Class(o) => self.observe(o.into(), now),
+            Response::Node(o) => self.observe(o.into(), now),
+            Response::Pod(o) => self.observe(o.into(), now),
+            Response::Config(o) => self.observe(o.into(), now),
             Response::RecordSlot { .. } | Response::Done => {}
         }
         self.is_response = false;
     }
 
     /// Takes in that the API server has no such object: it is deleted, whether or not a watch has shown it.
-    pub fn observe_not_found(&mut self, target: Target, uid: &str, now: Now) {
-        let change = match target {
-            Target::Claim(name) => Change::ClaimGone(name),
-            Target::Pool(name) => Change::PoolGone(name),
-            Target::Class(name) => Change::ClassGone(name),
-            Target::Config(name) => Change::ConfigGone(name),
-            Target::Node(name) => Change::NodeGone(name),
-            Target::Pod(namespace, name) => Change::PodGone(PodKey::new(&namespace, &name)),
+    pub fn observe_not_found(&mut self, target: &Target, uid: &str, now: Now) {
+        let id = match target {
+            Target::Claim(name) => ObjectId::new(Kind::NodeClaim, "", name),
+            Target::Pool(name) => ObjectId::new(Kind::TenantPool, "", name),
+            Target::Class(name) => ObjectId::new(Kind::EC2NodeClass, "", name),
+            Target::Config(name) => ObjectId::new(Kind::CroftConfig, "", name),
+            Target::Node(name) => ObjectId::new(Kind::Node, "", name),
+            Target::Pod(namespace, name) => ObjectId::new(Kind::Pod, namespace, name),
             // Only watches report the other kinds.
             Target::Tenant(_)
             | Target::Namespace(_)
@@ -490,25 +470,64 @@ impl Snapshot {
             | Target::Event(_)
             | Target::RecordSlot(..) => return,
         };
-        self.observe_deletion(uid.into(), change, now);
+        self.observe_deletion(&id.with_uid(uid), now);
     }
 
-    pub(super) fn observe_deletion(&mut self, uid: Box<str>, change: Change, now: Now) {
-        let held = match &change {
-            Change::PodGone(key) => self.pods.get(key).map(|o| &*o.uid),
-            Change::NodeGone(name) => self.nodes.get(name).map(|o| &*o.uid),
-            Change::ClaimGone(name) => self.claims.get(name).and_then(|o| o.metadata.uid.as_deref()),
-            Change::PoolGone(name) => self.pools.get(name).and_then(|o| o.metadata.uid.as_deref()),
-            Change::ClassGone(name) => self.classes.get(name).and_then(|c| c.object.metadata.uid.as_deref()),
-            Change::TenantGone(name) => self.tenants.get(name).and_then(|o| o.metadata.uid.as_deref()),
-            Change::ConfigGone(_) => self.config.as_ref().and_then(|o| o.metadata.uid.as_deref()),
-            // Only watches report the other kinds, so their order holds.
-            _ => Some(&*uid),
-        };
-        let is_held = held == Some(&*uid);
-        self.tombstones.insert(uid, now);
-        if is_held {
-            self.observe(change, now);
+    pub(super) fn observe_deletion(&mut self, id: &ObjectId, now: Now) {
+        let name = &id.name;
+        if let Some(uid) = &id.uid {
+            let held = match id.kind {
+                Kind::Pod => self.pods.get(&PodKey::new(&id.namespace, name)).map(|o| &*o.uid),
+                Kind::Node => self.nodes.get(name).map(|o| &*o.uid),
+                Kind::NodeClaim
+                | Kind::TenantPool
+                | Kind::EC2NodeClass
+                | Kind::Tenant
+                | Kind::CroftConfig => self.metadata_of(id.kind, name).and_then(|o| o.uid.as_deref()),
+                // Only watches report the other kinds, so their order holds.
+                _ => Some(&**uid),
+            };
+            let is_held = held == Some(&**uid);
+            self.tombstones.insert(uid.clone(), now);
+            if !is_held {
+                return;
+            }
+        }
+        self.changes += 1;
+        self.remove_object(id, now);
+    }
+
+    fn remove_object(&mut self, id: &ObjectId, now: Now) {
+        let name = id.name.as_str();
+        match id.kind {
+            Kind::Pod => self.remove_pod(&PodKey::new(&id.namespace, name), now),
+            Kind::Node => self.remove_node(name, now),
+            Kind::NodeClaim => self.remove_claim(name, now),
+            Kind::TenantPool => {
+                let old = self.pools.remove(name);
+                self.templates.remove(name);
+                self.update_headroom_pods(name);
+                self.cluster.remove_pool(name);
+                self.pool_versions.forget(name);
+                self.plan_version += 1;
+                self.problems.remove(&format!("TenantPool {name}"));
+                self.index_pool_labels(name, old.as_deref(), None);
+            }
+            Kind::EC2NodeClass => {
+                self.classes.remove(name);
+                self.update_cluster_pools_of_class(name);
+            }
+            Kind::Tenant => {
+                let old = self.tenants.remove(name);
+                self.index_tenant_pools(name, old.as_deref(), None);
+                self.cluster.remove_tenant_limits(name);
+                self.plan_version += 1;
+                self.pool_versions.bump_all();
+            }
+            Kind::CroftConfig => self.remove_config(name, now),
+            Kind::VolumeAttachment => drop(self.attachments.remove(name)),
+            Kind::PodDisruptionBudget => self.observe_budget(id.namespace.clone(), id.name.clone(), None),
+            _ => self.remove_placement_input(id),
         }
     }
 

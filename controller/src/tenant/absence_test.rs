@@ -8,8 +8,8 @@ use super::*;
 fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
     let mut state = reconciled_state();
     for gone in ["a", "b"] {
-        state.observe(&Change::TenantGone(gone.to_owned()));
-        state.observe(&Change::PoolGone(format!("pool-{gone}")));
+        state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", gone)));
+        state.observe(&Change::Gone(ObjectId::new(Kind::TenantPool, "", &format!("pool-{gone}"))));
     }
     let writes = |state: &mut State| -> Vec<String> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
@@ -18,7 +18,7 @@ fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
     };
     assert_eq!(writes(&mut state), Vec::<String>::new());
     for node in ["a-1", "b-1"] {
-        state.observe(&Change::NodeGone(node.to_owned()));
+        state.observe(&Change::Gone(ObjectId::new(Kind::Node, "", node)));
     }
     assert_eq!(writes(&mut state), ["parameters", "namespace non-tenant"]);
 }
@@ -32,10 +32,10 @@ fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
     };
     // As when its CRD is deleted: the Tenants go one after the other.
     assert_eq!(writes(&mut state, 100), Vec::<String>::new());
-    state.observe(&Change::TenantGone("a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     assert_eq!(writes(&mut state, 101), Vec::<String>::new(), "a Tenant may be absent for a moment");
     assert_eq!(writes(&mut state, 162), ["namespace tenant-a"]);
-    state.observe(&Change::TenantGone("b".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "b")));
     assert_eq!(writes(&mut state, 300), ["namespace tenant-a"], "the other may be absent for a moment");
     assert_eq!(
         writes(&mut state, 400),
@@ -43,8 +43,8 @@ fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
         "the pools stay closed"
     );
     for (node, pool) in [("a-1", "pool-a"), ("b-1", "pool-b")] {
-        state.observe(&Change::NodeGone(node.to_owned()));
-        state.observe(&Change::PoolGone(pool.to_owned()));
+        state.observe(&Change::Gone(ObjectId::new(Kind::Node, "", node)));
+        state.observe(&Change::Gone(ObjectId::new(Kind::TenantPool, "", pool)));
     }
     assert_eq!(writes(&mut state, 500), ["namespace non-tenant", "namespace tenant-a", "namespace tenant-b"]);
 }
@@ -53,17 +53,17 @@ fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
 fn pools_stay_closed_after_the_last_tenant() {
     let mut state = reconciled_state();
     for gone in ["a", "b"] {
-        state.observe(&Change::TenantGone(gone.to_owned()));
+        state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", gone)));
     }
     for node in ["a-1", "b-1"] {
-        state.observe(&Change::NodeGone(node.to_owned()));
+        state.observe(&Change::Gone(ObjectId::new(Kind::Node, "", node)));
     }
     let mode = |state: &State| state.parameters.written.clone().unwrap()[NON_TENANT_PODS].clone();
     let relabels = |writes: &[Write]| writes.iter().any(|write| key_text(write) == "namespace non-tenant");
     assert!(!relabels(&write(&mut state)));
     assert_eq!(mode(&state), "KeepOut");
     for pool in ["pool-a", "pool-b"] {
-        state.observe(&Change::PoolGone(pool.to_owned()));
+        state.observe(&Change::Gone(ObjectId::new(Kind::TenantPool, "", pool)));
     }
     assert!(relabels(&write(&mut state)));
     assert_eq!(mode(&state), INACTIVE);
@@ -72,7 +72,7 @@ fn pools_stay_closed_after_the_last_tenant() {
 #[test]
 fn a_pool_that_goes_to_another_tenant_is_taken_from_the_namespaces_of_one_that_is_absent() {
     let mut state = reconciled_state();
-    state.observe(&Change::TenantGone("a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     assert!(write(&mut state).iter().all(|write| !matches!(write, Write::NamespaceMetadata { .. })));
     state.observe(&tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b", "pool-a"]));
     let left = json!({"metadata": {"annotations": {POOLS_ANNOTATION: "-:-:-:pool-a"}}});

@@ -15,10 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use crate::{
     action::Key,
     definitions::conditions::ISOLATED,
-    kube_api::{Change, ObjectKey},
+    kube_api::{Change, Kind, Object, ObjectKey, Version},
     reconcile::ReconcileContext,
+    state::{InvalidObjects, Snapshot},
     tenant::{
-        invalid_objects::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
+        class_facts::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
         write::Write,
     },
     time::Now,
@@ -44,6 +45,8 @@ pub struct Isolation {
     written: BTreeMap<Key, (Write, Duration)>,
     /// Keys that were locked when a write was wanted.
     awaited: BTreeSet<Key>,
+    /// The snapshot's changes of claims up to the last pass.
+    claim_changes: u64,
     counts: TenantCounts,
 }
 
@@ -72,26 +75,23 @@ impl Isolation {
             not_before: Duration::ZERO,
             written: BTreeMap::new(),
             awaited: BTreeSet::new(),
+            claim_changes: 0,
             counts: TenantCounts::default(),
         }
     }
 
     /// Takes in a change.
-    pub fn observe(&mut self, change: &Change, now: Now) {
-        // Events of a first list are of the past.
-        if let Change::ShareExceeded(namespace) = change {
-            self.state.objects.observe_share_exceeded(namespace, now.mono);
-            return self.schedule(now);
-        }
-        let mut seen = change;
-        while let Change::Listed(inner) = seen {
-            seen = inner;
-        }
-        let new = match seen {
-            Change::WebhookReplica(name, report) => {
+    pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects, now: Now) {
+        let new = match change {
+            // Events of a first list are of the past.
+            Change::Version(Version { object: Object::ShareExceeded(namespace), listed: false, .. }) => {
+                self.state.objects.observe_share_exceeded(namespace, now.mono);
+                true
+            }
+            Change::Version(Version { object: Object::WebhookReplica(name, report), .. }) => {
                 self.state.observe_replica(name, (**report).clone(), now.mono)
             }
-            other => self.state.observe(other),
+            other => self.state.observe(other, invalid),
         };
         if new {
             self.schedule(now);
@@ -142,10 +142,13 @@ impl Isolation {
     /// Compares Tenants with the cluster, if a pass is due.
     pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
         let now = ctx.now;
-        if !self.state.is_complete() {
+        if !ctx.snapshot.is_synced_for_tenancy() {
             return;
         }
-        if self.awaited.iter().any(|key| ctx.is_idle(key)) {
+        // Tenants' status has the cost of their claims.
+        let claim_changes = ctx.snapshot.claim_changes();
+        if self.claim_changes != claim_changes || self.awaited.iter().any(|key| ctx.is_idle(key)) {
+            self.claim_changes = claim_changes;
             self.schedule(now);
         }
         let at = self.due.max(self.not_before);
@@ -156,10 +159,10 @@ impl Isolation {
         self.not_before = now.mono + MIN_PAUSE;
         self.awaited.clear();
         self.written.retain(|_, (_, at)| now.mono.saturating_sub(*at) < REPEAT_AFTER);
-        let writes = reconcile(&mut self.state, now.mono, now.wall);
+        let writes = reconcile(&mut self.state, ctx.snapshot, now.mono, now.wall);
         self.due = self.state.objects.next(now.mono).map_or(self.due, |next| self.due.min(next));
         ctx.requeue_at(self.due);
-        self.count();
+        self.count(ctx.snapshot.invalid_objects());
         for write in writes {
             if let Some(key) = write.key() {
                 if self.written.get(&key).is_some_and(|(before, _)| before.is_same(&write)) {
@@ -175,7 +178,8 @@ impl Isolation {
         }
     }
 
-    fn schedule(&mut self, now: Now) {
+    /// Makes a pass due soon.
+    pub fn schedule(&mut self, now: Now) {
         self.due = self.due.min(now.mono + DEBOUNCE);
     }
 
@@ -185,18 +189,25 @@ impl Isolation {
         self.state.pool_statements.get(pool).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The condition SpecValid of each class that has one or needs one.
-    pub fn class_statements(&self) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
-        let complete = self.state.classes.iter().filter(|_| self.state.is_complete());
-        complete.filter_map(|(name, class)| {
-            Some((name, class, spec_valid(&self.state, "EC2NodeClass", name, &class.conditions)?))
+    /// The condition SpecValid of each class that has one or needs one; none before every first list is complete.
+    pub fn class_statements(
+        &self,
+        snapshot: &Snapshot,
+    ) -> impl Iterator<Item = (&String, &ClassFacts, Statement)> {
+        let classes = snapshot.is_synced_for_tenancy().then_some(&self.state.classes);
+        classes.into_iter().flatten().filter_map(move |(name, class)| {
+            Some((
+                name,
+                class,
+                spec_valid(snapshot.invalid_objects(), Kind::EC2NodeClass, name, &class.conditions)?,
+            ))
         })
     }
 
     /// Whether what changes pods is what the settings say; `None` before it is known, and for the default.
     #[must_use]
-    pub fn mutation_statement(&self) -> Option<Statement> {
-        self.state.is_complete().then(|| mutation::statement(&self.state)).flatten()
+    pub fn mutation_statement(&self, snapshot: &Snapshot) -> Option<Statement> {
+        snapshot.is_synced_for_tenancy().then(|| mutation::statement(&self.state)).flatten()
     }
 
     /// The tenancy of namespaces, as observed so far.
@@ -210,7 +221,7 @@ impl Isolation {
         &self.counts
     }
 
-    fn count(&mut self) {
+    fn count(&mut self, invalid: &InvalidObjects) {
         let state = &self.state;
         let conditions = |tenant: &Tenant| -> Vec<Condition> {
             tenant.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default()
@@ -226,7 +237,7 @@ impl Isolation {
             not_ready: count_of(&lacks(READY)),
             unlimited: count_of(&|conditions| is_true(conditions, UNLIMITED)),
             violations: state.violations.clone(),
-            invalid_objects: state.invalid_by_kind(),
+            invalid_objects: invalid.counts(),
         };
     }
 }

@@ -11,10 +11,10 @@
 //! show it.
 
 mod absences;
+mod class_facts;
 mod daemonsets;
 mod evictions;
 mod given_status;
-mod invalid_objects;
 pub mod isolation;
 mod let_in;
 pub(crate) mod mutation;

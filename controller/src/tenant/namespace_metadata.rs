@@ -12,10 +12,14 @@ use croft_policy::{
 };
 use serde_json::json;
 
-use crate::tenant::{
-    pod_security,
-    state::{NamespaceFacts, State},
-    write::Write,
+use crate::{
+    kube_api::Kind,
+    state::InvalidObjects,
+    tenant::{
+        pod_security,
+        state::{NamespaceFacts, State},
+        write::Write,
+    },
 };
 
 /// The writes of namespaces that are due. A namespace stays its tenant's until the absence of the Tenant is confirmed: until then it
@@ -24,6 +28,7 @@ use crate::tenant::{
 /// admission refuses its pods.
 pub(super) fn namespace_writes(
     state: &State,
+    invalid: &InvalidObjects,
     view: &Tenants,
     incomplete: &BTreeSet<String>,
     mono: Duration,
@@ -57,7 +62,7 @@ pub(super) fn namespace_writes(
         // Levels of an absent Tenant stay until its absence is confirmed, and so do those of one that can't be read.
         let may_return = !is_tenant && state.absences.may_affect(view, name, mono);
         let owner = owner_of(view, name);
-        if !may_return && !owner.is_some_and(|owner| state.has_no_valid_version("Tenant", owner)) {
+        if !may_return && !owner.is_some_and(|owner| invalid.has_no_valid_version(Kind::Tenant, owner)) {
             let tenant = owner.and_then(|owner| state.tenants.get(owner)).map(|tenant| &**tenant);
             let (more, records) = pod_security::due(&facts.pod_security, tenant);
             labels.extend(more);

@@ -8,6 +8,8 @@ use croft_policy::Tenants;
 
 use crate::{
     definitions::conditions as reasons,
+    kube_api::Kind,
+    state::InvalidObjects,
     tenant::{spec_valid::spec_valid, state::State},
 };
 
@@ -17,6 +19,7 @@ const MAX_NAMED_PODS: usize = 5;
 /// The conditions of each pool that isn't being deleted. `open` has by pool the waiting pods that could be bound to its nodes.
 pub(super) fn pool_statements(
     state: &State,
+    invalid: &InvalidObjects,
     view: &Tenants,
     open: &BTreeMap<String, Vec<String>>,
 ) -> BTreeMap<String, Vec<Statement>> {
@@ -25,7 +28,7 @@ pub(super) fn pool_statements(
         .map(|(name, pool)| {
             let conditions =
                 pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-            let valid = spec_valid(state, "TenantPool", name, conditions);
+            let valid = spec_valid(invalid, Kind::TenantPool, name, conditions);
             let open = open.get(name).map(Vec::as_slice).unwrap_or_default();
             (name.clone(), accepted(state, view, name, open).into_iter().chain(valid).collect())
         })

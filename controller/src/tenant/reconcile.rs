@@ -8,44 +8,48 @@ use croft_policy::{
 };
 use jiff::Timestamp;
 
-use crate::tenant::{
-    daemonsets, evictions,
-    namespace_metadata::{is_closed, namespace_writes},
-    objects, parameter_writes, placement, pool_status,
-    state::State,
-    tenant_status,
-    write::Write,
+use crate::{
+    state::Snapshot,
+    tenant::{
+        daemonsets, evictions,
+        namespace_metadata::{is_closed, namespace_writes},
+        objects, parameter_writes, placement, pool_status,
+        state::State,
+        tenant_status,
+        write::Write,
+    },
 };
 
-/// Compares the cluster with its Tenants and returns the writes that are missing.
+/// Compares the cluster with its Tenants and returns the writes that are missing. Every kind that decisions about tenancy
+/// wait for has been listed.
 #[must_use]
-pub fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
-    if !state.is_complete() {
-        return Vec::new();
-    }
+pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: Timestamp) -> Vec<Write> {
+    let invalid = snapshot.invalid_objects();
     state.absences.confirm(mono);
-    state.confirm_absence(mono);
+    if snapshot.has_default_config() {
+        state.reset_config();
+    }
     let view = state.view();
     state.refresh_nodes();
     let mut actions = Vec::new();
     let active = parameter_writes::is_active(state, &view, mono);
     parameter_writes::observe(state, mono);
     let created = objects::let_in(state, &view, mono);
-    let mut kept = objects::compare(state, &view, created, mono);
+    let mut kept = objects::compare(state, invalid, &view, created, mono);
     actions.extend(parameter_writes::next_write(state, &view, (active, &kept), mono));
     if active || parameter_writes::is_over(state, &view) {
-        actions.extend(namespace_writes(state, &view, &kept.incomplete, mono));
+        actions.extend(namespace_writes(state, invalid, &view, &kept.incomplete, mono));
         actions.append(&mut kept.writes);
     }
     let mut placement = placement::classify(state, &view);
-    state.pool_statements = pool_status::pool_statements(state, &view, &placement.open);
+    state.pool_statements = pool_status::pool_statements(state, invalid, &view, &placement.open);
     actions.extend(node_writes(state, &placement.open, active));
     count_violations(state, &view, &kept, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
     let enforced = tenant_status::enforced_everywhere(state, mono);
     let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
-    actions.extend(tenant_status::status_writes(state, &view, (&placement, &kept), mono, wall));
+    actions.extend(tenant_status::status_writes(state, snapshot, &view, (&placement, &kept), mono, wall));
     if enforced {
         actions.extend(daemonsets::writes_due(state, &view, mono));
         actions.extend(placement::recreations(state, &view, &placement, mono));

@@ -1,73 +1,62 @@
 //! Objects with an invalid spec: their last good version stays in force, and the condition SpecValid reports the problem.
 
-use std::collections::BTreeMap;
-
 use croft_api::{
     Tenant, TenantPool,
     condition::{SPEC_VALID, Statement},
     convert::policy as convert,
-    stored::Flaw,
+    stored::{Flaw, INVALID_SPEC},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
 use crate::{
     definitions::conditions::VALID,
-    kube_api::Change,
-    tenant::{
-        invalid_objects::{ClassFacts, InvalidObject},
-        state::State,
-    },
+    kube_api::{Kind, Object},
+    state::{InvalidObject, InvalidObjects},
+    tenant::{class_facts::ClassFacts, state::State},
 };
 
 impl State {
     /// Applies the newest version of an object with an invalid spec. Returns true if a fact changed.
-    pub(super) fn observe_invalid(&mut self, newest: &Change, flaw: &Flaw) -> bool {
+    pub(super) fn observe_invalid(&mut self, newest: &Object, flaw: &Flaw, invalid: &InvalidObjects) -> bool {
         match newest {
-            Change::Tenant(tenant) => self.observe_invalid_tenant(tenant, flaw),
-            Change::Pool(pool) => self.observe_invalid_pool(pool, flaw),
-            Change::Class(class) => {
+            Object::Tenant(tenant) => self.observe_invalid_tenant(tenant, flaw, invalid),
+            Object::TenantPool(pool) => self.observe_invalid_pool(pool, flaw, invalid),
+            Object::EC2NodeClass(class) => {
                 self.classes.insert(class.name_any(), ClassFacts::new(class));
-                self.record("EC2NodeClass", class.name_any(), flaw, false)
+                false
             }
-            Change::Config(config) => {
+            Object::CroftConfig(config) => {
                 self.observe_config(config);
-                self.record("CroftConfig", config.name_any(), flaw, false)
-            }
-            Change::Claim(claim) => {
-                self.observe_claim(claim);
-                self.record("NodeClaim", claim.name_any(), flaw, false)
+                false
             }
             _ => false,
         }
     }
 
-    fn observe_invalid_tenant(&mut self, newest: &Tenant, flaw: &Flaw) -> bool {
+    fn observe_invalid_tenant(&mut self, newest: &Tenant, flaw: &Flaw, invalid: &InvalidObjects) -> bool {
         let name = newest.name_any();
         self.absences.end(&name);
         let mut tenant = newest.clone();
+        let has_no_valid_version = invalid.has_no_valid_version(Kind::Tenant, &name);
         let held = self.tenants.get(&name).filter(|held| held.metadata.uid == newest.metadata.uid);
-        let held = held.filter(|_| !self.has_no_valid_version("Tenant", &name)).cloned();
-        let has_no_valid_version = flaw.concerns_admission && held.is_none();
-        if let (true, Some(held)) = (flaw.concerns_admission, held) {
+        if let Some(held) = held.filter(|_| flaw.concerns_admission && !has_no_valid_version) {
             tenant.spec = held.spec.clone();
         }
         if let Ok(mut read) = convert::tenant(&tenant) {
             read.unreadable_claims = has_no_valid_version;
             self.indexed(|index| index.upsert_tenant(read));
         }
-        self.tenants.insert(name.clone(), tenant.into());
-        self.record("Tenant", name, flaw, has_no_valid_version);
+        self.tenants.insert(name, tenant.into());
         true
     }
 
-    fn observe_invalid_pool(&mut self, newest: &TenantPool, flaw: &Flaw) -> bool {
+    fn observe_invalid_pool(&mut self, newest: &TenantPool, flaw: &Flaw, invalid: &InvalidObjects) -> bool {
         let name = newest.name_any();
         let mut pool = newest.clone();
+        let has_no_valid_version = invalid.has_no_valid_version(Kind::TenantPool, &name);
         let held = self.pools.get(&name).filter(|held| held.metadata.uid == newest.metadata.uid);
-        let held = held.filter(|_| !self.has_no_valid_version("TenantPool", &name)).cloned();
-        let has_no_valid_version = flaw.concerns_admission && held.is_none();
-        if let (true, Some(held)) = (flaw.concerns_admission, held) {
+        if let Some(held) = held.filter(|_| flaw.concerns_admission && !has_no_valid_version) {
             pool.spec = held.spec.clone();
         }
         if has_no_valid_version {
@@ -76,83 +65,22 @@ impl State {
         } else {
             self.indexed(|index| index.upsert_pool(convert::pool(&pool)));
         }
-        self.pools.insert(name.clone(), pool.into());
-        self.record("TenantPool", name, flaw, has_no_valid_version);
+        self.pools.insert(name, pool.into());
         true
-    }
-
-    pub(super) fn has_no_valid_version(&self, kind: &'static str, name: &str) -> bool {
-        self.invalid_objects.get(&(kind, name.to_owned())).is_some_and(|invalid| invalid.has_no_valid_version)
-    }
-
-    /// Records the problem of an object. Returns true if it is new.
-    pub(super) fn record(
-        &mut self,
-        kind: &'static str,
-        name: String,
-        flaw: &Flaw,
-        has_no_valid_version: bool,
-    ) -> bool {
-        let invalid = InvalidObject { why: flaw.why.clone(), has_no_valid_version };
-        let key = (kind, name);
-        let new = self.invalid_objects.get(&key) != Some(&invalid);
-        if new {
-            tracing::warn!(
-                kind,
-                name = key.1,
-                error = invalid.why,
-                "invalid object: it can't be read or breaks a rule of its CRD"
-            );
-            self.invalid_objects.insert(key, invalid);
-        }
-        new
-    }
-
-    /// Records that an object's newest version is valid, or that it is gone. Returns true if that is new.
-    pub(super) fn corrected(&mut self, change: &Change) -> bool {
-        let key = match change {
-            Change::Tenant(tenant) => ("Tenant", tenant.name_any()),
-            Change::TenantGone(name) => ("Tenant", name.clone()),
-            Change::Pool(pool) => ("TenantPool", pool.name_any()),
-            Change::PoolGone(name) => ("TenantPool", name.clone()),
-            Change::Config(config) => ("CroftConfig", config.name_any()),
-            Change::ConfigGone(name) => ("CroftConfig", name.clone()),
-            Change::Claim(claim) => ("NodeClaim", claim.name_any()),
-            Change::ClaimGone(name) => ("NodeClaim", name.clone()),
-            Change::Class(class) => {
-                self.classes.insert(class.name_any(), ClassFacts::new(class));
-                ("EC2NodeClass", class.name_any())
-            }
-            Change::ClassGone(name) => {
-                self.classes.remove(name);
-                ("EC2NodeClass", name.clone())
-            }
-            _ => return false,
-        };
-        !self.invalid_objects.is_empty() && self.invalid_objects.remove(&key).is_some()
-    }
-
-    /// The number of invalid objects of each kind.
-    pub(super) fn invalid_by_kind(&self) -> BTreeMap<&'static str, i64> {
-        let mut counts = BTreeMap::new();
-        for (kind, _) in self.invalid_objects.keys() {
-            *counts.entry(*kind).or_default() += 1;
-        }
-        counts
     }
 }
 
 /// The condition SpecValid of an object. It is True only for an object that was invalid before. NodeClaims have no
 /// such condition: they are Croft's own record.
 pub(super) fn spec_valid(
-    state: &State,
-    kind: &'static str,
+    invalid: &InvalidObjects,
+    kind: Kind,
     name: &str,
     conditions: &[Condition],
 ) -> Option<Statement> {
     let was = conditions.iter().find(|c| c.type_ == SPEC_VALID);
-    match state.invalid_objects.get(&(kind, name.to_owned())) {
-        Some(invalid) => Some(invalid.statement()),
+    match invalid.get(kind, name) {
+        Some(invalid) => Some(statement(invalid)),
         None => was.map(|_| Statement {
             kind: SPEC_VALID,
             status: Some(true),
@@ -160,4 +88,15 @@ pub(super) fn spec_valid(
             message: "its spec is in force".to_owned(),
         }),
     }
+}
+
+/// The condition that reports a problem.
+fn statement(invalid: &InvalidObject) -> Statement {
+    let then = if invalid.has_no_valid_version {
+        "until it is corrected, nothing new is launched or admitted for it"
+    } else {
+        "until it is corrected, its last good version stays in force"
+    };
+    let message = format!("{}; {then}", invalid.why);
+    Statement { kind: SPEC_VALID, status: Some(false), reason: INVALID_SPEC, message }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use croft_api::{
-    CroftConfig, CroftConfigSpec, NodeClaim, Tenant, TenantPool,
+    CroftConfig, CroftConfigSpec, Tenant, TenantPool,
     condition::{ACCEPTED, Statement},
     config::SINGLETON,
     convert::policy as convert,
@@ -19,7 +19,6 @@ use croft_policy::{
         MIRROR_ANNOTATION, POOLS_ANNOTATION, SHARED_ANNOTATION, SURPLUS_ANNOTATION, TENANCY_LABEL,
         parameter::PREFIX,
     },
-    model::CONFIG_ABSENCE,
     node::{NodeRepair, own_pool, repair},
     replica_status::ReplicaStatus,
 };
@@ -34,37 +33,13 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    kube_api::{Change, WEBHOOK_REPLICA},
+    kube_api::{Change, Kind, Object, ObjectId, ObjectKey, Version},
+    state::InvalidObjects,
     tenant::{
-        absences::Absences,
-        invalid_objects::{ClassFacts, InvalidObject, Name},
-        parameters::Parameters,
-        pod_security,
-        prices::micros,
-        shared::SharedByOwner,
-        tenant_objects::TenantObjects,
+        absences::Absences, class_facts::ClassFacts, parameters::Parameters, pod_security,
+        shared::SharedByOwner, tenant_objects::TenantObjects,
     },
 };
-
-/// Kinds that must be listed before the first decision.
-const REQUIRED_LISTS: [&str; 16] = [
-    "Pod",
-    "Node",
-    "NodeClaim",
-    "TenantPool",
-    "Tenant",
-    "DaemonSet",
-    "Namespace",
-    "CroftConfig",
-    WEBHOOK_REPLICA,
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-    "NetworkPolicy",
-    "ResourceQuota",
-    "LimitRange",
-    "RoleBinding",
-    "ClusterRoleBinding",
-];
 
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,11 +138,8 @@ pub type ObjectName = (String, String);
 pub struct State {
     index: Index,
     snapshot: Option<Tenants>,
-    /// Settings.
+    /// Settings: of the CroftConfig, or of the last one until its absence is confirmed.
     pub config: CroftConfigSpec,
-    /// The time from which the CroftConfig is absent. `config` is the last one until the absence is confirmed.
-    config_absent: Option<Duration>,
-    config_is_gone: bool,
     /// Tenants by name.
     pub tenants: BTreeMap<String, Arc<Tenant>>,
     /// Pools by name.
@@ -176,8 +148,6 @@ pub struct State {
     pub namespaces: BTreeMap<String, NamespaceFacts>,
     /// For each node, the pool with provisioner None or Karpenter whose own label the node has.
     pub nodes: BTreeMap<String, Option<String>>,
-    /// Pool and price of each claim, in millionths of a dollar per hour; `None` if it is unknown.
-    pub claims: BTreeMap<String, (String, Option<u64>)>,
     /// Pods.
     pub pods: BTreeMap<ObjectName, PodFacts>,
     /// The owners that pods share.
@@ -204,8 +174,6 @@ pub struct State {
     nodes_stale: bool,
     /// EC2NodeClasses by name.
     pub classes: BTreeMap<String, ClassFacts>,
-    /// Objects of Croft whose newest version is invalid, by kind and name.
-    pub(super) invalid_objects: BTreeMap<Name, InvalidObject>,
     /// Replicas of the webhook.
     pub replicas: BTreeMap<String, Replica>,
     /// Admission policies and bindings by kind and name.
@@ -220,7 +188,6 @@ pub struct State {
     pub(super) absences: Absences,
     /// Evictions of misplaced pods that are in flight.
     pub(super) evicted: Evictions,
-    unsynced: Vec<&'static str>,
 }
 
 impl State {
@@ -234,13 +201,10 @@ impl State {
             index,
             snapshot: None,
             config,
-            config_absent: None,
-            config_is_gone: false,
             tenants: BTreeMap::new(),
             pools: BTreeMap::new(),
             namespaces: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            claims: BTreeMap::new(),
             pods: BTreeMap::new(),
             owners: SharedByOwner::new(),
             pending: SharedByOwner::new(),
@@ -254,7 +218,6 @@ impl State {
             left_pools: BTreeMap::new(),
             nodes_stale: true,
             classes: BTreeMap::new(),
-            invalid_objects: BTreeMap::new(),
             replicas: BTreeMap::new(),
             policies: BTreeMap::new(),
             pool_statements: BTreeMap::new(),
@@ -262,14 +225,7 @@ impl State {
             objects: TenantObjects::default(),
             absences: Absences::default(),
             evicted: Evictions::default(),
-            unsynced: REQUIRED_LISTS.to_vec(),
         }
-    }
-
-    /// Returns true once every first list is complete.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        self.unsynced.is_empty()
     }
 
     /// Tenants and their resources, as admission sees them.
@@ -333,63 +289,82 @@ impl State {
         self.nodes_stale = true;
     }
 
-    /// Applies a change. Returns true if a fact changed.
-    pub fn observe(&mut self, change: &Change) -> bool {
-        let corrected = self.corrected(change);
-        let new = match change {
-            Change::Unread(newest, flaw) => self.observe_invalid(newest, flaw),
-            Change::Tenant(tenant) => {
+    /// Applies a change, with which objects are invalid since then. Returns true if a fact changed.
+    pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects) -> bool {
+        match change {
+            Change::Version(Version { object, flaw: Some(flaw), .. }) => {
+                self.observe_invalid(object, flaw, invalid)
+            }
+            Change::Version(Version { object, flaw: None, .. }) => self.observe_object(object),
+            Change::Gone(id) => self.forget(id),
+            Change::Synced(_) | Change::Release(_) => false,
+        }
+    }
+
+    fn observe_object(&mut self, object: &Object) -> bool {
+        match object {
+            Object::Tenant(tenant) => {
                 self.absences.end(&tenant.name_any());
                 self.tenant(tenant)
             }
-            Change::TenantGone(name) => {
+            Object::TenantPool(pool) => self.observe_pool(pool),
+            Object::EC2NodeClass(class) => {
+                self.classes.insert(class.name_any(), ClassFacts::new(class));
+                false
+            }
+            Object::Namespace(namespace) => self.namespace(namespace),
+            Object::Node(node) => self.node(node),
+            Object::Pod(pod) => self.pod(pod),
+            Object::DaemonSet(daemonset) => self.daemonset(daemonset),
+            Object::CroftConfig(config) => self.observe_config(config),
+            Object::ValidatingAdmissionPolicy(name, value)
+            | Object::ValidatingAdmissionPolicyBinding(name, value) => {
+                let key = (object.kind().name().to_owned(), name.clone());
+                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            }
+            Object::TenantObject(kind, object) => self.objects.observe(*kind, object),
+            _ => false,
+        }
+    }
+
+    /// Applies the deletion of an object. Returns true if a fact changed.
+    fn forget(&mut self, id: &ObjectId) -> bool {
+        let ObjectId { kind, namespace, name, .. } = id;
+        match *kind {
+            Kind::Tenant => {
                 let own = self.namespaces_of(name);
                 self.absences.begin(name, own);
                 self.indexed(|index| index.remove_tenant(name));
                 self.tenants.remove(name).is_some()
             }
-            Change::Pool(pool) => self.observe_pool(pool),
-            Change::PoolGone(name) => {
+            Kind::TenantPool => {
                 self.indexed(|index| index.remove_pool(name));
                 self.pools.remove(name).is_some()
             }
-            Change::Namespace(namespace) => self.namespace(namespace),
-            Change::NamespaceGone(name) => self.forget_namespace(name),
-            Change::Node(node) => self.node(node),
-            Change::NodeGone(name) => self.forget_node(name),
-            Change::Claim(claim) => self.observe_claim(claim),
-            Change::ClaimGone(name) => self.claims.remove(name).is_some(),
-            Change::Pod(pod) => self.pod(pod),
-            Change::PodGone(key) => {
-                self.pods.remove(&(key.namespace.to_string(), key.name.to_string())).is_some()
+            Kind::EC2NodeClass => {
+                self.classes.remove(name);
+                false
             }
-            Change::DaemonSet(daemonset) => self.daemonset(daemonset),
-            Change::DaemonSetGone(namespace, name) => {
+            Kind::Namespace => self.forget_namespace(name),
+            Kind::Node => self.forget_node(name),
+            Kind::Pod => self.pods.remove(&(namespace.clone(), name.clone())).is_some(),
+            Kind::DaemonSet => {
                 let key = (namespace.clone(), name.clone());
                 self.daemonset_versions.remove(&key);
                 self.daemonsets_rolling.remove(&key);
                 self.daemonsets.remove(&key).is_some()
             }
-            Change::Config(config) => self.observe_config(config),
-            Change::ConfigGone(name) if name == SINGLETON => {
-                self.config_is_gone = true;
-                true
+            // It stays in force until the snapshot confirms its absence.
+            Kind::CroftConfig => name == SINGLETON,
+            Kind::WebhookReplica => self.replicas.remove(name).is_some(),
+            Kind::ValidatingAdmissionPolicy | Kind::ValidatingAdmissionPolicyBinding => {
+                self.policies.remove(&(kind.name().to_owned(), name.clone())).is_some()
             }
-            Change::WebhookReplicaGone(name) => self.replicas.remove(name).is_some(),
-            Change::AdmissionPolicy(kind, name, value) => {
-                let key = ((*kind).to_owned(), name.clone());
-                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            Kind::TenantObject(kind) => {
+                self.objects.forget(&ObjectKey { kind, namespace: namespace.clone(), name: name.clone() })
             }
-            Change::AdmissionPolicyGone(kind, name) => {
-                self.policies.remove(&((*kind).to_owned(), name.clone())).is_some()
-            }
-            Change::TenantObject(kind, object) => self.objects.observe(*kind, object),
-            Change::TenantObjectGone(key) => self.objects.forget(key),
-            Change::Listed(change) | Change::Gone(_, change) => self.observe(change),
-            Change::Synced(kind) => self.synced(kind),
             _ => false,
-        };
-        new || corrected
+        }
     }
 
     fn observe_pool(&mut self, pool: &TenantPool) -> bool {
@@ -431,15 +406,7 @@ impl State {
         if config.name_any() != SINGLETON {
             return false;
         }
-        (self.config_is_gone, self.config_absent) = (false, None);
         self.config(config.spec.clone())
-    }
-
-    pub(super) fn observe_claim(&mut self, claim: &NodeClaim) -> bool {
-        let launched = claim.status.as_ref().filter(|status| status.provider_id.is_some());
-        let price = launched.map_or(Some(0), |status| status.price_per_hour.as_deref().and_then(micros));
-        let facts = (claim.spec.pool.clone(), price);
-        self.claims.insert(claim.name_any(), facts.clone()) != Some(facts)
     }
 
     /// Applies the report of a webhook replica, heard at `now` on the monotonic clock. Returns true if it is new.
@@ -460,20 +427,9 @@ impl State {
         true
     }
 
-    /// Returns to the defaults once the CroftConfig has been absent for long enough, counted from the first
-    /// decision after its deletion.
-    pub(super) fn confirm_absence(&mut self, now: Duration) {
-        if self.config_is_gone && now.saturating_sub(*self.config_absent.get_or_insert(now)) >= CONFIG_ABSENCE
-        {
-            (self.config_is_gone, self.config_absent) = (false, None);
-            self.config(CroftConfigSpec::default());
-        }
-    }
-
-    fn synced(&mut self, kind: &str) -> bool {
-        let before = self.unsynced.len();
-        self.unsynced.retain(|unsynced| *unsynced != kind);
-        self.unsynced.len() != before
+    /// Returns to the defaults.
+    pub(super) fn reset_config(&mut self) {
+        self.config(CroftConfigSpec::default());
     }
 
     fn tenant(&mut self, tenant: &Tenant) -> bool {

@@ -23,12 +23,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
     definitions::conditions as reasons,
-    state::holdings::cost_text,
+    kube_api::Kind,
+    state::{Snapshot, holdings::cost_text},
     tenant::{
         given_status::{creation_condition, quota_use},
         namespace_metadata::has_current_metadata,
         objects::{Comparison, Kept},
         placement::{Counted, Placement},
+        prices::micros,
         spec_valid::spec_valid,
         state::{Replica, State},
         write::Write,
@@ -93,6 +95,7 @@ fn check_replicas(state: &State, tenant: &Tenant, mono: Duration) -> Result<(), 
 /// The status writes that are due.
 pub(super) fn status_writes(
     state: &State,
+    snapshot: &Snapshot,
     view: &Tenants,
     (placement, kept): (&Placement, &Comparison),
     mono: Duration,
@@ -106,17 +109,18 @@ pub(super) fn status_writes(
         }
     }
     let lost = lost_claims(view);
-    let usage = PoolUsage::new(state, view);
+    let invalid = snapshot.invalid_objects();
+    let usage = PoolUsage::new(state, snapshot, view);
     let mut actions = Vec::new();
     for (name, tenant) in &state.tenants {
         let Some(rule) = rules.tenant_named(name) else { continue };
         let own = namespaces.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
         let counted = placement.tenants.get(name.as_str()).cloned().unwrap_or_default();
         let old = tenant.status.clone().unwrap_or_default();
-        let valid = spec_valid(state, "Tenant", name, &old.conditions);
+        let valid = spec_valid(invalid, Kind::Tenant, name, &old.conditions);
         let accepted = match &valid {
             // Not all of the tenant's claims are known, so they can't be accepted.
-            Some(valid) if state.has_no_valid_version("Tenant", name) => {
+            Some(valid) if invalid.has_no_valid_version(Kind::Tenant, name) => {
                 Statement { kind: ACCEPTED, ..valid.clone() }
             }
             _ => {
@@ -193,16 +197,19 @@ impl Prices {
 }
 
 impl<'s> PoolUsage<'s> {
-    fn new(state: &'s State, view: &Tenants) -> Self {
+    fn new(state: &'s State, snapshot: &Snapshot, view: &Tenants) -> Self {
         let mut usage = Self::default();
         for node in state.nodes.keys() {
             for id in view.node(node).into_iter().flat_map(|pools| &pools.labelled) {
                 usage.nodes.entry(*id).or_default().push(node);
             }
         }
-        for (pool, price) in state.claims.values() {
-            if let Some(id) = view.declarations().pool_id(pool) {
+        for claim in snapshot.claims().values() {
+            if let Some(id) = view.declarations().pool_id(&claim.spec.pool) {
                 let prices = usage.prices.entry(id).or_default();
+                let launched = claim.status.as_ref().filter(|status| status.provider_id.is_some());
+                let price =
+                    launched.map_or(Some(0), |status| status.price_per_hour.as_deref().and_then(micros));
                 let one = Prices { micros: price.unwrap_or(0), unpriced: usize::from(price.is_none()) };
                 *prices = prices.plus(one);
             }

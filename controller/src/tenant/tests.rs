@@ -1,6 +1,8 @@
 //! Changes in, actions out.
 
-use croft_api::{Tenant, TenantPool, TenantStatus, config::Misplaced};
+use std::ops::{Deref, DerefMut};
+
+use croft_api::{CroftConfig, Tenant, TenantPool, TenantStatus};
 use croft_policy::{
     Mutation,
     definitions::{
@@ -24,8 +26,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     action::Key,
-    kube_api::{Change, ObjectKind, WEBHOOK_REPLICA},
+    kube_api::{Change, Kind, Object, ObjectId, ObjectKey, ObjectKind, Version},
+    state::Snapshot,
     tenant::mutation,
+    time::Now,
 };
 
 #[path = "objects/tests.rs"]
@@ -44,20 +48,28 @@ fn read<T: DeserializeOwned>(value: Value) -> Box<T> {
 }
 
 fn tenant(name: &str, created: &str, namespaces: &[&str], pools: &[&str]) -> Change {
-    Change::Tenant(read::<Tenant>(json!({
+    tenant_object(name, created, namespaces, pools).into()
+}
+
+fn tenant_object(name: &str, created: &str, namespaces: &[&str], pools: &[&str]) -> Box<Tenant> {
+    read(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
         "metadata": {"name": name, "uid": format!("uid-of-{name}-"), "generation": 1, "creationTimestamp": created},
         "spec": {"namespaces": namespaces, "pools": pools},
-    })))
+    }))
 }
 
 fn namespace(name: &str, labels: Value, annotations: Value) -> Change {
-    Change::Namespace(read::<Namespace>(
+    Change::from(read::<Namespace>(
         json!({"metadata": {"name": name, "labels": labels, "annotations": annotations}}),
     ))
 }
 
 fn pod(namespace: &str, name: &str, spec: Value, owner: Option<&str>) -> Change {
+    pod_object(namespace, name, spec, owner).into()
+}
+
+fn pod_object(namespace: &str, name: &str, spec: Value, owner: Option<&str>) -> Box<Pod> {
     let mut pod =
         json!({"metadata": {"namespace": namespace, "name": name, "uid": name}, "spec": {"containers": []}});
     pod["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -65,21 +77,64 @@ fn pod(namespace: &str, name: &str, spec: Value, owner: Option<&str>) -> Change 
         pod["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": kind, "controller": true}]);
     }
-    Change::Pod(read::<Pod>(pod))
+    read(pod)
+}
+
+/// The deletion of an object that Croft keeps for a tenant.
+fn gone_object(key: &ObjectKey) -> Change {
+    Change::Gone(ObjectId::new(Kind::TenantObject(key.kind), &key.namespace, &key.name))
+}
+
+/// The facts, with the snapshot that they go with.
+struct State {
+    facts: crate::tenant::state::State,
+    snapshot: Snapshot,
+}
+
+impl State {
+    fn new(namespace: &str) -> Self {
+        Self { facts: crate::tenant::state::State::new(namespace), snapshot: Snapshot::default() }
+    }
+
+    fn observe(&mut self, change: &Change) -> bool {
+        let corrected = self.snapshot.observe_validity(change);
+        let new = self.facts.observe(change, self.snapshot.invalid_objects());
+        self.snapshot.observe(change.clone(), Now { wall: Timestamp::UNIX_EPOCH, mono: NOW });
+        new || corrected
+    }
+}
+
+impl Deref for State {
+    type Target = crate::tenant::state::State;
+
+    fn deref(&self) -> &Self::Target {
+        &self.facts
+    }
+}
+
+impl DerefMut for State {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.facts
+    }
+}
+
+fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
+    state.snapshot.expire_config(Now { wall, mono });
+    super::reconcile(&mut state.facts, &state.snapshot, mono, wall)
 }
 
 /// Two tenants with one pool and one node each; every write is done.
 fn reconciled_state() -> State {
     let mut state = State::new("croft-system");
     let pool = |name: &str, provisioner: &str| {
-        Change::Pool(read::<TenantPool>(json!({
+        Change::from(read::<TenantPool>(json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
             "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"key": "node-pool", "provisioner": provisioner},
         })))
     };
     let node = |name: &str, pool: &str| {
-        Change::Node(read::<Node>(
+        Change::from(read::<Node>(
             json!({"metadata": {"name": name, "labels": {"node-pool": pool, POOL_NAME_LABEL: pool}},
                 "spec": {"taints": [{"key": "node-pool", "value": pool, "effect": "NoSchedule"}]}}),
         ))
@@ -101,21 +156,6 @@ fn reconciled_state() -> State {
     ] {
         state.observe(&change);
     }
-    for kind in ["Pod", "Node", "NodeClaim", "TenantPool", "Tenant", "DaemonSet", "Namespace"] {
-        assert!(
-            reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).is_empty(),
-            "no write before every kind is listed"
-        );
-        state.observe(&Change::Synced(kind));
-    }
-    for kind in
-        ["CroftConfig", WEBHOOK_REPLICA, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
-    {
-        state.observe(&Change::Synced(kind));
-    }
-    for kind in ObjectKind::ALL {
-        state.observe(&Change::Synced(kind.name()));
-    }
     for document in policies::documents("croft-system") {
         policy(&mut state, document);
     }
@@ -132,10 +172,15 @@ fn reconciled_state() -> State {
 /// A policy or a binding, as the API server has it.
 fn policy(state: &mut State, document: Value) {
     let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
-    let kinds = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-    let kind = kinds.into_iter().find(|kind| text("/kind") == *kind).unwrap();
-    let name = text("/metadata/name");
-    state.observe(&Change::AdmissionPolicy(kind, name, Box::new(document)));
+    let (kind, name) = (text("/kind"), text("/metadata/name"));
+    let object = match kind.as_str() {
+        "ValidatingAdmissionPolicy" => Object::ValidatingAdmissionPolicy(name, Box::new(document)),
+        "ValidatingAdmissionPolicyBinding" => {
+            Object::ValidatingAdmissionPolicyBinding(name, Box::new(document))
+        }
+        other => panic!("{other}"),
+    };
+    state.observe(&object.into());
 }
 
 /// Applies the writes of one pass to the state.
@@ -155,7 +200,7 @@ fn write(state: &mut State) -> Vec<Write> {
             Write::Status { tenant, status, .. } => {
                 let mut object = Tenant::clone(&state.tenants[tenant]);
                 object.status = Some(TenantStatus::clone(status));
-                state.observe(&Change::Tenant(Box::new(object)));
+                state.observe(&Change::from(object));
             }
             _ => {}
         }
@@ -166,7 +211,7 @@ fn write(state: &mut State) -> Vec<Write> {
         for statement in statements {
             croft_api::condition::set(conditions, statement, None, Time(Timestamp::UNIX_EPOCH));
         }
-        state.observe(&Change::Pool(Box::new(object)));
+        state.observe(&Change::from(object));
     }
     actions
 }
@@ -237,7 +282,7 @@ fn missing_or_changed_policy_makes_tenants_not_ready() {
     let mut state = reconciled_state();
     let documents = policies::documents("croft-system");
     let name = documents[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    state.observe(&Change::AdmissionPolicyGone("ValidatingAdmissionPolicyBinding", name.clone()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::ValidatingAdmissionPolicyBinding, "", &name)));
     write(&mut state);
     let (status, message) = condition_of(&state, "a", "Ready");
     assert!(status == "False" && message.contains(&name), "{message}");
@@ -262,7 +307,7 @@ fn pool_is_accepted_once_the_policies_know_it() {
         conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.reason)).unwrap()
     };
     for (name, key) in [("new", "new-key"), ("plain", POOL_NAME_LABEL), ("known", "node-pool")] {
-        state.observe(&Change::Pool(read::<TenantPool>(json!({
+        state.observe(&Change::from(read::<TenantPool>(json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
             "metadata": {"name": name, "creationTimestamp": "2026-02-01T00:00:00Z"}, "spec": {"key": key},
         }))));
@@ -326,22 +371,22 @@ fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
         state.observe(&namespace("croft-system", json!({}), json!({})));
         let bare = json!({"tolerations": [{"operator": "Exists"}]});
         state.observe(&pod("non-tenant", "waits", bare.clone(), Some("ReplicaSet")));
-        state.observe(&Change::DaemonSet(read::<DaemonSet>(json!({
+        state.observe(&Change::from(read::<DaemonSet>(json!({
             "metadata": {"name": "d", "namespace": "non-tenant"},
             "spec": {"selector": {}, "template": {"spec": {"containers": [], "tolerations": bare["tolerations"]}}},
         }))));
     };
     let mut state = reconciled_state();
     others(&mut state);
-    state.observe(&Change::TenantGone("a".to_owned()));
-    state.observe(&Change::TenantGone("b".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "b")));
     assert_eq!(touched(&mut state), [], "there is no tenant");
 
     let mut state = reconciled_state();
     others(&mut state);
     state.observe_replica("starting", ReplicaStatus::default(), NOW);
     assert_eq!(touched(&mut state), [], "a replica isn't ready");
-    state.observe(&Change::WebhookReplicaGone("starting".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::WebhookReplica, "", "starting")));
     assert!(!touched(&mut state).is_empty());
 }
 
@@ -376,7 +421,7 @@ fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
         conditions.into_iter().find(|c| c.type_ == "Accepted").map(|c| (c.status, c.message)).unwrap()
     };
     assert_eq!(accepted_of(&state, "pool-a").0, "True");
-    state.observe(&Change::Pool(read::<TenantPool>(json!({
+    state.observe(&Change::from(read::<TenantPool>(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
         "metadata": {"name": "twin", "creationTimestamp": "2026-02-01T00:00:00Z"},
         "spec": {"key": "node-pool", "value": "pool-a", "provisioner": "None"},
@@ -394,7 +439,7 @@ fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
 fn nodes_that_admit_other_pods_are_counted_and_named() {
     let mut state = reconciled_state();
     assert!(state.violations.values().all(|count| *count == 0), "{:?}", state.violations);
-    state.observe(&Change::Node(read::<Node>(
+    state.observe(&Change::from(read::<Node>(
         json!({"metadata": {"name": "a-2", "labels": {"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"}}}),
     )));
     write(&mut state);
@@ -406,10 +451,10 @@ fn nodes_that_admit_other_pods_are_counted_and_named() {
     );
     assert_eq!(condition_of(&state, "b", "Isolated").0, "True");
     // The pool is deleted: a node with its labels is in no pool.
-    state.observe(&Change::PoolGone("pool-a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::TenantPool, "", "pool-a")));
     write(&mut state);
     assert_eq!(state.violations[&Violation::NodeOfNoPool], 2, "a-1 and a-2");
-    state.observe(&Change::NodeGone("a-2".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Node, "", "a-2")));
     write(&mut state);
     assert_eq!(state.violations[&Violation::NodeOfNoPool], 1);
 }
@@ -494,7 +539,7 @@ fn pods_older_than_their_tenant_are_recreated_or_reported() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     // The namespace may have a Tenant that is absent for a moment.
     assert_eq!(recreations(at(&mut state, 0)), ["pod waits", "pod outside"]);
     assert_eq!(recreations(at(&mut state, 60)), ["pod waits", "pod inside", "pod outside"]);
@@ -527,7 +572,7 @@ fn deletions_and_evictions(actions: &[Write]) -> Vec<String> {
 #[test]
 fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
     let mut state = reconciled_state();
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     let in_pool = || {
         json!({"nodeSelector": {"node-pool": "pool-a"},
             "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}]})
@@ -538,15 +583,15 @@ fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
         state.observe(&pod("tenant-a", &format!("web-{n}"), spec, Some("ReplicaSet")));
     }
     state.observe(&pod("tenant-a", "waits", in_pool(), Some("ReplicaSet")));
-    state.observe(&Change::DaemonSet(read::<DaemonSet>(json!({
+    state.observe(&Change::from(read::<DaemonSet>(json!({
         "metadata": {"name": "agent", "namespace": "tenant-a"},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {"node-pool": "pool-a"},
             "tolerations": [{"operator": "Exists"}]}}},
     }))));
     assert_eq!(deletions_and_evictions(&at(&mut state, 100)), Vec::<String>::new());
     let gone = |state: &mut State, kind: &str| match kind {
-        "Tenant" => state.observe(&Change::TenantGone("a".to_owned())),
-        _ => state.observe(&Change::PoolGone("pool-a".to_owned())),
+        "Tenant" => state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a"))),
+        _ => state.observe(&Change::Gone(ObjectId::new(Kind::TenantPool, "", "pool-a"))),
     };
     let pool = (*state.pools["pool-a"]).clone();
     for kind in ["Tenant", "TenantPool"] {
@@ -559,7 +604,7 @@ fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
             );
         }
         state.observe(&tenant("a", "2026-01-01T00:00:00Z", &["tenant-a"], &["pool-a"]));
-        state.observe(&Change::Pool(Box::new(pool.clone())));
+        state.observe(&pool.clone().into());
         assert_eq!(deletions_and_evictions(&at(&mut state, 260)), Vec::<String>::new(), "{kind} is back");
     }
     // The absence is confirmed: no Tenant names the pool, so its pods violate nothing.
@@ -567,7 +612,7 @@ fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
     at(&mut state, 300);
     assert_eq!(evicted(&at(&mut state, 400)), Vec::<String>::new());
     // Another Tenant gets the pool: they are evicted, few at a time.
-    state.observe(&Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "waits")));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "waits")));
     state.observe(&tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b", "pool-a"]));
     assert_eq!(evicted(&at(&mut state, 401)), ["web-0"]);
 }
@@ -575,20 +620,19 @@ fn brief_absence_of_a_tenant_or_pool_deletes_no_pod() {
 #[test]
 fn misplaced_pods_are_evicted_few_at_a_time_after_earlier_ones_run_again() {
     let mut state = reconciled_state();
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     let on = |node: &str, name: &str, more: Value| {
-        let mut change = pod(
+        let object = pod_object(
             "tenant-a",
             name,
             json!({"nodeSelector": {"node-pool": "pool-a"},
             "tolerations": [{"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}]}),
             Some("StatefulSet"),
         );
-        let Change::Pod(object) = &mut change else { panic!() };
-        let mut value = serde_json::to_value(&*object).unwrap();
+        let mut value = serde_json::to_value(&object).unwrap();
         value["spec"]["nodeName"] = json!(node);
         crate::merge_patch::apply(&mut value, &more);
-        Change::Pod(read::<Pod>(value))
+        Change::from(read::<Pod>(value))
     };
     for n in 0..20 {
         state.observe(&on("b-1", &format!("web-{n:02}"), json!({})));
@@ -603,7 +647,7 @@ fn misplaced_pods_are_evicted_few_at_a_time_after_earlier_ones_run_again() {
     assert_eq!(evicted(&at(&mut state, 60)), Vec::<String>::new(), "two evictions are in flight");
     // Evicted, and the recreated pods are pending.
     for name in ["web-02", "web-03"] {
-        state.observe(&Change::PodGone(croft_scheduler::PodKey::new("tenant-a", name)));
+        state.observe(&Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", name)));
         state.observe(&on("", &format!("{name}-again"), json!({})));
     }
     write(&mut state);
@@ -620,7 +664,7 @@ fn misplaced_pods_are_evicted_few_at_a_time_after_earlier_ones_run_again() {
 #[test]
 fn pod_whose_owner_may_not_recreate_it_is_reported_only() {
     let mut state = reconciled_state();
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     for (owner, kind) in [("job", "Job"), ("set", "CloneSet")] {
         state.observe(&pod("tenant-a", &format!("{owner}-waits"), json!({}), Some(kind)));
         state.observe(&pod("tenant-a", &format!("{owner}-runs"), json!({"nodeName": "b-1"}), Some(kind)));
@@ -638,7 +682,7 @@ fn pod_whose_owner_may_not_recreate_it_is_reported_only() {
 fn unplanned_daemonsets_are_touched() {
     let mut state = reconciled_state();
     let daemonset = |namespace: &str, selector: Value| {
-        Change::DaemonSet(read::<DaemonSet>(json!({
+        Change::from(read::<DaemonSet>(json!({
             "metadata": {"name": "d", "namespace": namespace},
             "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": selector}}},
         })))
@@ -656,7 +700,7 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
     let mut state = reconciled_state();
     let taint = json!({"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"});
     let node = |labels: Value, taints: Value| {
-        Change::Node(read::<Node>(
+        Change::from(read::<Node>(
             json!({"metadata": {"name": "a-2", "labels": labels}, "spec": {"taints": taints}}),
         ))
     };
@@ -698,19 +742,17 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
 fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
     let mut state = reconciled_state();
     let mirror = |namespace: &str, name: &str, node: &str| {
-        let Change::Pod(mut pod) = pod(namespace, name, json!({"nodeName": node}), Some("Node")) else {
-            panic!()
-        };
+        let mut pod = pod_object(namespace, name, json!({"nodeName": node}), Some("Node"));
         let annotation = (croft_policy::definitions::MIRROR_ANNOTATION.to_owned(), "hash".to_owned());
         pod.metadata.annotations = Some([annotation].into());
-        Change::Pod(pod)
+        Change::from(pod)
     };
     for (namespace, name, node) in
         [("tenant-a", "foreign", "b-1"), ("tenant-a", "own", "a-1"), ("non-tenant", "platform", "a-1")]
     {
         state.observe(&mirror(namespace, name, node));
     }
-    state.config.misplaced = Misplaced::Recreate;
+    state.observe(&recreating());
     let actions = write(&mut state);
     assert!(
         !actions.iter().any(|a| matches!(a, Write::Evict { .. } | Write::Recreate { .. })),
@@ -722,7 +764,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
 }
 
 /// The DaemonSet `name` of `namespace` after admission has planned it, with `more` merged into it.
-fn planned_daemonset(state: &mut State, namespace: &str, name: &str, more: &Value) -> Change {
+fn planned_daemonset(state: &mut State, namespace: &str, name: &str, more: &Value) -> Box<DaemonSet> {
     let mut object = json!({
         "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "7", "generation": 1},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}}},
@@ -734,11 +776,16 @@ fn planned_daemonset(state: &mut State, namespace: &str, name: &str, more: &Valu
     let patch: json_patch::Patch = serde_json::from_str(&planned.patch.into_json()).unwrap();
     json_patch::patch(&mut object, &patch).unwrap();
     crate::merge_patch::apply(&mut object, more);
-    Change::DaemonSet(serde_json::from_value(object).unwrap())
+    self::read(object)
+}
+
+fn recreating() -> Change {
+    Change::from(read::<CroftConfig>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        "metadata": {"name": "default"}, "spec": {"misplaced": "Recreate"}})))
 }
 
 fn exempting(namespaces: &[&str]) -> Change {
-    Change::Config(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+    Change::from(read::<CroftConfig>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
         "metadata": {"name": "default"}, "spec": {"exemptNamespaces": namespaces}})))
 }
 
@@ -769,7 +816,7 @@ fn pending_pods_of_a_lost_pool_are_recreated_for_the_new_one() {
     let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(status == "False" && message.contains("tenant-a/bare"), "{message}");
     // A deleted tenant: pods of its namespace must not wait for a node of another tenant's pool.
-    state.observe(&Change::TenantGone("a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     let namespace_of_none = namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({}));
     state.observe(&namespace_of_none);
     let later = NOW + Duration::from_secs(600);
@@ -787,16 +834,15 @@ fn pending_pods_of_a_lost_pool_are_recreated_for_the_new_one() {
 fn brief_absence_of_the_croftconfig_ends_no_exemption() {
     let mut state = reconciled_state();
     let agent = planned_daemonset(&mut state, "non-tenant", "agent", &json!({}));
-    let Change::DaemonSet(injected) = &agent else { panic!() };
-    let text = serde_json::to_string(&injected.spec).unwrap();
+    let text = serde_json::to_string(&agent.spec).unwrap();
     assert!(text.contains("croft.dev/injected") && text.contains("DoesNotExist"), "{text}");
     state.observe(&exempting(&["non-tenant"]));
     // An unplanned DaemonSet in an exempt namespace.
     let plain = json!({"metadata": {"name": "agent", "namespace": "non-tenant", "uid": "agent", "resourceVersion": "6"},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}}}});
-    state.observe(&Change::DaemonSet(read(plain)));
+    state.observe(&Change::from(read::<DaemonSet>(plain)));
     assert_eq!(daemonset_writes(&mut state, NOW), Vec::new());
-    state.observe(&Change::ConfigGone("default".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::CroftConfig, "", "default")));
     assert_eq!(daemonset_writes(&mut state, NOW), Vec::new());
     let soon = NOW + Duration::from_secs(59);
     for replica in state.replicas.values_mut() {
@@ -806,16 +852,16 @@ fn brief_absence_of_the_croftconfig_ends_no_exemption() {
     let touch = Write::Touch(("non-tenant".to_owned(), "agent".to_owned()));
     assert_eq!(daemonset_writes(&mut state, NOW + Duration::from_secs(60)), [touch]);
     // Admission has planned it; then the namespace is exempt again.
-    state.observe(&agent);
+    state.observe(&agent.clone().into());
     state.observe(&exempting(&["non-tenant"]));
     let restored = daemonset_writes(&mut state, NOW + Duration::from_secs(70));
     let [Write::Restore { patch, .. }] = restored.as_slice() else { panic!("{restored:?}") };
-    let mut object = serde_json::to_value(injected).unwrap();
+    let mut object = serde_json::to_value(&agent).unwrap();
     let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
     json_patch::patch(&mut object, &patch).unwrap();
     assert_eq!(object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"], json!({}));
     assert_eq!(object["spec"]["template"]["metadata"]["annotations"], json!({}));
-    let mut other = serde_json::to_value(injected).unwrap();
+    let mut other = serde_json::to_value(&agent).unwrap();
     other["metadata"]["resourceVersion"] = json!("8");
     assert!(
         json_patch::patch(&mut other, &patch).is_err(),
@@ -834,7 +880,7 @@ fn daemonsets_are_written_few_at_a_time() {
     let mut state = reconciled_state();
     let daemonset = |n: usize, status: Value| {
         let name = format!("agent-{n}");
-        Change::DaemonSet(read::<DaemonSet>(json!({
+        Change::from(read::<DaemonSet>(json!({
             "metadata": {"name": name, "namespace": "tenant-a", "generation": 2}, "status": status,
             "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}},
         })))
@@ -864,14 +910,10 @@ fn daemonsets_are_written_few_at_a_time() {
 #[test]
 fn younger_tenant_that_loses_a_namespace_by_its_selector_is_not_accepted() {
     let mut state = reconciled_state();
-    let mut younger = tenant("c", "2026-01-03T00:00:00Z", &[], &["pool-b"]);
-    if let Change::Tenant(tenant) = &mut younger {
-        tenant.spec.namespace_selector = Some(
-            serde_json::from_value(json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]}))
-                .unwrap(),
-        );
-    }
-    state.observe(&younger);
+    let mut younger = tenant_object("c", "2026-01-03T00:00:00Z", &[], &["pool-b"]);
+    let selector = json!({"matchExpressions": [{"key": "team", "operator": "Exists"}]});
+    younger.spec.namespace_selector = Some(serde_json::from_value(selector).unwrap());
+    state.observe(&younger.into());
     write(&mut state);
     assert_eq!(condition_of(&state, "c", "Accepted").0, "True");
     state.observe(&namespace(
@@ -894,7 +936,7 @@ fn mode_is_switched_while_the_other_still_acts() {
     let mut state = reconciled_state();
     let later = |seconds: u64| NOW + Duration::from_secs(seconds);
     let settings = |mode: &str| {
-        Change::Config(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        Change::from(read::<CroftConfig>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
             "metadata": {"name": "default"}, "spec": {"admission": {"mutation": mode}}})))
     };
     // The mode that a pass writes, if it writes one, and the reason of the condition.

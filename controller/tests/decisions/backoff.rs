@@ -1,8 +1,9 @@
 //! Launches whose node never registers are counted, held back, tried one at a time, and forgiven.
 
+use croft_api::TenantPool;
 use croft_controller::{
     action::Action,
-    kube_api::{Call, Change, Target, Verb},
+    kube_api::{Call, Target, Verb},
 };
 use serde_json::{Value, json};
 
@@ -12,15 +13,15 @@ use crate::bench::{Bench, at, claim, condition, launched, pod, pool, read, time}
 const LATE: u64 = 1_000;
 
 /// The pool with launches that failed: `rounds` of them, the next launch at second `until`.
-fn failing(version: u64, generation: i64, rounds: i32, until: u64, offerings: &Value) -> Change {
-    let Change::Pool(pool) = pool(version, &json!({})) else { panic!() };
+fn failing(version: u64, generation: i64, rounds: i32, until: u64, offerings: &Value) -> Box<TenantPool> {
+    let pool = pool(version, &json!({}));
     let mut object = serde_json::to_value(*pool).unwrap();
     object["metadata"]["generation"] = json!(generation);
     object["status"]["launchBackoff"] = json!({
         "rounds": rounds, "until": time(until), "since": time(0), "instance": "aws:///us-east-1a/i-1",
         "poolGeneration": 1, "classGeneration": 1, "offerings": offerings,
     });
-    Change::Pool(read(object))
+    read(object)
 }
 
 /// The patch of the pool's launch backoff, if there is one.
@@ -70,11 +71,11 @@ fn a_launch_without_a_node_is_counted_before_its_claim_is_deleted() {
     for action in &step.actions {
         bench.done(LATE, action, Vec::new());
     }
-    let Change::Pool(pool) = failing(20, 1, 1, LATE + 30, &json!([])) else { panic!() };
+    let pool = failing(20, 1, 1, LATE + 30, &json!([]));
     let mut pool = *pool;
     let counted = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
     counted.counted = vec!["pool-a-1".to_owned()];
-    bench.see(LATE, Change::Pool(Box::new(pool)));
+    bench.see(LATE, pool);
     assert!(deletes(&bench.engine.step(at(LATE)).actions));
 }
 
@@ -110,7 +111,7 @@ fn an_edit_of_the_pool_or_its_class_launches_at_once() {
             let mut object = (*bench.engine.snapshot().classes()["class"].object).clone();
             object.metadata.generation = Some(2);
             object.metadata.resource_version = Some("99".to_owned());
-            bench.see(1, Change::Class(Box::new(object)));
+            bench.see(1, object);
         }
         let claims = claims(&mut bench, 2, &["a"]);
         assert_eq!(claims.len(), 1);
@@ -136,19 +137,17 @@ fn a_node_that_registers_ends_the_backoff() {
 fn a_probe_that_fails_begins_the_next_round_and_the_hour_has_so_many() {
     let mut bench = Bench::new();
     let mut pool = failing(10, 1, 3, 100, &json!([]));
-    if let Change::Pool(pool) = &mut pool {
-        let backoff = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
-        let second = |n: u64| read::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>(json!(time(n)));
-        backoff.ended = (1..=9).map(|n| *second(n)).collect();
-    }
+    let backoff = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
+    let second = |n: u64| read::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>(json!(time(n)));
+    backoff.ended = (1..=9).map(|n| *second(n)).collect();
     bench.see(1, pool);
-    let Change::Claim(mut probe) = claim(10, launched(&[]), false) else { panic!() };
+    let mut probe = claim(10, launched(&[]), false);
     probe.metadata.annotations = Some(
         [("croft.dev/launch-probe", "3"), ("croft.dev/launched-for", "1/1")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
     );
-    bench.see(1, Change::Claim(probe));
+    bench.see(1, probe);
     let backoff = written(&bench.engine.step(at(LATE)).actions).expect("the probe is counted");
     assert_eq!(backoff["rounds"], json!(4));
     // The tenth round of the hour: the next launch is an hour after the first of them, not four minutes after the last.
@@ -180,10 +179,10 @@ fn an_instance_type_whose_node_did_not_register_is_left_out_for_a_while() {
 fn what_was_launched_before_an_edit_counts_no_round_after_it() {
     let mut bench = Bench::new();
     bench.see(1, failing(10, 2, 9, 100, &json!([])));
-    let Change::Claim(mut old) = claim(10, launched(&[]), false) else { panic!() };
+    let mut old = claim(10, launched(&[]), false);
     let marks = [("croft.dev/launch-probe", "9"), ("croft.dev/launched-for", "1/1")];
     old.metadata.annotations = Some(marks.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
-    bench.see(1, Change::Claim(old));
+    bench.see(1, old);
     let backoff =
         written(&bench.engine.step(at(LATE)).actions).expect("the claim is counted, so that it can go");
     assert_eq!((&backoff["rounds"], &backoff["counted"]), (&json!(0), &json!(["pool-a-1"])));

@@ -8,14 +8,15 @@ use croft_cloud::{ClassFindings, ObservedNode};
 use croft_controller::{
     action::{Action, Key},
     config::settings::Settings,
-    engine::{Engine, KINDS, Step},
-    kube_api::{Change, Response, Target, Verb},
+    engine::{Engine, Step},
+    kube_api::{Change, Kind, Response, Target, Verb},
     metrics::Metrics,
     result::{ActionReport, ActionResult, Backoff},
     time::Now,
 };
 use croft_scheduler::InstanceType;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -61,17 +62,17 @@ impl Bench {
             observed: Vec::new(),
             found: Vec::new(),
         };
-        for kind in KINDS {
+        for kind in Kind::awaited_by_capacity() {
             bench.see(0, Change::Synced(kind));
         }
         bench.see(
             0,
-            Change::Class(read::<EC2NodeClass>(json!({
+            read::<EC2NodeClass>(json!({
                 "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass",
                 "metadata": {"name": "class", "uid": "class-uid", "resourceVersion": "1", "generation": 1},
                 "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
                     "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
-            }))),
+            })),
         );
         bench.see(0, pool(2, &json!({})));
         // Requests about the class are answered at once; everything else is left to the tests.
@@ -145,8 +146,8 @@ impl Bench {
         text
     }
 
-    pub fn see(&mut self, seconds: u64, change: Change) {
-        self.engine.observe(change, at(seconds));
+    pub fn see(&mut self, seconds: u64, change: impl Into<Change>) {
+        self.engine.observe(change.into(), at(seconds));
     }
 
     /// A bench whose pool's spec has `more` in it.
@@ -220,7 +221,7 @@ impl Bench {
 }
 
 /// The pool, with `more` in its spec.
-pub fn pool(version: u64, more: &Value) -> Change {
+pub fn pool(version: u64, more: &Value) -> Box<TenantPool> {
     let mut object = json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
         "metadata": {"name": "pool-a", "uid": "pool-uid", "resourceVersion": version.to_string(), "generation": 1,
@@ -231,7 +232,7 @@ pub fn pool(version: u64, more: &Value) -> Change {
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     });
     croft_controller::merge_patch::apply(&mut object["spec"], more);
-    Change::Pool(read::<TenantPool>(object))
+    read(object)
 }
 
 pub fn types() -> Arc<[InstanceType]> {
@@ -242,8 +243,8 @@ pub fn types() -> Arc<[InstanceType]> {
         .collect()
 }
 
-pub fn pod(name: &str, node: Option<&str>) -> Change {
-    Change::Pod(read(json!({
+pub fn pod(name: &str, node: Option<&str>) -> Box<Pod> {
+    read(json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "tenant-a", "uid": format!("{name}-uid"),
             "resourceVersion": if node.is_some() { "500" } else { "100" }},
@@ -254,10 +255,10 @@ pub fn pod(name: &str, node: Option<&str>) -> Change {
             "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
         },
         "status": {"phase": "Pending"},
-    })))
+    }))
 }
 
-pub fn claim(version: u64, status: Value, deleted: bool) -> Change {
+pub fn claim(version: u64, status: Value, deleted: bool) -> Box<NodeClaim> {
     let mut object = json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
         "metadata": {"name": "pool-a-1", "uid": "claim-uid", "resourceVersion": version.to_string(),
@@ -270,7 +271,7 @@ pub fn claim(version: u64, status: Value, deleted: bool) -> Change {
     if deleted {
         object["metadata"]["deletionTimestamp"] = json!(time(0));
     }
-    Change::Claim(read::<NodeClaim>(object))
+    read(object)
 }
 
 pub fn condition(kind: &str, since: u64) -> Value {
@@ -285,7 +286,7 @@ pub fn launched(more: &[&str]) -> Value {
 }
 
 /// The node of [`claim`], marked as its once it is taken in. With the pool's label it has the pool's taint after `taints`.
-pub fn node(version: u64, provider_id: &str, labels: Value, mut taints: Value, ready: bool) -> Change {
+pub fn node(version: u64, provider_id: &str, labels: Value, mut taints: Value, ready: bool) -> Box<Node> {
     if labels.get("node-pool").is_some() && !taints_have(&taints, "node-pool") {
         let own = json!({"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"});
         taints.as_array_mut().unwrap().push(own);
@@ -298,7 +299,7 @@ pub fn node(version: u64, provider_id: &str, labels: Value, mut taints: Value, r
         true => json!([]),
         false => json!(["croft.dev/termination"]),
     };
-    Change::Node(read(json!({
+    read(json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "node-1", "uid": "node-uid", "resourceVersion": version.to_string(), "labels": labels,
             "annotations": marks, "finalizers": finalizers},
@@ -307,7 +308,7 @@ pub fn node(version: u64, provider_id: &str, labels: Value, mut taints: Value, r
         "status": {"conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}],
             "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
             "allocatable": {"cpu": "1930m", "memory": "7Gi", "pods": "29"}},
-    })))
+    }))
 }
 
 pub fn taints_have(taints: &Value, key: &str) -> bool {

@@ -6,11 +6,16 @@ use croft_api::{condition::Statement, convert::nodes::future_node, pool::LaunchB
 use croft_cloud::{InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Change, Response, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Response, Target, Verb, Version},
     nodeclaim::conditions::{find_condition, set_with_ready},
     result::{ActionReport, ActionResult, Backoff},
 };
 use croft_scheduler::{EPHEMERAL_TAINTS, PodKey};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{LimitRange, Pod},
+    node::v1::RuntimeClass,
+};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, launched, node, pod, pool, read, registered_labels, time, verb};
@@ -152,12 +157,9 @@ fn registration_adds_the_finalizer_unless_the_node_has_it() {
     ] {
         let mut bench = Bench::new();
         bench.see(1, claim(10, launched(&[]), false));
-        let Change::Node(mut there) = node(20, "aws:///us-east-1a/i-1", json!({}), taints.clone(), false)
-        else {
-            panic!()
-        };
+        let mut there = node(20, "aws:///us-east-1a/i-1", json!({}), taints.clone(), false);
         there.metadata.finalizers = Some(finalizers.iter().map(|&one| one.to_owned()).collect());
-        bench.see(1, Change::Node(there));
+        bench.see(1, there);
         let actions = bench.decide(1);
         let [Action::Register(registration)] = &actions[..] else { panic!("{actions:?}") };
         let operations = registration.patch.as_array().unwrap();
@@ -174,11 +176,11 @@ fn registration_nominates_the_pods_that_are_not_nominated_yet() {
     bench.see(1, node(20, "aws:///us-east-1a/i-1", json!({}), taints, false));
     // Of different sizes, so that neither stands in for the other.
     for (name, cpu, nominated) in [("a", "100m", None), ("b", "200m", Some("node-1"))] {
-        let Change::Pod(pod) = pod(name, None) else { panic!() };
+        let pod = pod(name, None);
         let mut object = serde_json::to_value(&*pod).unwrap();
         object["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
         object["status"]["nominatedNodeName"] = json!(nominated);
-        bench.see(1, Change::Pod(read(object)));
+        bench.see(1, read::<Pod>(object));
         bench.engine.snapshot_mut().nominate(&PodKey::new("tenant-a", name), "pool-a-1");
     }
     let actions = bench.decide(1);
@@ -197,12 +199,9 @@ fn a_node_that_was_taken_in_is_marked_as_its_claims() {
         let mut bench = Bench::new();
         bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
         bench.see(1, pod("a", Some("node-1")));
-        let Change::Node(mut there) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
-        else {
-            panic!()
-        };
+        let mut there = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true);
         there.metadata.annotations = serde_json::from_value(annotations.clone()).unwrap();
-        bench.see(1, Change::Node(there));
+        bench.see(1, there);
         let actions = bench.decide(1);
         if marked {
             assert!(actions.is_empty(), "{actions:?}");
@@ -220,10 +219,10 @@ fn a_node_that_never_comes_gives_its_instance_back() {
     bench.see(1, claim(10, launched(&[]), false));
     assert!(bench.decide(900).is_empty(), "its age is measured since this process first saw it");
     assert!(bench.decide(901).is_empty(), "not before the pool's status counts the launch");
-    let Change::Pool(mut pool) = pool(20, &json!({})) else { panic!() };
+    let mut pool = pool(20, &json!({}));
     let counted = LaunchBackoff { counted: vec!["pool-a-1".to_owned()], ..LaunchBackoff::default() };
     pool.status.get_or_insert_default().launch_backoff = Some(counted);
-    bench.see(901, Change::Pool(pool));
+    bench.see(901, pool);
     let actions = bench.decide(902);
     assert!(matches!(verb(&actions), (Target::Claim(_), Verb::Delete { .. })));
 }
@@ -276,11 +275,9 @@ fn taint_of_the_pool_that_was_removed_or_changed_is_restored_with_the_label() {
         let mut bench = Bench::new();
         bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
         bench.see(1, pod("a", Some("node-1")));
-        let Change::Node(mut there) = node(20, "aws:///us-east-1a/i-1", labels, json!([]), true) else {
-            panic!()
-        };
+        let mut there = node(20, "aws:///us-east-1a/i-1", labels, json!([]), true);
         there.spec.as_mut().unwrap().taints = serde_json::from_value(taints).unwrap();
-        bench.see(1, Change::Node(there));
+        bench.see(1, there);
         let actions = bench.decide(1);
         let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
         assert_eq!(*patch, wanted);
@@ -326,7 +323,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     );
     assert!(bench.decide(3).is_empty(), "the eviction rests, and the instance waits for it");
 
-    bench.see(5, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "a")));
+    bench.see(5, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     let actions = bench.decide(5);
     assert!(matches!(&actions[..], [Action::Terminate { ids }] if ids == &["i-1"]));
     let news = |state| vec![ActionResult::Terminated(vec![Terminated { id: "i-1".to_owned(), state }])];
@@ -353,10 +350,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     let actions = bench.decide(8);
     let (Target::Node(_), Verb::JsonPatch(patch)) = verb(&actions) else { panic!("{actions:?}") };
     assert_eq!(patch[2], json!({"op": "remove", "path": "/metadata/finalizers/0"}));
-    let Change::Node(mut free) = node(22, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true)
-    else {
-        panic!()
-    };
+    let mut free = node(22, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true);
     free.metadata.finalizers = None;
     bench.engine.complete(
         ActionReport { responses: vec![Response::Node(free)], ..ActionReport::done(actions[0].keys()) },
@@ -364,7 +358,7 @@ fn a_claim_being_deleted_is_cordoned_drained_terminated_confirmed_and_released()
     );
     let actions = bench.decide(8);
     assert!(matches!(verb(&actions), (Target::Node(_), Verb::Delete { .. })), "{actions:?}");
-    bench.see(9, Change::NodeGone("node-1".to_owned()));
+    bench.see(9, Change::Gone(ObjectId::new(Kind::Node, "", "node-1")));
     let actions = bench.decide(9);
     let (Target::Claim(_), Verb::Patch(patch)) = verb(&actions) else { panic!("{actions:?}") };
     assert_eq!(patch["metadata"]["finalizers"], json!([]));
@@ -376,7 +370,7 @@ fn a_pod_that_no_watch_has_shown_leaves_before_its_instance_goes() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
-    let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
+    let hidden = pod("a", Some("node-1"));
     bench.found = vec![Response::Pod(hidden)];
     assert!(bench.decide(1).is_empty(), "kube-scheduler may not have seen the cordon yet");
     let actions = bench.decide(2);
@@ -387,7 +381,7 @@ fn a_pod_that_no_watch_has_shown_leaves_before_its_instance_goes() {
     bench.done(2, &actions[0], vec![]);
 
     bench.found.clear();
-    bench.see(5, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "a")));
+    bench.see(5, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     assert!(matches!(&bench.decide(5)[..], [Action::Terminate { .. }]));
 }
 
@@ -403,12 +397,12 @@ fn a_list_anew_makes_an_instance_be_looked_at_anew() {
     let actions = bench.decide(4);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
     bench.engine.complete(ActionReport::done(actions[0].keys()), at(4));
-    let Change::Pod(bound) = pod("a", Some("node-1")) else { panic!() };
+    let bound = pod("a", Some("node-1"));
     bench.found = vec![Response::Pod(bound)];
     let actions = bench.decide(5);
     assert!(matches!(&actions[..], [Action::Terminate { .. }]), "{actions:?}");
     bench.engine.complete(ActionReport::done(actions[0].keys()), at(5));
-    bench.see(6, Change::Listed(Box::new(closed())));
+    bench.see(6, Change::Version(Version::new(closed()).listed()));
     let actions = bench.decide(6);
     assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
 }
@@ -417,9 +411,7 @@ fn a_list_anew_makes_an_instance_be_looked_at_anew() {
 fn an_instance_whose_node_no_watch_has_shown_is_drained() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
-    let Change::Node(hidden) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true) else {
-        panic!()
-    };
+    let hidden = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true);
     bench.found = vec![Response::Node(hidden)];
     let actions = bench.decide(1);
     assert!(matches!(verb(&actions), (Target::Node(_), Verb::JsonPatch(_))), "cordoned first: {actions:?}");
@@ -574,10 +566,10 @@ fn a_stuck_pod_does_not_block_the_termination() {
     let mut bench = Bench::new();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, false));
-    let Change::Pod(mut dying) = pod("a", Some("node-1")) else { panic!() };
+    let mut dying = pod("a", Some("node-1"));
     dying.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(30).wall));
-    bench.see(1, Change::Pod(dying));
+    bench.see(1, dying);
     assert!(bench.decide(30).is_empty());
     assert!(bench.decide(90).is_empty(), "it may still be ending");
     assert!(matches!(&bench.decide(91)[..], [Action::Terminate { .. }]));
@@ -609,9 +601,9 @@ fn pods_of_an_instance_that_is_gone_are_removed_with_its_node() {
 #[test]
 fn a_claim_that_adopts_is_not_released_before_its_instance_is_known() {
     let mut bench = Bench::new();
-    let Change::Claim(mut adopting) = claim(10, json!({}), true) else { panic!() };
+    let mut adopting = claim(10, json!({}), true);
     adopting.metadata.annotations = Some([("croft.dev/adopts".to_owned(), "i-9".to_owned())].into());
-    bench.see(1, Change::Claim(adopting));
+    bench.see(1, adopting);
     let actions = bench.decide(1);
     assert!(matches!(&actions[..], [Action::FindInstance(_)]), "{actions:?}");
 }
@@ -633,10 +625,10 @@ fn who_takes_the_place_of_another_like_it_leaves_it_its_own() {
     }
     // kube-scheduler binds the other one first. Bound pods have labels of their node's zone (PodTopologyLabels).
     let bound = |name: &str| {
-        let Change::Pod(mut bound) = pod(name, Some("node-1")) else { panic!() };
+        let mut bound = pod(name, Some("node-1"));
         let zone = ("topology.kubernetes.io/zone".to_owned(), "us-east-1a".to_owned());
         bound.metadata.labels.get_or_insert_default().extend([zone]);
-        Change::Pod(bound)
+        Change::from(bound)
     };
     bench.see(2, bound("b"));
     assert_eq!(meant_for(&bench, "pool-a-1"), []);
@@ -670,12 +662,8 @@ fn pods_nominated_to_a_deleted_claim_are_demand_again() {
 fn taints_that_go_while_a_node_starts_do_not_count_on_it() {
     let starting = EPHEMERAL_TAINTS.map(|key| json!({"key": key, "effect": "NoSchedule"}));
     let labels = registered_labels();
-    let Change::Node(raw) = node(11, "aws:///us-east-1a/i-1", labels, starting.to_vec().into(), false) else {
-        panic!("a node is a change of a node")
-    };
-    let Change::Claim(claim) = claim(10, launched(&["Registered"]), false) else {
-        panic!("a claim is a change of a claim")
-    };
+    let raw = node(11, "aws:///us-east-1a/i-1", labels, starting.to_vec().into(), false);
+    let claim = claim(10, launched(&["Registered"]), false);
     let taints = future_node(&raw, &claim).spec.unwrap().taints.unwrap();
     let keys: Vec<&str> = taints.iter().map(|taint| taint.key.as_str()).collect();
     assert_eq!(keys, ["node-pool"]);
@@ -686,22 +674,26 @@ fn nodes_have_room_for_what_admission_adds_to_their_agents() {
     let agent = |more: &Value| {
         let mut template = json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c"}]});
         croft_controller::merge_patch::apply(&mut template, more);
-        Change::DaemonSet(read(json!({"metadata": {"name": "agent", "namespace": "obs", "uid": "agent-uid"},
-            "spec": {"selector": {}, "template": {"spec": template}}})))
+        Change::from(read::<DaemonSet>(
+            json!({"metadata": {"name": "agent", "namespace": "obs", "uid": "agent-uid"},
+            "spec": {"selector": {}, "template": {"spec": template}}}),
+        ))
     };
     let range = |namespace: &str| {
-        Change::LimitRange(read(
+        Change::from(read::<LimitRange>(
             json!({"metadata": {"name": "r", "namespace": namespace, "uid": "range-uid"},
             "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}}]}}),
         ))
     };
     let class = || {
-        Change::RuntimeClass(read(json!({"metadata": {"name": "vm", "uid": "class-uid"}, "handler": "vm",
-            "overhead": {"podFixed": {"cpu": "1"}}})))
+        Change::from(read::<RuntimeClass>(
+            json!({"metadata": {"name": "vm", "uid": "class-uid"}, "handler": "vm",
+            "overhead": {"podFixed": {"cpu": "1"}}}),
+        ))
     };
     let (plain, sandboxed) = (json!({}), json!({"runtimeClassName": "vm"}));
-    let range_gone = || Change::LimitRangeGone("obs".to_owned(), "r".to_owned());
-    let class_gone = || Change::RuntimeClassGone("vm".to_owned());
+    let range_gone = || Change::Gone(ObjectId::new(Kind::LimitRange, "obs", "r"));
+    let class_gone = || Change::Gone(ObjectId::new(Kind::RuntimeClass, "", "vm"));
     for (case, changes, expected) in [
         ("nothing", vec![agent(&plain)], "m5.large"),
         ("a LimitRange", vec![range("obs"), agent(&plain)], "m5.xlarge"),

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Change, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Target, Verb},
     result::{ActionReport, ActionResult, Backoff},
 };
 use croft_scheduler::PodKey;
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::{core::v1::PodStatus, policy::v1::PodDisruptionBudget};
 use serde_json::json;
 
 use crate::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
@@ -20,10 +20,10 @@ fn drained(pods: &[&str], allowed: i32) -> Bench {
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), true));
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
     for name in pods {
-        let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
+        let mut pod = pod(name, Some("node-1"));
         pod.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
         pod.status = running("True");
-        bench.see(1, Change::Pod(pod));
+        bench.see(1, pod);
     }
     allow(&mut bench, 1, allowed);
     bench
@@ -45,7 +45,7 @@ fn allow_of(bench: &mut Bench, seconds: u64, (namespace, app): (&str, &str), all
         "spec": {"selector": {"matchLabels": {"app": app}}},
         "status": {"disruptionsAllowed": allowed, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
     });
-    bench.see(seconds, Change::Budget(read(budget)));
+    bench.see(seconds, read::<PodDisruptionBudget>(budget));
 }
 
 /// Ends the action on pod a.
@@ -78,7 +78,7 @@ fn no_more_pods_are_evicted_at_once_than_their_budget_allows() {
     assert!(evicted(&bench.decide(2)).is_empty(), "the budget's status may not count it yet");
 
     allow(&mut bench, 2, 0);
-    bench.see(2, Change::PodGone(key("a")));
+    bench.see(2, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     assert!(evicted(&bench.decide(3)).is_empty(), "its replacement isn't ready");
     allow(&mut bench, 4, 1);
     assert_eq!(evicted(&bench.decide(4)), ["b"], "as soon as the budget allows one more");
@@ -88,10 +88,10 @@ fn no_more_pods_are_evicted_at_once_than_their_budget_allows() {
 fn evictions_count_for_the_budgets_of_their_own_pods_only() {
     let mut bench = drained(&["a"], 1);
     for (namespace, app, name) in [("tenant-a", "api", "b"), ("tenant-b", "web", "c")] {
-        let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
+        let mut pod = pod(name, Some("node-1"));
         pod.metadata.namespace = Some(namespace.to_owned());
         pod.metadata.labels = Some([("app".to_owned(), app.to_owned())].into());
-        bench.see(1, Change::Pod(pod));
+        bench.see(1, pod);
         allow_of(&mut bench, 1, (namespace, app), 1);
     }
     assert_eq!(evicted(&bench.decide(1)), ["a", "b", "c"]);
@@ -101,14 +101,14 @@ fn evictions_count_for_the_budgets_of_their_own_pods_only() {
 fn pods_that_serve_the_node_are_evicted_after_those_that_they_serve() {
     let mut bench = drained(&["a"], 1);
     for (name, priority) in [("agent", 1_000_000_000), ("b", 999_999_999)] {
-        let Change::Pod(mut pod) = pod(name, Some("node-1")) else { panic!() };
+        let mut pod = pod(name, Some("node-1"));
         pod.spec.get_or_insert_default().priority = Some(priority);
-        bench.see(1, Change::Pod(pod));
+        bench.see(1, pod);
     }
     assert_eq!(evicted(&bench.decide(1)), ["a", "b"]);
-    bench.see(2, Change::PodGone(key("a")));
+    bench.see(2, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     assert!(evicted(&bench.decide(2)).is_empty());
-    bench.see(3, Change::PodGone(key("b")));
+    bench.see(3, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "b")));
     assert_eq!(evicted(&bench.decide(3)), ["agent"]);
 }
 
@@ -145,10 +145,10 @@ fn a_budget_that_allows_none_is_asked_now_and_then_all_the_same() {
 fn pods_that_no_budget_guards_are_evicted_beside_those_that_wait() {
     let mut bench = drained(&["a", "b"], 0);
     assert!(evicted(&bench.decide(1)).is_empty());
-    let Change::Pod(mut unready) = pod("b", Some("node-1")) else { panic!() };
+    let mut unready = pod("b", Some("node-1"));
     unready.metadata.labels = Some([("app".to_owned(), "web".to_owned())].into());
     unready.metadata.resource_version = Some("600".to_owned());
     unready.status = running("False");
-    bench.see(2, Change::Pod(unready));
+    bench.see(2, unready);
     assert_eq!(evicted(&bench.decide(2)), ["b"], "the budget is met without it");
 }

@@ -3,7 +3,7 @@
 use croft_cloud::{CloudInstance, InstanceState, Terminated};
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Change, Response, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Response, Target, Verb},
     result::{ActionReport, ActionResult, Backoff},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -137,13 +137,13 @@ fn an_account_without_the_instance_ends_nothing_while_its_node_is_ready() {
 fn an_account_without_the_instances_that_boot_ends_no_more_of_them_than_the_breaker_lets() {
     let mut bench = Bench::new();
     for n in 1..=4 {
-        let Change::Claim(mut one) = claim(10, launched(&[]), false) else { panic!() };
+        let mut one = claim(10, launched(&[]), false);
         one.metadata.name = Some(format!("pool-a-{n}"));
         one.metadata.uid = Some(format!("uid-{n}"));
         let status = one.status.as_mut().unwrap();
         status.provider_id = Some(format!("aws:///us-east-1a/i-{n}"));
         status.node_name = Some(format!("node-{n}"));
-        bench.see(1, Change::Claim(one));
+        bench.see(1, one);
     }
     for minute in 3..8 {
         list(&mut bench, minute * 60, Vec::new());
@@ -254,13 +254,10 @@ fn an_unknown_id_is_not_terminated_while_its_node_is_ready() {
 #[test]
 fn deleting_a_node_drains_it_like_deleting_its_claim() {
     let mut bench = working(true);
-    let Change::Node(mut deleted) = node(21, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
-    else {
-        panic!()
-    };
+    let mut deleted = node(21, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true);
     deleted.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(2).wall));
-    bench.see(2, Change::Node(deleted));
+    bench.see(2, deleted);
     assert!(deletes_claim(&decide(&mut bench, 2)));
     bench.engine.complete(ActionReport::done(vec![Key::Claim("pool-a-1".to_owned())]), at(2));
     bench.see(3, claim(11, launched(&["Registered", "Initialized"]), true));
@@ -271,7 +268,7 @@ fn deleting_a_node_drains_it_like_deleting_its_claim() {
 #[test]
 fn pods_of_a_node_that_was_removed_by_force_leave_before_the_instance_goes() {
     let mut bench = working(true);
-    let gone = Change::Gone("node-uid".into(), Box::new(Change::NodeGone("node-1".to_owned())));
+    let gone = Change::Gone(ObjectId::new(Kind::Node, "", "node-1").with_uid("node-uid"));
     bench.see(2, gone);
     assert!(deletes_claim(&decide(&mut bench, 2)));
     bench.engine.complete(ActionReport::done(vec![Key::Claim("pool-a-1".to_owned())]), at(2));
@@ -287,9 +284,7 @@ fn a_registered_claim_whose_node_the_api_server_has_is_kept() {
     let actions = bench.engine.step(at(1)).actions;
     let asked = actions.iter().find(|a| matches!(a, Action::VerifyNoNode(_))).unwrap();
     assert!(!deletes_claim(&actions));
-    let Change::Node(there) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true) else {
-        panic!()
-    };
+    let there = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true);
     bench.engine.complete(
         ActionReport { responses: vec![Response::Node(there)], ..ActionReport::done(asked.keys()) },
         at(1),
@@ -310,7 +305,7 @@ fn a_node_is_empty_only_if_the_api_server_has_no_pod_there() {
     bench.see(31, node(21, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
     decide(&mut bench, 31);
     // The watch of pods has stalled.
-    let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
+    let hidden = pod("a", Some("node-1"));
     bench.found = vec![Response::Pod(hidden)];
     let actions = decide(&mut bench, 33);
     assert!(!deletes_claim(&actions));
@@ -336,7 +331,7 @@ fn an_instance_without_a_claim_is_adopted_if_it_has_a_node_and_looked_at_if_it_h
     }
     let mut bench = Bench::new();
     lists(&mut bench);
-    let Change::Pod(hidden) = pod("a", Some("node-1")) else { panic!() };
+    let hidden = pod("a", Some("node-1"));
     bench.found = vec![Response::Pod(hidden)];
     assert!(decide(&mut bench, 201).is_empty(), "a pod is bound to its name");
     bench.found.clear();
@@ -361,10 +356,9 @@ fn an_instance_that_lost_claim_and_tag_is_found_by_its_ready_node_and_gets_its_t
         (true, false, instance(InstanceState::ShuttingDown, "cluster"), false),
     ] {
         let mut bench = Bench::new();
-        let node = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), ready);
-        let Change::Node(mut node) = node else { panic!() };
+        let mut node = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), ready);
         node.metadata.deletion_timestamp = is_deleted.then(|| Time(at(1).wall));
-        bench.see(1, Change::Node(node));
+        bench.see(1, node);
         list(&mut bench, 200, Vec::new());
         described(&mut bench, 201, std::slice::from_ref(&found));
         list(&mut bench, 260, Vec::new());
@@ -390,7 +384,7 @@ fn an_instance_that_lost_claim_and_tag_before_it_had_a_node_is_known_by_its_last
     ] {
         let mut bench = Bench::new();
         bench.see(1, claim(10, launched(&[]), false));
-        bench.see(2, Change::Gone("claim-uid".into(), Box::new(Change::ClaimGone("pool-a-1".to_owned()))));
+        bench.see(2, Change::Gone(ObjectId::new(Kind::NodeClaim, "", "pool-a-1").with_uid("claim-uid")));
         // A list that was asked for before the instance must be visible shows nothing.
         list(&mut bench, 20, Vec::new());
         assert!(!decide(&mut bench, 20).iter().any(|a| matches!(a, Action::DescribeInstances(_))));
@@ -416,12 +410,9 @@ fn frees_node(actions: &[Action]) -> bool {
 /// A node without a claim that is being deleted.
 fn deleted_without_claim() -> Bench {
     let mut bench = Bench::new();
-    let Change::Node(mut alone) = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true)
-    else {
-        panic!()
-    };
+    let mut alone = node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true);
     alone.metadata.deletion_timestamp = Some(Time(at(1).wall));
-    bench.see(1, Change::Node(alone));
+    bench.see(1, alone);
     decide(&mut bench, 1);
     bench
 }
@@ -478,7 +469,7 @@ fn node_that_the_controller_may_not_write_is_drained_without_a_cordon_and_its_in
     bench.see(1_000, claim(30, launched(&[]), true));
     let actions = bench.decide(1_000);
     assert!(matches!(verb(&actions), (Target::Pod(_, name), Verb::Evict { .. }) if name == "other"));
-    bench.see(1_001, Change::PodGone(croft_scheduler::PodKey::new("tenant-a", "other")));
+    bench.see(1_001, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "other")));
     let actions = bench.decide(1_002);
     assert!(matches!(&actions[..], [Action::Terminate { ids }] if *ids == ["i-1"]), "{actions:?}");
 }

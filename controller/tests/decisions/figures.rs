@@ -2,8 +2,15 @@
 
 use std::time::Duration;
 
-use croft_controller::{action::Action, kube_api::Change, pool_figures::PoolLabels, result::ActionResult};
+use croft_api::{NodeClaim, Tenant};
+use croft_controller::{
+    action::{Action, Key},
+    kube_api::{Change, Kind, ObjectId},
+    pool_figures::PoolLabels,
+    result::ActionResult,
+};
 use croft_scheduler::PodKey;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use serde_json::json;
 
 use crate::bench::{Bench, at, claim, launched, node, pod, pool, read, registered_labels, time};
@@ -13,26 +20,40 @@ fn bench() -> Bench {
     let mut bench = Bench::new();
     bench.see(
         0,
-        Change::Namespace(read(json!({"apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": "tenant-a", "uid": "ns-uid", "resourceVersion": "5"}}))),
+        read::<Namespace>(json!({"apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": "tenant-a", "uid": "ns-uid", "resourceVersion": "5"}})),
     );
     bench.see(
         0,
-        Change::Tenant(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
+        read::<Tenant>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
             "metadata": {"name": "a", "uid": "tenant-uid", "resourceVersion": "6", "generation": 1},
-            "spec": {"namespaces": ["tenant-a"], "pools": ["pool-a"]}}))),
+            "spec": {"namespaces": ["tenant-a"], "pools": ["pool-a"]}})),
     );
     bench
 }
 
 /// A pending pod that was created at `created`.
-fn pending(name: &str, version: u64, created: u64, more: serde_json::Value) -> Change {
-    let Change::Pod(pod) = pod(name, None) else { panic!() };
+fn pending(name: &str, version: u64, created: u64, more: serde_json::Value) -> Box<Pod> {
+    let pod = pod(name, None);
     let mut object = serde_json::to_value(*pod).unwrap();
     object["metadata"]["creationTimestamp"] = json!(time(created));
     object["metadata"]["resourceVersion"] = json!(version.to_string());
     croft_controller::merge_patch::apply(&mut object, &more);
-    Change::Pod(read(object))
+    read(object)
+}
+
+#[test]
+fn nothing_is_written_for_tenants_before_every_kind_about_them_is_listed() {
+    let mut bench = bench();
+    let is_about_tenancy =
+        |action: &Action| action.keys().iter().any(|key| matches!(key, Key::Tenant(_) | Key::Parameters));
+    for kind in Kind::awaited_by_tenancy().filter(|kind| !kind.is_awaited_by_capacity()) {
+        let actions = bench.engine.step(at(1)).actions;
+        assert!(!actions.iter().any(is_about_tenancy), "before {}: {actions:?}", kind.name());
+        bench.see(1, Change::Synced(kind));
+    }
+    let actions = bench.engine.step(at(2)).actions;
+    assert!(actions.iter().any(is_about_tenancy), "{actions:?}");
 }
 
 fn labels() -> PoolLabels {
@@ -62,7 +83,7 @@ fn a_pending_pod_counts_by_tenant_pool_and_reason_and_goes_with_its_series() {
     let oldest = r#"croft_controller_pool_oldest_pending_pod_timestamp_seconds{tenant="a",pool="pool-a"}"#;
     assert_eq!(bench.metric(oldest), at(1).wall.as_second() as f64);
     assert!(!bench.has_metric(not_planned));
-    bench.see(4, Change::PodGone(PodKey::new("tenant-a", "huge")));
+    bench.see(4, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "huge")));
     bench.decide(5);
     assert!(!bench.has_metric(unschedulable) && !bench.has_metric(oldest));
 }
@@ -81,7 +102,7 @@ fn a_pod_with_a_node_in_flight_is_measured_once_when_it_is_bound() {
     );
     let reason = r#"croft_controller_pool_pending_pods{tenant="a",pool="pool-a",reason="NodeInFlight"}"#;
     assert_eq!(bench.metric(reason), 1.0, "while the claim is created");
-    bench.see(3, Change::Claim(read(created)));
+    bench.see(3, read::<NodeClaim>(created));
     bench.done(3, &actions[0], vec![]);
     bench.decide(4);
     assert_eq!(bench.metric(reason), 1.0);
@@ -125,11 +146,11 @@ fn nodes_price_and_headroom_of_a_pool_go_with_the_pool() {
     assert_eq!(bench.metric(&of_pool("cost_dollars_per_hour")), 0.096);
     let headroom = r#"croft_controller_pool_headroom_pods{tenant="a",pool="pool-a",state="wanted"}"#;
     assert_eq!(bench.metric(headroom), 2.0);
-    bench.see(3, Change::TenantGone("a".to_owned()));
+    bench.see(3, Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     bench.decide(4);
     assert!(!bench.has_metric(&of_pool("nodes")));
     assert_eq!(bench.metric(r#"croft_controller_pool_nodes{tenant="",pool="pool-a"}"#), 1.0);
-    bench.see(5, Change::PoolGone("pool-a".to_owned()));
+    bench.see(5, Change::Gone(ObjectId::new(Kind::TenantPool, "", "pool-a")));
     bench.decide(6);
     assert!(!bench.has_metric("croft_controller_pool_nodes{"));
 }
@@ -166,7 +187,7 @@ fn launches_and_evictions_count_under_the_claims_pool() {
     ] {
         assert_eq!(bench.metric(&format!("croft_controller_{metric}")), count, "{metric}");
     }
-    bench.see(3, Change::PoolGone("pool-a".to_owned()));
+    bench.see(3, Change::Gone(ObjectId::new(Kind::TenantPool, "", "pool-a")));
     bench.decide(4);
     assert!(!bench.has_metric("croft_controller_launches_total{"));
     assert!(!bench.has_metric("croft_controller_pool_evictions_total{"));

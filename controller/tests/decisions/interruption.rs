@@ -1,12 +1,14 @@
 //! Interruptions: instances that the cloud is about to take.
 
+use croft_api::NodeClaim;
 use croft_cloud::{CloudInstance, InstanceState, Interruption, InterruptionKind};
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Change, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Target, Verb},
     result::{ActionReport, ActionResult},
     state::InstanceList,
 };
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, condition, launched, node, pod, pool, registered_labels, verb};
@@ -97,7 +99,7 @@ fn a_spot_instance_is_cordoned_and_replaced_first_and_left_in_time() {
     replacement["metadata"]["uid"] = json!("replacement-uid");
     replacement["metadata"]["resourceVersion"] = json!("30");
     replacement["metadata"]["creationTimestamp"] = json!(at(2).wall.to_string());
-    bench.see(2, Change::Claim(Box::new(serde_json::from_value(replacement).unwrap())));
+    bench.see(2, serde_json::from_value::<NodeClaim>(replacement).unwrap());
     let launch = bench.decide(2);
     assert!(matches!(&launch[..], [Action::Launch(_)]), "{launch:?}");
     let deletes = |action: &Action| matches!(action, Action::Write { call, .. } if matches!(call.verb, Verb::Delete { .. }));
@@ -111,25 +113,22 @@ fn a_spot_instance_is_cordoned_and_replaced_first_and_left_in_time() {
     );
 }
 
-/// The second instance of a pool: the first's objects under other names.
-fn second(change: Change) -> Change {
-    match change {
-        Change::Claim(mut claim) => {
-            claim.metadata.name = Some("pool-a-2".to_owned());
-            claim.metadata.uid = Some("claim-uid-2".to_owned());
-            let status = claim.status.as_mut().unwrap();
-            status.provider_id = Some("aws:///us-east-1a/i-2".to_owned());
-            status.node_name = Some("node-2".to_owned());
-            Change::Claim(claim)
-        }
-        Change::Node(mut node) => {
-            node.metadata.name = Some("node-2".to_owned());
-            node.metadata.uid = Some("node-uid-2".to_owned());
-            node.metadata.annotations = Some([("croft.dev/claim".to_owned(), "pool-a-2".to_owned())].into());
-            Change::Node(node)
-        }
-        other => panic!("{other:?}"),
-    }
+/// The claim of a second instance of the pool.
+fn second_claim(mut claim: Box<NodeClaim>) -> Box<NodeClaim> {
+    claim.metadata.name = Some("pool-a-2".to_owned());
+    claim.metadata.uid = Some("claim-uid-2".to_owned());
+    let status = claim.status.as_mut().unwrap();
+    status.provider_id = Some("aws:///us-east-1a/i-2".to_owned());
+    status.node_name = Some("node-2".to_owned());
+    claim
+}
+
+/// Its node.
+fn second_node(mut node: Box<Node>) -> Box<Node> {
+    node.metadata.name = Some("node-2".to_owned());
+    node.metadata.uid = Some("node-uid-2".to_owned());
+    node.metadata.annotations = Some([("croft.dev/claim".to_owned(), "pool-a-2".to_owned())].into());
+    node
 }
 
 fn made(actions: &[Action]) -> Vec<(Value, Value)> {
@@ -145,9 +144,9 @@ fn made(actions: &[Action]) -> Vec<(Value, Value)> {
 fn a_second_instance_of_the_pool_does_not_wait_until_the_first_is_replaced() {
     let ready = || launched(&["Registered", "Initialized"]);
     let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
-    bench.see(1, second(claim(12, ready(), false)));
+    bench.see(1, second_claim(claim(12, ready(), false)));
     bench.see(1, pod("b", Some("node-2")));
-    bench.see(1, second(node(22, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true)));
+    bench.see(1, second_node(node(22, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true)));
     written(&mut bench, 1);
     let actions = bench.decide(1);
     let first = made(&actions);
@@ -157,11 +156,11 @@ fn a_second_instance_of_the_pool_does_not_wait_until_the_first_is_replaced() {
     replacement["metadata"]["uid"] = json!("replacement-uid");
     replacement["metadata"]["resourceVersion"] = json!("30");
     replacement["metadata"]["creationTimestamp"] = json!(at(1).wall.to_string());
-    bench.see(2, Change::Claim(Box::new(serde_json::from_value(replacement).unwrap())));
-    let Change::Pool(mut reserved) = pool(31, &json!({})) else { panic!() };
+    bench.see(2, serde_json::from_value::<NodeClaim>(replacement).unwrap());
+    let mut reserved = pool(31, &json!({}));
     let status = json!({"claimCounter": 1, "conditions": [condition("Accepted", 0)]});
     reserved.status = Some(serde_json::from_value(status).unwrap());
-    bench.see(2, Change::Pool(reserved));
+    bench.see(2, reserved);
 
     let warning = Interruption {
         instances: vec!["i-2".to_owned()],
@@ -180,7 +179,7 @@ fn a_second_instance_of_the_pool_does_not_wait_until_the_first_is_replaced() {
         status[key] = value.clone();
     }
     actions.iter().for_each(|action| bench.done(2, action, vec![]));
-    bench.see(2, second(claim(32, status, false)));
+    bench.see(2, second_claim(claim(32, status, false)));
     let next = made(&bench.decide(2));
     assert_eq!(
         next.iter().map(|(replaces, _)| replaces).collect::<Vec<_>>(),
@@ -204,14 +203,14 @@ fn a_node_whose_pod_has_no_other_place_does_not_keep_another_from_being_replaced
     for (kind, drained) in [(SpotWarning, true), (ScheduledChange, false), (Rebalance, false)] {
         let mut bench = Bench::new();
         bench.see(1, claim(10, interrupted(kind), false));
-        let Change::Pod(mut bound) = pod("a", Some("node-1")) else { panic!() };
+        let mut bound = pod("a", Some("node-1"));
         let selector = bound.spec.as_mut().unwrap().node_selector.as_mut().unwrap();
         selector.insert("topology.kubernetes.io/zone".to_owned(), "us-east-1z".to_owned());
-        bench.see(1, Change::Pod(bound));
+        bench.see(1, bound);
         bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
-        bench.see(1, second(claim(12, interrupted(kind), false)));
+        bench.see(1, second_claim(claim(12, interrupted(kind), false)));
         bench.see(1, pod("b", Some("node-2")));
-        bench.see(1, second(node(22, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true)));
+        bench.see(1, second_node(node(22, "aws:///us-east-1a/i-2", registered_labels(), json!([]), true)));
         let mut actions = bench.decide(1);
         if kind == Rebalance {
             assert!(actions.is_empty(), "the breaker lets one go at a time: {actions:?}");
@@ -234,7 +233,7 @@ fn a_node_whose_pod_has_no_other_place_does_not_keep_another_from_being_replaced
 #[test]
 fn pods_without_another_place_leave_at_once() {
     let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
-    bench.see(1, Change::PoolGone("pool-a".to_owned()));
+    bench.see(1, Change::Gone(ObjectId::new(Kind::TenantPool, "", "pool-a")));
     written(&mut bench, 1);
     let actions = bench.decide(1);
     assert!(
@@ -342,11 +341,11 @@ fn a_recommendation_waits_for_the_replacement_and_heeds_pods_that_may_not_go() {
     for (keep, replaced) in [(false, true), (true, false)] {
         let mut bench = told(news(InterruptionKind::Rebalance, None));
         if keep {
-            let Change::Pod(mut kept) = pod("a", Some("node-1")) else { panic!() };
+            let mut kept = pod("a", Some("node-1"));
             kept.metadata.annotations =
                 Some([("croft.dev/do-not-disrupt".to_owned(), "true".to_owned())].into());
             kept.metadata.resource_version = Some("501".to_owned());
-            bench.see(1, Change::Pod(kept));
+            bench.see(1, kept);
         }
         written(&mut bench, 1);
         let actions = bench.decide(1);

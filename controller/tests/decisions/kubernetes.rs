@@ -1,5 +1,6 @@
 //! Features that the API server's release lacks, in the statuses of pools and of the CroftConfig.
 
+use croft_api::{CroftConfig, TenantPool};
 use croft_controller::{
     action::Action,
     kube_api::{Call, Change, Target, Verb},
@@ -38,11 +39,11 @@ fn bench_on(release: Option<u32>) -> Bench {
     }
     bench.see(
         1,
-        Change::Config(read(json!({
+        read::<CroftConfig>(json!({
             "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
             "metadata": {"name": "default", "uid": "config-uid", "resourceVersion": "10", "generation": 1},
             "spec": {},
-        }))),
+        })),
     );
     bench
 }
@@ -87,7 +88,7 @@ fn an_upgraded_cluster_loses_the_condition() {
     for action in first {
         bench.answer(60, action);
     }
-    bench.see(70, Change::Pool(read(pool)));
+    bench.see(70, read::<TenantPool>(pool));
     bench.see(70, Change::Release(Release::new(34)));
     let actions = bench.engine.step(at(120)).actions;
     let written = actions.iter().find_map(|action| match action {

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use croft_api::CroftConfig;
 use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::{Action, Key},
     config::settings::Settings,
-    engine::{Engine, KINDS},
-    kube_api::{Call, Change, Response, Target, Verb},
+    engine::Engine,
+    kube_api::{Call, Change, Kind, ObjectId, Response, Target, Verb},
     result::{ActionReport, ActionResult},
 };
 use croft_scheduler::CapacityType;
@@ -55,8 +56,8 @@ fn list(bench: &mut Bench, seconds: u64, instances: Vec<CloudInstance>) {
 }
 
 fn lose_the_claim(bench: &mut Bench, seconds: u64) {
-    let gone = Change::ClaimGone("pool-a-1".to_owned());
-    bench.see(seconds, Change::Gone("claim-uid".into(), Box::new(gone)));
+    let gone = ObjectId::new(Kind::NodeClaim, "", "pool-a-1").with_uid("claim-uid");
+    bench.see(seconds, Change::Gone(gone));
 }
 
 fn makes_claims(bench: &mut Bench, seconds: u64) -> bool {
@@ -116,7 +117,7 @@ fn a_claim_that_was_released_leaves_its_place_at_once() {
     bench.see(1, claim(10, running(), true));
     bench.see(1, pod("a", None));
     assert!(!makes_claims(&mut bench, 1));
-    let Change::Claim(mut released) = claim(11, running(), true) else { panic!() };
+    let mut released = claim(11, running(), true);
     released.metadata.finalizers = None;
     bench.engine.snapshot_mut().observe_response(Response::Claim(released), at(5));
     assert!(makes_claims(&mut bench, 5));
@@ -137,12 +138,12 @@ fn an_instance_that_is_found_without_a_claim_counts_once() {
     assert!(makes_claims(&mut bench, 5));
 }
 
-fn config(version: u64, limits: &Value) -> Change {
-    Change::Config(read(json!({
+fn config(version: u64, limits: &Value) -> Box<CroftConfig> {
+    read(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
         "metadata": {"name": "default", "uid": "config-uid", "resourceVersion": version.to_string(), "generation": 1},
         "spec": {"limits": limits},
-    })))
+    }))
 }
 
 /// The status of the CroftConfig as the controller writes it, by condition: status, reason, message.
@@ -181,7 +182,7 @@ fn cluster_limits_hold_beside_those_of_pools() {
         bench.see(1, pod("a", None));
         assert_eq!(makes_claims(&mut bench, 1), launches, "{limits}");
         // A CroftConfig that is absent for a moment is no evidence: its limits end after a minute without it.
-        bench.see(10, Change::Gone("config-uid".into(), Box::new(Change::ConfigGone("default".to_owned()))));
+        bench.see(10, Change::Gone(ObjectId::new(Kind::CroftConfig, "", "default").with_uid("config-uid")));
         bench.see(10, pod("b", None));
         assert!(launches || !makes_claims(&mut bench, 10), "{limits}");
         assert!(launches || !makes_claims(&mut bench, 60), "{limits}");
@@ -193,11 +194,11 @@ fn cluster_limits_hold_beside_those_of_pools() {
 fn event_of_a_jobs_pod_says_how_many_of_its_siblings_have_room() {
     let mut bench = full_pool();
     for name in ["a", "b", "c", "d"] {
-        let Change::Pod(mut of_job) = pod(name, None) else { panic!() };
+        let mut of_job = pod(name, None);
         of_job.metadata.owner_references = Some(*read(json!([
             {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "train-uid", "controller": true}
         ])));
-        bench.see(1, Change::Pod(of_job));
+        bench.see(1, of_job);
     }
     assert!(makes_claims(&mut bench, 1));
     bench.decide(4);
@@ -265,7 +266,7 @@ fn pools_of_a_fixed_size_share_the_cluster_limit_with_pods() {
 #[test]
 fn nothing_is_planned_before_the_instances_were_listed_once() {
     let mut engine = Engine::new(Settings::default());
-    for kind in KINDS {
+    for kind in Kind::awaited_by_capacity() {
         engine.observe(Change::Synced(kind), at(0));
     }
     let actions = engine.step(at(0)).actions;
@@ -303,7 +304,7 @@ fn instance_whose_node_was_deleted_counts() {
     list(&mut bench, 1, vec![instance()]);
     bench.see(1, pod("a", None));
     assert!(!makes_claims(&mut bench, 1));
-    let gone = Change::NodeGone("node-1".to_owned());
-    bench.see(5, Change::Gone("node-uid".into(), Box::new(gone)));
+    let gone = ObjectId::new(Kind::Node, "", "node-1").with_uid("node-uid");
+    bench.see(5, Change::Gone(gone));
     assert!(!makes_claims(&mut bench, 5));
 }

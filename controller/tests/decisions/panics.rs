@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use croft_api::TenantPool;
 use croft_controller::{
     action::Action,
-    kube_api::{Call, Change, Target, Verb},
+    kube_api::{Call, Target, Verb},
     provisioning::panic_isolation::search,
     solver::{Panicked, Purpose, Solver, catch},
 };
 use croft_scheduler::{Cluster, consolidation::Consolidation, solve};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, pod, pool, read};
@@ -17,20 +19,20 @@ use crate::bench::{Bench, at, pod, pool, read};
 const LOOKED_AGAIN: u64 = 100;
 
 /// Another pool, with `more` in its spec.
-fn pool_b(version: u64, more: &Value) -> Change {
-    let Change::Pool(pool) = pool(version, more) else { panic!() };
+fn pool_b(version: u64, more: &Value) -> Box<TenantPool> {
+    let pool = pool(version, more);
     let mut object = serde_json::to_value(*pool).unwrap();
     object["metadata"]["name"] = json!("pool-b");
     object["metadata"]["uid"] = json!("pool-b-uid");
-    Change::Pool(read(object))
+    read(object)
 }
 
-fn pod_b(name: &str) -> Change {
-    let Change::Pod(pod) = pod(name, None) else { panic!() };
+fn pod_b(name: &str) -> Box<Pod> {
+    let pod = pod(name, None);
     let mut object = serde_json::to_value(*pod).unwrap();
     object["spec"]["nodeSelector"]["node-pool"] = json!("pool-b");
     object["spec"]["tolerations"][0]["value"] = json!("pool-b");
-    Change::Pod(read(object))
+    read(object)
 }
 
 /// A bench of two pools, where every plan panics in which a pod waits that may enter pool-b.

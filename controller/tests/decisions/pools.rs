@@ -2,7 +2,7 @@
 
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Change, Verb},
+    kube_api::Verb,
 };
 use serde_json::json;
 
@@ -24,10 +24,10 @@ fn what_is_said_of_a_pool_gives_way_to_the_plan_for_pods_that_have_just_come() {
 #[test]
 fn what_others_say_of_a_pool_is_left_as_it_is() {
     let mut bench = Bench::new();
-    let Change::Pool(mut said) = pool(7, &json!({})) else { panic!() };
+    let mut said = pool(7, &json!({}));
     let conditions = json!({"conditions": [condition("Accepted", 0), condition("CollectionStopped", 0)]});
     said.status = serde_json::from_value(conditions).unwrap();
-    bench.see(30, Change::Pool(said));
+    bench.see(30, said);
     let writes: Vec<_> = bench
         .engine
         .step(at(60))

@@ -2,7 +2,6 @@
 
 use croft_controller::{
     action::{Action, Key},
-    kube_api::Change,
     record_store::{ResumedRecord, SlotWrite, StoredSlot},
     result::{ActionReport, ActionResult},
 };
@@ -15,6 +14,7 @@ use croft_record::{
     },
     writer::SLOTS,
 };
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
@@ -68,8 +68,8 @@ fn of_kind(entries: &[Entry], kind: EntryKind) -> Vec<&Entry> {
     entries.iter().filter(|entry| entry.kind == kind).collect()
 }
 
-fn huge() -> Change {
-    Change::Pod(read(json!({
+fn huge() -> Box<Pod> {
+    read(json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "huge", "namespace": "tenant-a", "uid": "huge-uid", "resourceVersion": "100"},
         "spec": {
@@ -79,7 +79,7 @@ fn huge() -> Change {
                 "resources": {"requests": {"cpu": "500", "memory": "1Gi"}}}],
         },
         "status": {"phase": "Pending"},
-    })))
+    }))
 }
 
 /// The entries of a plan for a pod that fits and one that doesn't.

@@ -211,18 +211,18 @@ proptest! {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": "tenant-a", "uid": "namespace-uid", "resourceVersion": "6"}});
         let mut changes = vec![
-            Change::Namespace(read::<Namespace>(namespace)),
-            Change::Tenant(read::<Tenant>(tenant)),
-            pool(7, &limits),
+            Change::from(read::<Namespace>(namespace)),
+            Change::from(read::<Tenant>(tenant)),
+            pool(7, &limits).into(),
         ];
         for (number, zone) in zones.iter().enumerate() {
             let [claim, node] = node_objects(number, *zone);
-            changes.extend([Change::Claim(read::<NodeClaim>(claim)), Change::Node(read::<Node>(node))]);
+            changes.extend([Change::from(read::<NodeClaim>(claim)), Change::from(read::<Node>(node))]);
         }
         let hosts = running.iter().filter(|(_, node)| *node < zones.len());
         let bound = hosts.map(|(drawn, node)| (drawn, Some(format!("node-{node}"))));
         for (number, (drawn, node)) in pending.iter().map(|drawn| (drawn, None)).chain(bound).enumerate() {
-            changes.push(Change::Pod(read::<Pod>(pod_object(number, drawn, node.as_deref()))));
+            changes.push(Change::from(read::<Pod>(pod_object(number, drawn, node.as_deref()))));
         }
         let (decided, snapshot) = decide(changes);
         let again = replayed(&snapshot, decided.0.inputs.clone());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use croft_api::NodeClaim;
-use croft_controller::kube_api::Change;
+use croft_controller::kube_api::{Change, Kind, ObjectId};
 use croft_scheduler::{CapacityType, InstanceType, Offering};
 use serde_json::{Value, json};
 
@@ -25,15 +25,15 @@ fn with_reservation(count: u32) -> Arc<[InstanceType]> {
     all.into()
 }
 
-fn claim(number: u64, version: u64, status: &Value) -> Change {
-    Change::Claim(read::<NodeClaim>(json!({
+fn claim(number: u64, version: u64, status: &Value) -> Box<NodeClaim> {
+    read(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
         "metadata": {"name": format!("pool-a-{number}"), "uid": format!("uid-{number}"),
             "resourceVersion": version.to_string(), "creationTimestamp": time(0), "finalizers": ["croft.dev/termination"]},
         "spec": {"pool": "pool-a", "nodeClassRef": {"name": "class"}, "instanceTypes": ["m5.large"],
             "zones": ["us-east-1a"], "capacityType": "reserved", "labels": {"node-pool": "pool-a"}},
         "status": status,
-    })))
+    }))
 }
 
 fn launched(number: u64) -> Value {
@@ -64,8 +64,8 @@ fn claims_on_a_reservation_count_until_the_list_of_offerings_has_them() {
     assert_eq!(left(&bench), (Some(0), false), "launched after the list");
     bench.engine.snapshot_mut().set_offerings("class", Ok(with_reservation(1)));
     assert_eq!(left(&bench), (Some(0), false), "the list counts the launched one, not the other");
-    bench.see(3, Change::ClaimGone("pool-a-2".to_owned()));
+    bench.see(3, Change::Gone(ObjectId::new(Kind::NodeClaim, "", "pool-a-2")));
     assert_eq!(left(&bench), (Some(1), true), "its launch failed");
-    bench.see(4, Change::ClaimGone("pool-a-1".to_owned()));
+    bench.see(4, Change::Gone(ObjectId::new(Kind::NodeClaim, "", "pool-a-1")));
     assert_eq!(left(&bench), (Some(1), true), "counted by the list");
 }

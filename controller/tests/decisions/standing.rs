@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use croft_api::{NodeClaim, Tenant};
 use croft_controller::{
     action::{Action, Key, NewClaims},
-    kube_api::{Change, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Target, Verb},
     result::{ActionReport, ActionResult},
 };
 use croft_scheduler::PodKey;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, condition, launched, node, pod, pool, registered_labels};
@@ -33,26 +35,21 @@ fn come(bench: &mut Bench, seconds: u64, action: &Action) -> Vec<String> {
         object["status"] = json!({"providerId": format!("aws:///us-east-1a/{id}"), "nodeName": one.name,
             "instanceType": one.spec.instance_types[0], "zone": "us-east-1a", "capacityType": "on-demand",
             "conditions": ready});
-        bench.see(seconds, Change::Claim(Box::new(serde_json::from_value(object).unwrap())));
-        let Change::Node(mut there) =
-            node(1000 * seconds, &format!("aws:///us-east-1a/{id}"), registered_labels(), json!([]), true)
-        else {
-            panic!()
-        };
+        bench.see(seconds, serde_json::from_value::<NodeClaim>(object).unwrap());
+        let mut there =
+            node(1000 * seconds, &format!("aws:///us-east-1a/{id}"), registered_labels(), json!([]), true);
         there.metadata.name = Some(one.name.clone());
         there.metadata.uid = Some(format!("node-{}", one.name));
         there.metadata.annotations = Some([("croft.dev/claim".to_owned(), one.name.clone())].into());
         let mark = ("node-restriction.kubernetes.io/pool".to_owned(), "pool-a".to_owned());
         there.metadata.labels.as_mut().unwrap().extend([mark]);
-        bench.see(seconds, Change::Node(there));
+        bench.see(seconds, there);
     }
     bench.done(seconds, action, vec![]);
     let mut counted = pool(4000 * seconds, &json!({}));
-    if let Change::Pool(counted) = &mut counted {
-        counted.spec = bench.engine.snapshot().pools()["pool-a"].spec.clone();
-        let status = json!({"claimCounter": new.counter, "conditions": [condition("Accepted", 0)]});
-        counted.status = Some(serde_json::from_value(status).unwrap());
-    }
+    counted.spec = bench.engine.snapshot().pools()["pool-a"].spec.clone();
+    let status = json!({"claimCounter": new.counter, "conditions": [condition("Accepted", 0)]});
+    counted.status = Some(serde_json::from_value(status).unwrap());
     bench.see(seconds, counted);
     new.claims.into_iter().map(|one| one.name).collect()
 }
@@ -72,9 +69,9 @@ fn deleted(actions: &[Action]) -> Vec<&str> {
 #[test]
 fn a_pool_launches_nothing_before_it_is_accepted() {
     let said = |version: u64, key: &str, conditions: Value| {
-        let Change::Pool(mut object) = pool(version, &json!({"replicas": 3, "key": key})) else { panic!() };
+        let mut object = pool(version, &json!({"replicas": 3, "key": key}));
         object.status = Some(serde_json::from_value(json!({"conditions": conditions})).unwrap());
-        Change::Pool(object)
+        Change::from(object)
     };
     for key in ["node-pool", "node-restriction.kubernetes.io/pool"] {
         let mut bench = Bench::new();
@@ -111,10 +108,10 @@ fn a_pool_of_a_fixed_size_has_its_nodes_without_any_pod() {
     assert!(why.is_some(), "{:?}", bench.told);
     // Fewer are wanted: those with the fewest pods go.
     bench.see(604, {
-        let Change::Pod(mut bound) = pod("p0", None) else { panic!() };
+        let mut bound = pod("p0", None);
         bound.spec.as_mut().unwrap().node_name = Some(names[0].clone());
         bound.metadata.resource_version = Some("7000".to_owned());
-        Change::Pod(bound)
+        Change::from(bound)
     });
     bench.see(604, pool(9_000_000, &json!({"replicas": 1})));
     let actions = bench.decide(604);
@@ -142,8 +139,8 @@ fn a_node_of_a_fixed_size_that_is_lost_is_replaced() {
     let mut bench = Bench::with_pool(&json!({"replicas": 1}));
     let actions = bench.decide(1);
     let names = come(&mut bench, 2, &actions[0]);
-    bench.see(3, Change::ClaimGone(names[0].clone()));
-    bench.see(3, Change::NodeGone(names[0].clone()));
+    bench.see(3, Change::Gone(ObjectId::new(Kind::NodeClaim, "", &names[0])));
+    bench.see(3, Change::Gone(ObjectId::new(Kind::Node, "", &names[0])));
     let actions = bench.decide(4);
     let again = &made(&actions).claims;
     assert_eq!(again.len(), 1);
@@ -170,7 +167,7 @@ fn a_node_of_a_fixed_size_that_is_too_old_is_replaced_first_and_counted_once() {
     going.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(3702).wall));
     going.metadata.resource_version = Some("8000000".to_owned());
-    bench.see(3702, Change::Claim(Box::new(going)));
+    bench.see(3702, going);
     for seconds in 3703..3740 {
         let actions = bench.decide(seconds);
         assert!(actions.iter().all(|a| !matches!(a, Action::CreateClaims(_))), "{actions:?}");
@@ -192,9 +189,9 @@ fn spare_places_are_kept_and_give_way_and_are_made_again() {
     assert!(deleted(&bench.decide(600)).is_empty(), "a node that is kept for the next pods isn't empty");
     assert!(bench.told.iter().all(|(reason, _)| reason != "Insufficient"), "{:?}", bench.told);
     // A pod takes the room, and new room is made.
-    let Change::Pod(mut bound) = pod("a", None) else { panic!() };
+    let mut bound = pod("a", None);
     bound.spec.as_mut().unwrap().node_name = Some(first[0].clone());
-    bench.see(601, Change::Pod(bound));
+    bench.see(601, bound);
     let actions = bench.decide(602);
     assert_eq!(made(&actions).claims.len(), 1, "two of three places are gone");
     assert!(made(&actions).claims[0].spec.requests.contains_key("cpu"));
@@ -248,15 +245,15 @@ fn spare_places_overrun_no_limit() {
 
 /// A pod that fits onto a node which is there, as kube-scheduler leaves it behind: its version, the message of its
 /// condition, and the node that it is nominated for.
-fn waiting(version: u64, message: &str, nominated: Option<&str>, more: &Value) -> Change {
-    let Change::Pod(pod) = pod("a", None) else { panic!() };
+fn waiting(version: u64, message: &str, nominated: Option<&str>, more: &Value) -> Box<Pod> {
+    let pod = pod("a", None);
     let mut object = serde_json::to_value(&*pod).unwrap();
     object["metadata"]["resourceVersion"] = json!(version.to_string());
     object["status"]["nominatedNodeName"] = json!(nominated);
     object["status"]["conditions"] = json!([
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]);
     object["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Change::Pod(Box::new(serde_json::from_value(object).unwrap()))
+    Box::new(serde_json::from_value(object).unwrap())
 }
 
 fn bench_with_a_free_node() -> Bench {
@@ -344,12 +341,7 @@ fn pod_that_kube_scheduler_has_not_tried_yet_waits_in_its_queue() {
 #[test]
 fn what_a_class_lacks_is_an_event_in_the_conditions_own_words() {
     let mut bench = Bench::new();
-    let Change::Class(mut class) = ({
-        let object = (*bench.engine.snapshot().classes()["class"].object).clone();
-        Change::Class(Box::new(object))
-    }) else {
-        panic!()
-    };
+    let mut class = (*bench.engine.snapshot().classes()["class"].object).clone();
     class.metadata.resource_version = Some("5".to_owned());
     class.status = Some(
         serde_json::from_value(json!({"conditions": [{
@@ -357,7 +349,7 @@ fn what_a_class_lacks_is_an_event_in_the_conditions_own_words() {
             "message": "no subnet matches", "lastTransitionTime": at(1).wall.to_string()}]}))
         .unwrap(),
     );
-    bench.see(1, Change::Class(class));
+    bench.see(1, class);
     bench.decide(1);
     assert!(
         bench.told.contains(&("NoInstanceTypeMatches".to_owned(), "no subnet matches".to_owned())),
@@ -393,17 +385,15 @@ fn a_shortage_is_said_on_the_pool_with_what_is_used_instead() {
         })
         .collect();
     bench.see(1, pool(4, &json!({"weight": 50})));
-    let Change::Pool(mut lighter) = pool(5, &json!({"weight": 5})) else { panic!() };
+    let mut lighter = pool(5, &json!({"weight": 5}));
     lighter.metadata.name = Some("pool-b".to_owned());
     lighter.metadata.uid = Some("pool-b-uid".to_owned());
-    bench.see(1, Change::Pool(lighter));
+    bench.see(1, lighter);
     bench.see(
         1,
-        Change::Tenant(Box::new(
-            serde_json::from_value(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
+        serde_json::from_value::<Tenant>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
                 "metadata": {"name": "t", "uid": "t"}, "spec": {"namespaces": ["tenant-a"], "pools": ["pool-a", "pool-b"]}}))
             .unwrap(),
-        )),
     );
     bench.engine.complete(
         ActionReport {

@@ -6,7 +6,7 @@ use croft_api::{
 };
 use croft_controller::{
     action::{Action, Key},
-    kube_api::{Change, Verb},
+    kube_api::{Change, Verb, Version},
     result::ActionReport,
 };
 use serde_json::json;
@@ -25,7 +25,7 @@ fn unread(version: u64, uid: &str) -> Change {
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
     }));
     let Unread { stand_in, flaw } = *stored.read(&mut Checked::default()).unwrap_err();
-    Change::Unread(Box::new(Change::Pool(Box::new(stand_in.unwrap()))), Box::new(flaw))
+    Change::Version(Version { flaw: Some(Box::new(flaw)), ..Version::new(Box::new(stand_in.unwrap())) })
 }
 
 fn running() -> Bench {

@@ -2,9 +2,9 @@
 
 use croft_controller::{
     action::Action,
-    kube_api::{Change, Response, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Response, Target, Verb},
 };
-use croft_scheduler::PodKey;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
 use serde_json::json;
 
 use crate::bench::{Bench, claim, launched, node, pod, read, registered_labels, time, verb};
@@ -17,12 +17,12 @@ fn drained() -> Bench {
     bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), disrupted, true));
     bench.see(
         1,
-        Change::Attachment(read(json!({
+        read::<VolumeAttachment>(json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment",
             "metadata": {"name": "csi-1", "uid": "csi-1-uid", "resourceVersion": "30"},
             "spec": {"attacher": "ebs.csi.aws.com", "nodeName": "node-1",
                 "source": {"persistentVolumeName": "volume-1"}},
-        }))),
+        })),
     );
     bench
 }
@@ -37,8 +37,8 @@ fn an_instance_is_terminated_once_its_volumes_are_detached() {
     for second in [1, 60, 120] {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }
-    let gone = Change::AttachmentGone("csi-1".to_owned());
-    bench.see(121, Change::Gone("csi-1-uid".into(), Box::new(gone)));
+    let gone = ObjectId::new(Kind::VolumeAttachment, "", "csi-1").with_uid("csi-1-uid");
+    bench.see(121, Change::Gone(gone));
     assert!(is_terminated(&bench.decide(121)));
 }
 
@@ -60,7 +60,7 @@ fn volumes_of_pods_that_came_to_a_drained_node_are_waited_for_anew() {
     let actions = bench.decide(300);
     assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
     bench.done(300, &actions[0], vec![]);
-    bench.see(340, Change::PodGone(PodKey::new("tenant-a", "a")));
+    bench.see(340, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     for second in [340, 400, 699] {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }
@@ -71,13 +71,13 @@ fn volumes_of_pods_that_came_to_a_drained_node_are_waited_for_anew() {
 fn volumes_are_waited_for_from_when_the_api_server_has_no_pod_left() {
     let mut bench = drained();
     // The watch of pods lags: only the API server itself has the pod.
-    let Change::Pod(there) = pod("a", Some("node-1")) else { unreachable!() };
+    let there = pod("a", Some("node-1"));
     bench.found = vec![Response::Pod(there)];
     let actions = bench.decide(1);
     assert!(matches!(verb(&actions), (Target::Pod(..), Verb::Evict { .. })), "{actions:?}");
     bench.found = Vec::new();
     bench.done(1, &actions[0], vec![]);
-    bench.see(100, Change::PodGone(PodKey::new("tenant-a", "a")));
+    bench.see(100, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     for second in [100, 361, 459] {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }
@@ -88,16 +88,15 @@ fn volumes_are_waited_for_from_when_the_api_server_has_no_pod_left() {
 fn volumes_of_a_pod_that_ends_after_all_are_waited_for_from_then_on() {
     let mut bench = drained();
     let mut ending = pod("a", Some("node-1"));
-    let Change::Pod(pod) = &mut ending else { unreachable!() };
-    pod.metadata.deletion_timestamp = Some(*read(json!(time(1))));
-    pod.metadata.deletion_grace_period_seconds = Some(30);
+    ending.metadata.deletion_timestamp = Some(*read(json!(time(1))));
+    ending.metadata.deletion_grace_period_seconds = Some(30);
     bench.see(1, ending);
     assert!(bench.decide(1).is_empty());
     // Its kubelet is silent: it counts no longer from a minute after its due time on.
     for second in [120, 300] {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }
-    bench.see(300, Change::PodGone(PodKey::new("tenant-a", "a")));
+    bench.see(300, Change::Gone(ObjectId::new(Kind::Pod, "tenant-a", "a")));
     for second in [300, 500, 659] {
         assert!(bench.decide(second).is_empty(), "second {second}");
     }

@@ -2,10 +2,11 @@
 
 use croft_controller::{
     action::Action,
-    kube_api::{Change, Target, Verb},
+    kube_api::{Target, Verb},
     state::InstanceList,
 };
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -51,7 +52,7 @@ fn not_ready(world: &mut World, n: usize, seconds: i64) {
     node["metadata"]["labels"] = json!({"node-pool": "p"});
     node["status"]["conditions"] =
         json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": since.to_string()}]);
-    world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+    world.observe(serde_json::from_value::<Node>(node).unwrap());
 }
 
 fn deleting(world: &mut World, n: usize) {

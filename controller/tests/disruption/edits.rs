@@ -1,12 +1,13 @@
 //! Effects of an edit of a pool on existing nodes and on later launches.
 
-use croft_api::{TenantPool, drift};
+use croft_api::{Tenant, TenantPool, drift};
 use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::Action,
-    kube_api::{Change, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Target, Verb},
     state::InstanceList,
 };
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -16,13 +17,13 @@ fn edit(world: &mut World, name: &str, more: &Value) {
     let mut object = serde_json::to_value(&*world.engine.snapshot().pools()[name]).unwrap();
     object["metadata"]["resourceVersion"] = world.meta(name)["resourceVersion"].clone();
     croft_controller::merge_patch::apply(&mut object, more);
-    world.observe(Change::Pool(Box::new(serde_json::from_value(object).unwrap())));
+    world.observe(serde_json::from_value::<TenantPool>(object).unwrap());
 }
 
 fn tenant(world: &mut World, pools: &[&str]) {
     let object = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": world.meta("a"),
         "spec": {"namespaces": ["a"], "pools": pools}});
-    world.observe(Change::Tenant(Box::new(serde_json::from_value(object).unwrap())));
+    world.observe(serde_json::from_value::<Tenant>(object).unwrap());
 }
 
 /// A pool that waits for nothing but its first pod.
@@ -34,7 +35,7 @@ fn pool(world: &mut World, name: &str, created: &str, spec: &Value) {
         "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": created}]}});
     croft_controller::merge_patch::apply(&mut object["spec"], spec);
-    world.observe(Change::Pool(Box::new(serde_json::from_value::<TenantPool>(object).unwrap())));
+    world.observe(serde_json::from_value::<TenantPool>(object).unwrap());
 }
 
 /// The pools of the claims that are created within a few seconds.
@@ -83,7 +84,7 @@ fn a_requirement_under_another_name_of_a_label_drifts_no_node() {
     labels.remove("croft.dev/capacity-type");
     node["metadata"]["labels"] = json!(labels);
     node["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
-    world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+    world.observe(serde_json::from_value::<Node>(node).unwrap());
     world.pod("pod0", "n0", 1800, json!({}));
     for _ in 0..10 {
         world.step(6);
@@ -134,7 +135,7 @@ fn the_older_of_two_pools_with_one_label_counts_whatever_comes_first() {
     for younger_first in [true, false] {
         let mut world = World::new(json!({}));
         let now = world.now();
-        world.engine.observe(Change::PoolGone("p".to_owned()), now);
+        world.engine.observe(Change::Gone(ObjectId::new(Kind::TenantPool, "", "p")), now);
         let mut both = [("old", "2026-01-01T00:00:00Z"), ("young", "2026-02-01T00:00:00Z")];
         if younger_first {
             both.reverse();
@@ -145,7 +146,7 @@ fn the_older_of_two_pools_with_one_label_counts_whatever_comes_first() {
         world.pod("waits", "", 1000, json!({}));
         assert_eq!(launches(&mut world), ["old"], "younger first: {younger_first}");
         let now = world.now();
-        world.engine.observe(Change::PoolGone("old".to_owned()), now);
+        world.engine.observe(Change::Gone(ObjectId::new(Kind::TenantPool, "", "old")), now);
         world.pod("waits-too", "", 1000, json!({}));
         let pools = launches(&mut world);
         assert!(!pools.is_empty() && pools.iter().all(|pool| pool == "young"), "it takes over: {pools:?}");
@@ -246,7 +247,7 @@ fn a_deleted_pool_counts_until_no_tenant_names_it() {
         );
         // A Tenant that is deleted and created again is absent for a moment.
         let now = world.now();
-        world.engine.observe(Change::TenantGone("a".to_owned()), now);
+        world.engine.observe(Change::Gone(ObjectId::new(Kind::Tenant, "", "a")), now);
         world.step(1);
         world.step(3);
         assert_eq!(finalizers(&world, "q"), None, "{provisioner}");

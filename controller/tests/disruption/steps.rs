@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use croft_controller::{disruption::outcomes::Outcome, kube_api::Change};
-use croft_scheduler::PodKey;
+use croft_controller::{
+    disruption::outcomes::Outcome,
+    kube_api::{Change, Kind, ObjectId},
+};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -77,10 +79,10 @@ fn a_move_of_several_nodes_keeps_within_the_budget() {
         world.step(5);
         assert!(world.deleted().is_empty(), "{:?}", world.deleted());
         world.pod(&format!("pod{}", &node[1..]), &name, 1000, json!({}));
-        world.observe(Change::NodeGone(node.to_owned()));
+        world.observe(Change::Gone(ObjectId::new(Kind::Node, "", node)));
         world.step(5);
         assert!(world.deleted().is_empty(), "{:?}", world.deleted());
-        world.observe(Change::ClaimGone(node.to_owned()));
+        world.observe(Change::Gone(ObjectId::new(Kind::NodeClaim, "", node)));
     }
     world.step(5);
     assert!(world.deleted().is_empty());
@@ -127,8 +129,8 @@ fn a_replacement_that_does_not_come_undoes_the_decision() {
     assert_eq!(world.told("DisruptionFailed").len(), 3);
     world.step(1);
     assert_eq!(world.tally("Underutilized"), [(Outcome::Started, 1), (Outcome::RolledBack, 1)]);
-    world.observe(Change::ClaimGone(name.clone()));
-    world.observe(Change::NodeGone(name));
+    world.observe(Change::Gone(ObjectId::new(Kind::NodeClaim, "", &name)));
+    world.observe(Change::Gone(ObjectId::new(Kind::Node, "", &name)));
     // Left alone for a while, then asked about again.
     assert!(world.step(60).is_none());
     assert!(world.step(600).is_some());
@@ -307,7 +309,7 @@ fn a_load_that_swings_moves_nothing() {
                 let uid = json!({"metadata": {"uid": format!("{turn}-{n}")}});
                 world.pod(&format!("swing{n}"), &format!("n{n}"), 500, uid);
             } else {
-                world.observe(Change::PodGone(PodKey::new("a", &format!("swing{n}"))));
+                world.observe(Change::Gone(ObjectId::new(Kind::Pod, "a", &format!("swing{n}"))));
             }
         }
         assert!(world.step(4).is_none(), "turn {turn}");

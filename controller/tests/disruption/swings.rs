@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_controller::{
     action::Action,
-    kube_api::{Change, Target, Verb},
+    kube_api::{Change, Kind, ObjectId, Target, Verb},
 };
-use croft_scheduler::PodKey;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -103,7 +102,7 @@ impl Town {
         if let Some(node) = pod.node.and_then(|node| self.nodes.get_mut(&node)) {
             node.free += self.swings[pod.tenant].cpu;
         }
-        self.world.observe(Change::PodGone(PodKey::new("a", name)));
+        self.world.observe(Change::Gone(ObjectId::new(Kind::Pod, "a", name)));
         pod.tenant
     }
 
@@ -195,8 +194,8 @@ impl Town {
             *self.evictions.entry(tenant).or_default() += 1;
             self.add(tenant);
         }
-        self.world.observe(Change::NodeGone(name.to_owned()));
-        self.world.observe(Change::ClaimGone(name.to_owned()));
+        self.world.observe(Change::Gone(ObjectId::new(Kind::Node, "", name)));
+        self.world.observe(Change::Gone(ObjectId::new(Kind::NodeClaim, "", name)));
     }
 
     fn play(&mut self, seconds: u64) {

@@ -1,6 +1,6 @@
 //! A pool with several templates: launches by each, drift of nodes whose template is gone, expiry by the template of a node.
 
-use croft_controller::kube_api::Change;
+use croft_api::TenantPool;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -28,7 +28,7 @@ fn show(world: &mut World, templates: &[Value]) {
         "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": world.begun.to_string()}]},
     });
-    world.observe(Change::Pool(Box::new(serde_json::from_value(pool).unwrap())));
+    world.observe(serde_json::from_value::<TenantPool>(pool).unwrap());
 }
 
 /// The claims that are created within a few seconds.

@@ -2,20 +2,25 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use croft_api::{EC2NodeClass, TenantPool};
 use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::{Action, ConsolidationSearch},
     config::settings::Settings,
     definitions::keys,
     disruption::outcomes::Outcome,
-    engine::{Engine, KINDS},
-    kube_api::{Change, Target, Verb},
+    engine::Engine,
+    kube_api::{Change, Kind, Target, Verb},
     result::{ActionReport, ActionResult},
     state::InstanceList,
     time::Now,
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources, consolidation::consolidate};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{
+    core::v1::{Node, Pod},
+    policy::v1::PodDisruptionBudget,
+};
 use serde_json::{Value, json};
 
 pub fn types() -> Arc<[InstanceType]> {
@@ -67,20 +72,20 @@ impl World {
             wake: None,
         };
         let meta = json!({"name": "c", "uid": "c", "resourceVersion": "1"});
-        world.observe(Change::Class(Box::new(
-            serde_json::from_value(json!({
+        world.observe(
+            serde_json::from_value::<EC2NodeClass>(json!({
                 "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass", "metadata": meta,
                 "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "role": "r",
                     "subnetSelectorTerms": [{"tags": {"a": "b"}}],
                     "securityGroupSelectorTerms": [{"tags": {"a": "b"}}]},
             }))
             .unwrap(),
-        )));
+        );
         world.pool(disruption, json!({}));
         world.engine.snapshot_mut().set_offerings("c", Ok(types()));
         let asked = world.now();
         world.engine.snapshot_mut().set_instances(InstanceList { asked, instances: BTreeMap::new() });
-        for kind in KINDS {
+        for kind in Kind::awaited_by_capacity() {
             world.observe(Change::Synced(kind));
         }
         world
@@ -104,7 +109,7 @@ impl World {
             "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
                 "lastTransitionTime": self.begun.to_string()}]},
         });
-        self.observe(Change::Pool(Box::new(serde_json::from_value(pool).unwrap())));
+        self.observe(serde_json::from_value::<TenantPool>(pool).unwrap());
     }
 
     pub fn meta(&mut self, name: &str) -> Value {
@@ -118,9 +123,9 @@ impl World {
         Now { wall: at.unwrap(), mono: Duration::from_secs(self.seconds) }
     }
 
-    pub fn observe(&mut self, change: Change) {
+    pub fn observe(&mut self, change: impl Into<Change>) {
         let now = self.now();
-        self.engine.observe(change, now);
+        self.engine.observe(change.into(), now);
     }
 
     /// A claim with its node, ready unless `extra` says otherwise.
@@ -156,8 +161,8 @@ impl World {
             "croft.dev/capacity-type": "on-demand",
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         });
-        self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
-        self.observe(Change::Claim(Box::new(claim)));
+        self.observe(serde_json::from_value::<Node>(node).unwrap());
+        self.observe(claim);
     }
 
     /// Shows a node as it was, cordoned by Croft or open again.
@@ -175,7 +180,7 @@ impl World {
                 {"type": "Ready", "status": "True", "lastTransitionTime": self.begun.to_string()}]},
         });
         node["metadata"]["labels"] = json!(labels);
-        self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+        self.observe(serde_json::from_value::<Node>(node).unwrap());
     }
 
     /// Lets the cloud list the instance of every claim.
@@ -206,7 +211,7 @@ impl World {
         labels.remove(label);
         node["metadata"]["labels"] = json!(labels);
         node["metadata"]["annotations"] = json!(view.annotations);
-        self.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+        self.observe(serde_json::from_value::<Node>(node).unwrap());
     }
 
     pub fn pod(&mut self, name: &str, node: &str, cpu: u32, extra: Value) {
@@ -227,7 +232,7 @@ impl World {
         pod["metadata"]["labels"] = json!({"app": "web"});
         pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]);
         croft_controller::merge_patch::apply(&mut pod, &extra);
-        self.observe(Change::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+        self.observe(serde_json::from_value::<Pod>(pod).unwrap());
     }
 
     pub fn budget(&mut self, allowed: i32) {
@@ -235,7 +240,7 @@ impl World {
             "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1},
             "spec": {"selector": {"matchLabels": {"app": "web"}}}});
         budget["metadata"]["namespace"] = json!("a");
-        self.observe(Change::Budget(Box::new(serde_json::from_value(budget).unwrap())));
+        self.observe(serde_json::from_value::<PodDisruptionBudget>(budget).unwrap());
     }
 
     /// Steps after `seconds`; every action but a search ends well at once, without effect.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, convert};
+use croft_api::{EC2NodeClass, NodeClaim, convert};
 use croft_controller::{
     action::Action,
     config::settings::Settings,
-    engine::{Engine, KINDS},
-    kube_api::{Change, ObjectKind, WEBHOOK_REPLICA},
+    engine::Engine,
+    kube_api::{Change, Kind},
     nodeclaim::node_patch,
-    state::{NodeView, is_accepted},
+    state::{NodeView, Snapshot, is_accepted},
     tenant::{reconcile::reconcile, state::State, write::Write},
     time::Now,
 };
@@ -20,7 +20,7 @@ use croft_policy::{
     replica_status::{ObservedGenerations, ReplicaStatus},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use serde_json::{Value, json};
 
 use crate::{
@@ -50,13 +50,13 @@ pub struct Decisions {
 /// The controller's decisions about the cluster, whatever time has passed.
 #[must_use]
 pub fn decide(world: &World, kind: PoolKind) -> Decisions {
-    let mut state = observe(world, kind);
+    let (mut state, snapshot) = observe(world, kind);
     let report = replica(world, kind);
     let mut writes = Vec::new();
     // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
     for mono in [100, 1_000].map(Duration::from_secs) {
         state.observe_replica("webhook", report.clone(), mono);
-        writes = reconcile(&mut state, mono, Timestamp::UNIX_EPOCH);
+        writes = reconcile(&mut state, &snapshot, mono, Timestamp::UNIX_EPOCH);
     }
     let view = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let declarations = view.declarations();
@@ -103,30 +103,29 @@ fn typed<T: serde::de::DeserializeOwned>(value: Value) -> Box<T> {
     Box::new(serde_json::from_value(value).expect("the object is of its kind"))
 }
 
-fn observe(world: &World, kind: PoolKind) -> State {
+fn observe(world: &World, kind: PoolKind) -> (State, Snapshot) {
     let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     let mut state = State::new(crate::world::OWN_NAMESPACE);
-    state.observe(&Change::Config(Box::new(objects.config)));
+    let mut snapshot = Snapshot::default();
+    let config = Change::from(objects.config);
+    state.observe(&config, snapshot.invalid_objects());
+    snapshot.observe(config, at(0));
+    let valid = snapshot.invalid_objects();
     for pool in objects.pools {
-        state.observe(&Change::Pool(Box::new(pool)));
+        state.observe(&Change::from(pool), valid);
     }
     for tenant in objects.tenants {
-        state.observe(&Change::Tenant(Box::new(tenant)));
+        state.observe(&Change::from(tenant), valid);
     }
     for namespace in [world.namespace_object(), world.own_namespace_object()] {
-        state.observe(&Change::Namespace(typed(namespace)));
-    }
-    let kinds = ["Pod", "Node", "NodeClaim", "TenantPool", "Tenant", "DaemonSet", "Namespace", "CroftConfig"];
-    let policies = [WEBHOOK_REPLICA, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-    for kind in kinds.into_iter().chain(policies).chain(ObjectKind::ALL.map(ObjectKind::name)) {
-        state.observe(&Change::Synced(kind));
+        state.observe(&Change::from(typed::<Namespace>(namespace)), valid);
     }
     // A probe is answered at once: policies and parameters are one API server's.
     if let Some(revision) = world.parameters.get(REVISION) {
         state.parameters.confirm(revision);
     }
     state.parameters.mutated_by = Some(policies::mutation::version());
-    state
+    (state, snapshot)
 }
 
 fn replica(world: &World, kind: PoolKind) -> ReplicaStatus {
@@ -149,7 +148,7 @@ fn at(seconds: u64) -> Now {
 /// A controller with a claim of the pool, and perhaps its node.
 fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) -> Vec<Action> {
     let mut engine = Engine::new(Settings::default());
-    for kind in KINDS {
+    for kind in Kind::awaited_by_capacity() {
         engine.observe(Change::Synced(kind), at(0));
     }
     let class = json!({
@@ -157,17 +156,17 @@ fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) 
         "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}], "subnetSelectorTerms": [],
             "securityGroupSelectorTerms": []},
     });
-    engine.observe(Change::Class(typed(class)), at(0));
+    engine.observe(Change::from(typed::<EC2NodeClass>(class)), at(0));
     let objects = Objects::of(&world.declared, kind).with_condition(world.accepted);
     for pool in objects.pools {
-        engine.observe(Change::Pool(Box::new(pool)), at(0));
+        engine.observe(Change::from(pool), at(0));
     }
     for tenant in objects.tenants {
-        engine.observe(Change::Tenant(Box::new(tenant)), at(0));
+        engine.observe(Change::from(tenant), at(0));
     }
-    engine.observe(Change::Claim(Box::new(claim)), at(1));
+    engine.observe(Change::from(claim), at(1));
     if let Some(node) = node {
-        engine.observe(Change::Node(Box::new(node.typed())), at(1));
+        engine.observe(Change::from(node.typed()), at(1));
     }
     engine.step(at(1)).actions
 }

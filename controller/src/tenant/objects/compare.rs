@@ -17,7 +17,8 @@ use super::{
     share_writes::{share_keys, share_writes},
 };
 use crate::{
-    kube_api::{ObjectKey, ObjectKind},
+    kube_api::{Kind, ObjectKey, ObjectKind},
+    state::InvalidObjects,
     tenant::{state::State, tenant_objects::ObjectFacts, write::Write},
 };
 
@@ -28,11 +29,12 @@ const MAX_WRITES: usize = 50;
 /// Compares the objects with what Tenants declare.
 pub(in crate::tenant) fn compare(
     state: &mut State,
+    invalid: &InvalidObjects,
     view: &Tenants,
     created: BTreeMap<String, Created>,
     mono: Duration,
 ) -> Comparison {
-    let Expectations { objects, shared, unknown } = expectations(state, view, &created);
+    let Expectations { objects, shared, unknown } = expectations(state, invalid, view, &created);
     // No pod is let into a new namespace while it is unknown what its tenant declares.
     let mut found = Comparison { incomplete: unknown.clone(), created, ..Comparison::default() };
     let mut restored = Vec::new();
@@ -64,7 +66,7 @@ pub(in crate::tenant) fn compare(
     // A namespace without an object comes before those where one is out of date: its pods wait.
     found.writes.extend(restored);
     let is_declared = |key: &ObjectKey| objects.contains_key(key) || shares.contains(key);
-    found.writes.extend(removals(state, view, is_declared, &unknown, mono));
+    found.writes.extend(removals(state, invalid, view, is_declared, &unknown, mono));
     found.writes.truncate(MAX_WRITES);
     state.objects.taken.retain(is_declared);
     state.objects.refused.retain(|key, _| is_declared(key));
@@ -126,6 +128,7 @@ fn fields(content: &Value) -> BTreeMap<&String, &Value> {
 /// with Croft's label, such as a copy under another name, is left alone.
 fn removals(
     state: &State,
+    invalid: &InvalidObjects,
     view: &Tenants,
     is_declared: impl Fn(&ObjectKey) -> bool,
     unknown: &BTreeSet<String>,
@@ -134,7 +137,7 @@ fn removals(
     let is_over = |key: &ObjectKey, held: &ObjectFacts| {
         let namespace = &key.namespace;
         if key.kind.is_cluster_scoped() {
-            let is_unreadable = |tenant: &&String| state.has_no_valid_version("Tenant", tenant);
+            let is_unreadable = |tenant: &&String| invalid.has_no_valid_version(Kind::Tenant, tenant);
             let mut unreadable = state.tenants.keys().filter(is_unreadable);
             return !held.deleting
                 && is_own_name(key.kind, &key.name)

@@ -3,7 +3,6 @@
 use croft_policy::definitions::SURPLUS_ANNOTATION;
 
 use super::*;
-use crate::kube_api::ObjectKey;
 
 const PREFIX: &str = "loom-";
 
@@ -13,14 +12,14 @@ fn state(maximum: u32) -> State {
     let mut tenant = json!(&*state.tenants["a"]);
     tenant["spec"]["owners"] = json!([{"kind": "User", "name": "jane"}, {"kind": "User", "name": "jane"}]);
     tenant["spec"]["namespaceCreation"] = json!({"prefix": PREFIX, "maximum": maximum});
-    state.observe(&Change::Tenant(read::<Tenant>(tenant)));
+    state.observe(&Change::from(read::<Tenant>(tenant)));
     state.objects.take_over();
     let _ = reconcile(&mut state, NOW - seconds(2), Timestamp::UNIX_EPOCH);
     state
 }
 
 fn create(state: &mut State, name: &str, created: &str) {
-    state.observe(&Change::Namespace(read::<Namespace>(
+    state.observe(&Change::from(read::<Namespace>(
         json!({"metadata": {"name": name, "creationTimestamp": created}}),
     )));
 }
@@ -33,7 +32,7 @@ fn let_in(state: &mut State, mono: Duration) -> Vec<String> {
         if let Write::CreateObject { key, object, .. } = write {
             let mut object = object.clone();
             object["metadata"]["uid"] = json!("u");
-            state.observe(&Change::TenantObject(key.kind, Box::new(object)));
+            state.observe(&Object::TenantObject(key.kind, Box::new(object)).into());
         }
     }
     writes.extend(pass(state));
@@ -85,7 +84,7 @@ fn a_namespace_of_the_same_second_takes_no_place_that_is_taken() {
     // The watch doesn't show its annotation yet.
     create(&mut state, "loom-a", "2026-01-01T00:00:01Z");
     assert_eq!(let_in(&mut state, NOW), ["loom-b"]);
-    state.observe(&Change::NamespaceGone("loom-b".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Namespace, "", "loom-b")));
     assert_eq!(let_in(&mut state, NOW), ["loom-a"]);
 }
 
@@ -135,9 +134,9 @@ fn owners_are_bound_while_the_policy_that_limits_them_is_there() {
     assert_eq!(made["subjects"].as_array().unwrap().len(), 1);
     let mut stored = made;
     stored["metadata"]["uid"] = json!("u");
-    state.observe(&Change::TenantObject(key.kind, Box::new(stored)));
+    state.observe(&Object::TenantObject(key.kind, Box::new(stored)).into());
     let policy = policies::NAMESPACE_CREATION_POLICY.to_owned();
-    state.observe(&Change::AdmissionPolicyGone("ValidatingAdmissionPolicy", policy));
+    state.observe(&Change::Gone(ObjectId::new(Kind::ValidatingAdmissionPolicy, "", &policy)));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(
         writes.iter().any(|write| matches!(write, Write::RemoveObject { key: gone, .. } if *gone == key)),
@@ -155,7 +154,7 @@ fn owners_create_none_while_a_replica_does_not_enforce_their_tenant() {
     assert_eq!(written(&mut state), "a loom- 2 open U:jane U:jane\n");
     state.observe_replica("late", ReplicaStatus::default(), NOW);
     assert_eq!(written(&mut state), "a loom- 2 pending U:jane U:jane\n");
-    state.observe(&Change::WebhookReplicaGone("late".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::WebhookReplica, "", "late")));
     assert_eq!(written(&mut state), "a loom- 2 open U:jane U:jane\n");
 }
 
@@ -165,12 +164,12 @@ fn status_sums_the_use_of_all_namespaces() {
     let mut tenant = json!(&*state.tenants["a"]);
     tenant["spec"]["namespaces"] = json!(["tenant-a", "more"]);
     tenant["spec"]["quota"] = json!({"total": {"requests.cpu": "4", "pods": 10}});
-    state.observe(&Change::Tenant(read::<Tenant>(tenant)));
+    state.observe(&Change::from(read::<Tenant>(tenant)));
     state.observe(&namespace("more", json!({}), json!({})));
     for (name, cpu, pods) in [("tenant-a", "1500m", "3"), ("more", "1", "2")] {
         let share = json!({"metadata": {"name": "croft-tenant-share", "namespace": name, "uid": "u"},
             "spec": {"hard": {}}, "status": {"hard": {}, "used": {"requests.cpu": cpu, "pods": pods}}});
-        state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(share)));
+        state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(share)).into());
     }
     write(&mut state);
     let quota = json!(state.tenants["a"].status.clone().unwrap().quota);
@@ -187,8 +186,10 @@ fn a_surplus_namespace_neither_delays_policy_mode_nor_counts_as_a_violation() {
     let pools = json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"});
     state.observe(&namespace("loom-a", json!({}), pools));
     create(&mut state, "loom-b", "2026-01-01T00:00:02Z");
-    state.observe(&Change::Config(read(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
-        "metadata": {"name": "default"}, "spec": {"admission": {"mutation": "Policy"}}}))));
+    state.observe(&Change::from(read::<CroftConfig>(
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        "metadata": {"name": "default"}, "spec": {"admission": {"mutation": "Policy"}}}),
+    )));
     state.parameters.mutated_by = Some(policies::mutation::version());
     let mode = |state: &mut State| {
         let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
@@ -202,8 +203,8 @@ fn a_surplus_namespace_neither_delays_policy_mode_nor_counts_as_a_violation() {
     assert_eq!(mode(&mut state).as_deref(), Some("Policy"));
     assert_eq!(state.violations.get(&Violation::NamespaceMetadataStale), Some(&0));
     // One that is let in and hasn't its pools yet does both.
-    state.observe(&Change::NamespaceGone("loom-a".to_owned()));
-    state.observe(&Change::NamespaceGone("loom-b".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Namespace, "", "loom-a")));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Namespace, "", "loom-b")));
     state.observe(&namespace("tenant-a", json!({}), json!({POOLS_ANNOTATION: "of before"})));
     assert_eq!(mode(&mut state), None);
     assert_eq!(state.violations.get(&Violation::NamespaceMetadataStale), Some(&1));
@@ -248,10 +249,10 @@ fn surplus_namespaces_are_those_that_admission_refuses_and_say_why_until_they_ar
     for (name, created) in [("loom-c", 3), ("loom-d", 4)] {
         let metadata = json!({"name": name, "creationTimestamp": format!("2026-01-01T00:00:0{created}Z"),
             "annotations": {SURPLUS_ANNOTATION: "a;2;loom-a and loom-b"}});
-        state.observe(&Change::Namespace(read::<Namespace>(json!({"metadata": metadata}))));
+        state.observe(&Change::from(read::<Namespace>(json!({"metadata": metadata}))));
     }
     assert_eq!(said(&mut state), []);
-    state.observe(&Change::NamespaceGone("loom-a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Namespace, "", "loom-a")));
     assert_eq!(let_in(&mut state, NOW), ["loom-c"]);
     assert_eq!(names(&said(&mut state)), ["loom-c", "loom-d"]);
     state.observe(&namespace("loom-c", json!({}), pools()));

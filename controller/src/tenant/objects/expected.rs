@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::created::Created;
 use crate::{
-    kube_api::{ObjectKey, ObjectKind},
+    kube_api::{Kind, ObjectKey, ObjectKind},
+    state::InvalidObjects,
     tenant::{
         quota::{amounts::normalized, shares::SharedQuota},
         state::State,
@@ -64,17 +65,20 @@ pub(super) fn is_own_name(kind: ObjectKind, name: &str) -> bool {
 /// Derives the expected objects from Tenants and namespaces.
 pub(super) fn expectations(
     state: &State,
+    invalid: &InvalidObjects,
     view: &Tenants,
     created: &BTreeMap<String, Created>,
 ) -> Expectations {
     let closed: BTreeSet<&String> = created.values().flat_map(Created::closed).collect();
-    let mut found = Expectations { objects: creators(state), ..Expectations::default() };
+    let mut found = Expectations { objects: creators(state, invalid), ..Expectations::default() };
     let mut namespaces: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
         match view.tenancy(name) {
             _ if closed.contains(name) => drop(found.unknown.insert(name.clone())),
             // Its claims on namespaces can be read, and its other fields can't.
-            NamespaceTenancy::Tenant { tenant, .. } if state.has_no_valid_version("Tenant", &tenant.name) => {
+            NamespaceTenancy::Tenant { tenant, .. }
+                if invalid.has_no_valid_version(Kind::Tenant, &tenant.name) =>
+            {
                 found.unknown.insert(name.clone());
             }
             NamespaceTenancy::Tenant { tenant, .. } => {
@@ -108,7 +112,7 @@ pub(super) fn expectations(
 
 /// The bindings of owners who may create namespaces. While the policy is missing that keeps owners to their prefix, there are
 /// none.
-fn creators(state: &State) -> BTreeMap<ObjectKey, Expected> {
+fn creators(state: &State, invalid: &InvalidObjects) -> BTreeMap<ObjectKey, Expected> {
     let kind = ObjectKind::ClusterRoleBinding;
     if state.parameters.policies_missing.iter().any(|policy| policy == NAMESPACE_CREATION_POLICY) {
         return BTreeMap::new();
@@ -116,7 +120,7 @@ fn creators(state: &State) -> BTreeMap<ObjectKey, Expected> {
     let may_create = state.tenants.iter().filter(|(name, tenant)| {
         tenant.spec.namespace_creation.is_some()
             && !tenant.spec.owners.is_empty()
-            && !state.has_no_valid_version("Tenant", name)
+            && !invalid.has_no_valid_version(Kind::Tenant, name)
     });
     let binding = |(name, tenant): (&String, &Arc<Tenant>)| {
         let key = ObjectKey { kind, namespace: String::new(), name: given::creators_name(name) };

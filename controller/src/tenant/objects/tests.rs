@@ -1,7 +1,7 @@
 //! Objects in tenants' namespaces.
 
 use super::*;
-use crate::{kube_api::ObjectKey, tenant::write::Write};
+use crate::tenant::write::Write;
 
 const NAME: &str = "croft-tenant-network";
 
@@ -13,7 +13,7 @@ fn key(namespace: &str) -> ObjectKey {
 fn declare(state: &mut State, field: &str, value: Value) {
     let mut tenant = json!(&*state.tenants["a"]);
     tenant["spec"][field] = value;
-    state.observe(&Change::Tenant(read::<Tenant>(tenant)));
+    state.observe(&Change::from(read::<Tenant>(tenant)));
 }
 
 /// The writes of a pass; those of objects take effect.
@@ -25,13 +25,13 @@ fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
                 let mut object = object.clone();
                 object["metadata"]["uid"] = json!("u");
                 object["metadata"]["resourceVersion"] = json!("1");
-                state.observe(&Change::TenantObject(key.kind, Box::new(object)));
+                state.observe(&Object::TenantObject(key.kind, Box::new(object)).into());
             }
-            Write::RemoveObject { key, .. } => drop(state.observe(&Change::TenantObjectGone(key.clone()))),
+            Write::RemoveObject { key, .. } => drop(state.observe(&gone_object(key))),
             Write::Status { tenant, status, .. } => {
                 let mut object = Tenant::clone(&state.tenants[tenant]);
                 object.status = Some(TenantStatus::clone(status));
-                state.observe(&Change::Tenant(Box::new(object)));
+                state.observe(&Change::from(object));
             }
             _ => {}
         }
@@ -68,7 +68,7 @@ fn policy_of(state: &State, namespace: &str) -> Value {
 }
 
 fn show(state: &mut State, object: &Value) {
-    state.observe(&Change::TenantObject(ObjectKind::NetworkPolicy, Box::new(object.clone())));
+    state.observe(&Object::TenantObject(ObjectKind::NetworkPolicy, Box::new(object.clone())).into());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn namespace_whose_policy_is_missing_or_changed_counts_as_open() {
     changed["spec"]["ingress"] = json!([{}]);
     show(&mut state, &changed);
     assert_eq!(open(&mut state), Some(1));
-    state.observe(&Change::TenantObjectGone(key("tenant-a")));
+    state.observe(&gone_object(&key("tenant-a")));
     assert_eq!(open(&mut state), Some(1));
     declare(&mut state, "networkIsolation", json!({"enabled": false}));
     assert_eq!(open(&mut state), Some(0));
@@ -147,7 +147,7 @@ fn changes_by_hand_are_undone_and_reported() {
     assert!(writes.iter().any(|w| matches!(w, Write::RestoreObject { changed_for: None, .. })), "{writes:?}");
 
     let mut state = isolated_state();
-    state.observe(&Change::TenantObjectGone(key("tenant-a")));
+    state.observe(&gone_object(&key("tenant-a")));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(
         writes.iter().any(|w| matches!(w, Write::CreateObject { changed_for: Some(_), .. })),
@@ -179,7 +179,7 @@ fn policies_of_an_absent_tenant_stay_until_its_absence_is_confirmed() {
     // A while after the start, so that only the deletion counts.
     let later = NOW + Duration::from_secs(600);
     pass(&mut state, later);
-    state.observe(&Change::TenantGone("a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     assert!(!removed(&mut state, later) && !removed(&mut state, later + Duration::from_secs(59)));
     assert!(removed(&mut state, later + Duration::from_secs(61)));
 }
@@ -192,7 +192,7 @@ fn policies_of_a_tenant_that_cannot_be_read_stay() {
     tenant.spec.network_isolation = None;
     let flaw =
         croft_api::stored::Flaw { why: "spec.networkIsolation: bad".to_owned(), concerns_admission: true };
-    state.observe(&Change::Unread(Box::new(Change::Tenant(Box::new(tenant))), Box::new(flaw)));
+    state.observe(&Change::Version(Version { flaw: Some(Box::new(flaw)), ..Version::new(Box::new(tenant)) }));
     let writes = pass(&mut state, NOW);
     let of_objects = |w: &&Write| {
         matches!(w, Write::RemoveObject { .. } | Write::RestoreObject { .. } | Write::CreateObject { .. })
@@ -236,7 +236,7 @@ fn created(field: &str, value: Value) -> Vec<(String, Value)> {
         let mut enforced = quota.clone();
         (enforced["metadata"]["uid"], enforced["metadata"]["resourceVersion"]) = (json!("u"), json!("2"));
         enforced["status"] = json!({"hard": quota["spec"]["hard"]});
-        state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)));
+        state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)).into());
     }
     pass(&mut state, NOW);
     assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True");
@@ -269,7 +269,7 @@ fn quantities_in_the_form_of_the_api_server_are_as_declared() {
             "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"requests.cpu": cpu, "requests.memory": "1Gi"}}})
     };
     let restored = |state: &mut State, object: Value| {
-        state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(object)));
+        state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(object)).into());
         let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
         writes.into_iter().find_map(|write| match write {
             Write::RestoreObject { patch, .. } => Some(patch),
@@ -289,7 +289,7 @@ fn a_binding_of_another_role_is_replaced() {
     pass(&mut state, NOW);
     let other = json!({"metadata": {"name": "croft-tenant-owners-admin", "namespace": "tenant-a", "uid": "other",
         "resourceVersion": "2", "labels": {"croft.dev/tenant": "a"}}, "roleRef": {"name": "cluster-admin"}});
-    state.observe(&Change::TenantObject(ObjectKind::RoleBinding, Box::new(other)));
+    state.observe(&Object::TenantObject(ObjectKind::RoleBinding, Box::new(other)).into());
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(
         writes.iter().any(|w| matches!(w, Write::RemoveObject { uid, .. } if uid == "other")),
@@ -334,7 +334,7 @@ fn a_namespace_is_not_let_in_before_its_quota_is_enforced() {
     let enforced = json!({"metadata": {"name": "croft-tenant-quota", "namespace": "fresh", "uid": "u", "resourceVersion": "2",
         "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"pods": "5"}},
         "status": {"hard": {"pods": "5"}, "used": {"pods": "0"}}});
-    state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)));
+    state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)).into());
     assert!(lets_in_fresh(&pass(&mut state, NOW)));
 }
 
@@ -377,12 +377,12 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
     assert!(!lets_in_fresh(&writes));
     assert!(!lets_in_fresh(&pass(&mut state, NOW)), "the quota controller hasn't seen it");
     let mut seen = share("2", "0", json!({"hard": {"pods": "0"}, "used": {"pods": "0"}}));
-    state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(seen.clone())));
+    state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(seen.clone())).into());
     assert!(lets_in_fresh(&pass(&mut state, NOW)));
     // A user's scopes can't be taken away; their amounts can.
     seen["spec"]["hard"]["pods"] = json!("500");
     seen["metadata"]["namespace"] = json!("tenant-a");
-    state.observe(&Change::TenantObject(ObjectKind::ResourceQuota, Box::new(seen)));
+    state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(seen)).into());
     let later = NOW + Duration::from_secs(60);
     let lowered = (0..20).find_map(|second| {
         pass(&mut state, later + Duration::from_secs(second)).into_iter().find_map(|write| match write {
@@ -415,7 +415,7 @@ fn pod_security_goes_back_once_the_absence_of_the_tenant_is_confirmed() {
     state.observe(&namespace("tenant-a", json!({ENFORCE: "restricted"}), annotations));
     let later = NOW + Duration::from_secs(600);
     assert_eq!(written(&pass(&mut state, later)), None);
-    state.observe(&Change::TenantGone("a".to_owned()));
+    state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     assert_eq!(written(&pass(&mut state, later)), None);
     assert_eq!(written(&pass(&mut state, later + Duration::from_secs(61))), Some(json!("baseline")));
 }

@@ -14,9 +14,8 @@ use croft_cloud::CloudProvider;
 use croft_controller::{
     config::settings::Settings,
     drive::Driver,
-    engine::KINDS,
     executor::Executor,
-    kube_api::{Change, KubeApi, leader_gate::LeaderGate},
+    kube_api::{Change, Kind, KubeApi, leader_gate::LeaderGate},
     metrics::Metrics,
     record_store::ClusterStore,
 };
@@ -87,9 +86,9 @@ impl Process {
         }
         let (sender, changes) = mpsc::channel(4_096);
         let mut tasks = vec![election];
-        for kind in KINDS {
+        for kind in Kind::awaited_by_capacity() {
             let has_volumes = environment.has_volumes.load(Ordering::Relaxed);
-            if !is_modelled(kind) || (is_of_volumes(kind) && !has_volumes) {
+            if !is_modelled(kind.name()) || (is_of_volumes(kind.name()) && !has_volumes) {
                 sender.try_send(Change::Synced(kind)).unwrap();
                 continue;
             }

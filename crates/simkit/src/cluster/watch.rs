@@ -2,8 +2,14 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_controller::kube_api::{Change, Response};
-use croft_scheduler::PodKey;
+use croft_api::Tenant;
+use croft_controller::kube_api::{Change, Kind, ObjectId, Response, Version};
+use k8s_openapi::api::{
+    apps::v1::DaemonSet,
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    policy::v1::PodDisruptionBudget,
+    storage::v1::VolumeAttachment,
+};
 use serde_json::Value;
 use tokio::{sync::mpsc, time::sleep};
 
@@ -51,10 +57,11 @@ pub(crate) fn is_of_volumes(kind: &str) -> bool {
 pub(crate) async fn watch(
     environment: Arc<Environment>,
     links: Arc<Links>,
-    kind: &'static str,
+    watched: Kind,
     sender: mpsc::Sender<Change>,
     mut random: Random,
 ) {
+    let kind = watched.name();
     let mut held: BTreeMap<Id, Box<str>> = BTreeMap::new();
     loop {
         while environment.is_api_cut(&links) {
@@ -70,11 +77,13 @@ pub(crate) async fn watch(
         sleep(Duration::from_millis(environment.delay(1, 50))).await;
         let now: BTreeMap<Id, Box<str>> = listed.iter().map(|(id, o)| (id.clone(), uid(o))).collect();
         let mut changes: Vec<Change> =
-            listed.iter().map(|(id, object)| Change::Listed(Box::new(applied(id, object)))).collect();
+            listed.iter().map(|(id, object)| Change::Version(applied(id, object).listed())).collect();
         // As a client does: what is listed isn't held when it has been read.
         drop(listed);
-        changes.extend(held.iter().filter(|(id, _)| !now.contains_key(*id)).map(|(id, uid)| gone(id, uid)));
-        changes.push(Change::Synced(kind));
+        changes.extend(
+            held.iter().filter(|(id, _)| !now.contains_key(*id)).map(|(id, uid)| gone(watched, id, uid)),
+        );
+        changes.push(Change::Synced(watched));
         if kind == ATTACHMENT {
             let (ms, mut shown) = (environment.now_ms(), links.attachments.lock().unwrap());
             let before = std::mem::take(&mut *shown);
@@ -110,10 +119,10 @@ pub(crate) async fn watch(
                 }
                 let change = if logged.deleted {
                     held.remove(&logged.id);
-                    gone(&logged.id, &uid(&logged.object))
+                    gone(watched, &logged.id, &uid(&logged.object))
                 } else {
                     held.insert(logged.id.clone(), uid(&logged.object));
-                    applied(&logged.id, &logged.object)
+                    Change::Version(applied(&logged.id, &logged.object))
                 };
                 if sender.send(change).await.is_err() {
                     return;
@@ -128,20 +137,22 @@ pub(crate) async fn watch(
     }
 }
 
-fn applied(id: &Id, object: &Value) -> Change {
+fn applied(id: &Id, object: &Value) -> Version {
     match answer(id, object) {
-        Response::Claim(o) => Change::Claim(o),
-        Response::Pool(o) => Change::Pool(o),
-        Response::Class(o) => Change::Class(o),
-        Response::Node(o) => Change::Node(o),
-        Response::Pod(o) => Change::Pod(o),
-        Response::Config(o) => Change::Config(o),
-        Response::Done if id.0 == "PodDisruptionBudget" => Change::Budget(read(object)),
-        Response::Done if id.0 == "DaemonSet" => Change::DaemonSet(read(object)),
-        Response::Done if id.0 == "PersistentVolumeClaim" => Change::Pvc(read(object)),
-        Response::Done if id.0 == "PersistentVolume" => Change::Pv(read(object)),
-        Response::Done if id.0 == ATTACHMENT => Change::Attachment(read(object)),
-        Response::RecordSlot { .. } | Response::Done => Change::Tenant(read(object)),
+        Response::Claim(o) => Version::new(o),
+        Response::Pool(o) => Version::new(o),
+        Response::Class(o) => Version::new(o),
+        Response::Node(o) => Version::new(o),
+        Response::Pod(o) => Version::new(o),
+        Response::Config(o) => Version::new(o),
+        Response::Done if id.0 == "PodDisruptionBudget" => Version::new(read::<PodDisruptionBudget>(object)),
+        Response::Done if id.0 == "DaemonSet" => Version::new(read::<DaemonSet>(object)),
+        Response::Done if id.0 == "PersistentVolumeClaim" => {
+            Version::new(read::<PersistentVolumeClaim>(object))
+        }
+        Response::Done if id.0 == "PersistentVolume" => Version::new(read::<PersistentVolume>(object)),
+        Response::Done if id.0 == ATTACHMENT => Version::new(read::<VolumeAttachment>(object)),
+        Response::RecordSlot { .. } | Response::Done => Version::new(read::<Tenant>(object)),
     }
 }
 
@@ -149,21 +160,6 @@ fn uid(object: &Value) -> Box<str> {
     object["metadata"]["uid"].as_str().unwrap_or_default().into()
 }
 
-fn gone(id: &Id, uid: &str) -> Change {
-    let name = id.2.clone();
-    let change = match id.0 {
-        "Pod" => Change::PodGone(PodKey::new(&id.1, &name)),
-        "Node" => Change::NodeGone(name),
-        "NodeClaim" => Change::ClaimGone(name),
-        "TenantPool" => Change::PoolGone(name),
-        "EC2NodeClass" => Change::ClassGone(name),
-        "CroftConfig" => Change::ConfigGone(name),
-        "PodDisruptionBudget" => Change::BudgetGone(id.1.clone(), name),
-        "DaemonSet" => Change::DaemonSetGone(id.1.clone(), name),
-        "PersistentVolumeClaim" => Change::PvcGone(id.1.clone(), name),
-        "PersistentVolume" => Change::PvGone(name),
-        ATTACHMENT => Change::AttachmentGone(name),
-        _ => Change::TenantGone(name),
-    };
-    Change::Gone(uid.into(), Box::new(change))
+fn gone(kind: Kind, id: &Id, uid: &str) -> Change {
+    Change::Gone(ObjectId::new(kind, &id.1, &id.2).with_uid(uid))
 }
