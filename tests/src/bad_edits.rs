@@ -482,6 +482,7 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/consolidationPolicy", json!("Always"), &["Always", "WhenEmpty"][..]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("soon"), &["write a duration", "Never"]),
         ("TenantPool", "/spec/disruption/consolidateAfter", json!("99999h"), &["ten years"]),
+        ("TenantPool", "/spec/disruption/preference", json!("Quiet"), &["Balanced", "Calm", "Cheapest"]),
         ("TenantPool", "/spec/disruption/minSavings", json!("-1"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/evictionCost", json!("1 cent"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/budgets/0/nodes", json!("101%"), &["a share from 0% to 100%"]),
@@ -755,7 +756,7 @@ pub fn base(kind: &str) -> Value {
                     },
                 },
                 "disruption": {
-                    "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016",
+                    "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016", "preference": "Calm",
                     "budgets": [{"nodes": "10%", "schedule": "0 9,12-14/2 * jan-Mar mon-fri", "duration": "8h", "reasons": ["Empty"]}],
                 },
             }),

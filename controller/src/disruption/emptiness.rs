@@ -113,7 +113,7 @@ impl Emptiness {
     ) {
         let EmptyNode { claim, node_name, node, .. } = empty;
         let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return };
-        let after = croft_api::duration::parse(&pool.spec.disruption.consolidate_after);
+        let after = croft_api::duration::parse(pool.spec.disruption.consolidate_after());
         let Ok(Some(after)) = after else { return };
         if annotation_blocker(claim, node, pool).is_some() || pool.spec.replicas.is_some() {
             return;

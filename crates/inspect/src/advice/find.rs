@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::{
     Tenant, TenantPool,
-    disruption::{ConsolidationPolicy, Disruption, DisruptionReason},
+    disruption::{ConsolidationPolicy, DisruptionReason},
     pool::Provisioner,
 };
 use croft_disruption::{budgets::min_savings, cost::eviction_cost};
@@ -21,6 +21,7 @@ use super::{
     constraint::{Constraint, NodeLabel},
     fields::{in_affinity, in_selector},
     parts::Parts,
+    take_out::usual,
     words::{Words, words},
 };
 use crate::{
@@ -234,13 +235,13 @@ impl<'a> Finder<'a> {
         if min_savings(disruption) > Price::ZERO {
             self.add(Constraint::MinSavings(own.clone()), place, None);
         }
-        if eviction_cost(disruption) > eviction_cost(&Disruption::default()) {
+        if eviction_cost(disruption) > eviction_cost(&usual(disruption)) {
             self.add(Constraint::EvictionCost(own.clone()), place, None);
         }
         if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
             self.add(Constraint::ConsolidationPolicy(own.clone()), place, None);
         }
-        if disruption.consolidate_after == "Never" {
+        if disruption.consolidate_after() == "Never" {
             self.add(Constraint::ConsolidateAfter(own.clone()), place, None);
         }
         if disruption.budgets.iter().any(|b| allows_nothing(b, DisruptionReason::Underutilized)) {

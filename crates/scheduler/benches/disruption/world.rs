@@ -227,6 +227,7 @@ impl World {
             let moved = running.zip(&owners).map(|(pod, owner)| MovedPod {
                 owner,
                 age_seconds: (self.now - pod.since) * 60,
+                rests: false,
                 replicas: replicas[&pod.deployment],
                 deletion_cost: 0,
             });

@@ -102,7 +102,7 @@ fn workload(
         let after = input
             .pools
             .get("", info.pool.as_deref().unwrap_or_default())
-            .map(|p| p.spec.disruption.consolidate_after.clone())
+            .map(|p| p.spec.disruption.consolidate_after().to_owned())
             .unwrap_or_default();
         if after == "Never" {
             writeln!(
