@@ -303,6 +303,7 @@ fn disruption_cost(ctx: &ReconcileContext<'_>, pool: &TenantPool, node: &str) ->
             owner,
             age_seconds: age.as_secs() * ctx.settings.pod_age_percent / 100,
             rests: age < rest,
+            ends: pod.workload.starts_with("Job/"),
             replicas: ctx.snapshot.replicas(owner),
             deletion_cost: pod.deletion_cost,
         }

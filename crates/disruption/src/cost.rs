@@ -34,6 +34,8 @@ pub struct MovedPod<'a> {
     pub age_seconds: u64,
     /// It has just started: within [`Disruption::rest`] of its pool.
     pub rests: bool,
+    /// It ends by itself: a Job owns it.
+    pub ends: bool,
     /// Pods of the same owner, itself included.
     pub replicas: usize,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
@@ -45,8 +47,8 @@ pub struct MovedPod<'a> {
 pub fn of_node<'a>(eviction: Price, pods: impl IntoIterator<Item = MovedPod<'a>>) -> Price {
     let mut owners: BTreeSet<&str> = BTreeSet::new();
     let cost = |pod: MovedPod<'a>| {
-        let MovedPod { owner, age_seconds, rests, replicas, deletion_cost } = pod;
-        PodCost { age_seconds, rests, replicas, deletion_cost, first_of_owner: owners.insert(owner) }
+        let MovedPod { owner, age_seconds, rests, ends, replicas, deletion_cost } = pod;
+        PodCost { age_seconds, rests, ends, replicas, deletion_cost, first_of_owner: owners.insert(owner) }
             .price(eviction)
     };
     pods.into_iter().map(cost).sum()
@@ -59,6 +61,8 @@ pub struct PodCost {
     pub age_seconds: u64,
     /// It has just started: within [`Disruption::rest`] of its pool.
     pub rests: bool,
+    /// It ends by itself: a Job owns it.
+    pub ends: bool,
     /// Pods of the same owner, itself included.
     pub replicas: usize,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
@@ -74,12 +78,13 @@ impl PodCost {
     /// Savings last until the load changes. So a command must save within an hour what moving its pods costs
     /// once, and within more the longer they have run: what has held for eight hours may be expected to hold
     /// for two more, and a cluster at rest ends near its bound. Age counts in steps, so that the cost changes
-    /// seldom. Where the pool's preference says so, a pod that has just started costs more. A pod without a second
+    /// seldom. A pod that ends by itself is nearer to its end the longer it has run, and loses its work: it never costs
+    /// less. Where the pool's preference says so, a pod that has just started costs more. A pod without a second
     /// replica is unavailable while it moves.
     #[must_use]
     pub fn price(&self, eviction: Price) -> Price {
         let minutes = match self.age_seconds {
-            age if age < 3 * HOUR => 60,
+            age if self.ends || age < 3 * HOUR => 60,
             age if age < 8 * HOUR => 90,
             age if age < 16 * HOUR => 120,
             age if age < 32 * HOUR => 240,
@@ -113,6 +118,7 @@ mod tests {
     const OLD: PodCost = PodCost {
         age_seconds: 8 * HOUR,
         rests: false,
+        ends: false,
         replicas: 10,
         deletion_cost: 0,
         first_of_owner: false,
@@ -131,6 +137,7 @@ mod tests {
             (PodCost { age_seconds: 32 * HOUR, ..OLD }, 1_000),
             (PodCost { age_seconds: 64 * HOUR, ..OLD }, 500),
             (PodCost { age_seconds: 0, rests: true, ..OLD }, 16_000),
+            (PodCost { age_seconds: 64 * HOUR, ends: true, ..OLD }, 8_000),
             (PodCost { replicas: 1, ..OLD }, 16_000),
             (PodCost { replicas: 3, ..OLD }, 8_000),
             (PodCost { first_of_owner: true, ..OLD }, 4_500),
@@ -154,8 +161,14 @@ mod tests {
         assert_eq!(eviction_cost(&cheapest), EVICTION);
         let disruption = Disruption { eviction_cost: Some("much".to_owned()), ..Disruption::default() };
         let unreadable = eviction_cost(&disruption);
-        let pod =
-            MovedPod { owner: "a", age_seconds: u64::MAX, rests: false, replicas: 10, deletion_cost: -1 };
+        let pod = MovedPod {
+            owner: "a",
+            age_seconds: u64::MAX,
+            rests: false,
+            ends: false,
+            replicas: 10,
+            deletion_cost: -1,
+        };
         let costly = MovedPod { age_seconds: 0, replicas: 1, deletion_cost: i32::MAX, ..pod };
         // No instance costs a thousand million dollars per hour.
         for pods in [vec![pod], vec![costly], vec![costly; 100]] {
@@ -166,8 +179,14 @@ mod tests {
 
     #[test]
     fn only_the_first_pod_of_an_owner_pulls_images() {
-        let pod =
-            |owner| MovedPod { owner, age_seconds: 8 * HOUR, rests: false, replicas: 10, deletion_cost: 0 };
+        let pod = |owner| MovedPod {
+            owner,
+            age_seconds: 8 * HOUR,
+            rests: false,
+            ends: false,
+            replicas: 10,
+            deletion_cost: 0,
+        };
         assert_eq!(of_node(EVICTION, []), Price::ZERO);
         let pods = [pod("a"), pod("a"), pod("b")];
         assert_eq!(of_node(EVICTION, pods), Price::from_micros(3 * 4_000 + 2 * 500));

@@ -33,6 +33,12 @@ fn owner(pod: &Pod) -> Option<&str> {
     owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
 }
 
+/// True if a Job owns the pod.
+fn is_of_job(pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().any(|o| o.controller == Some(true) && o.kind == "Job")
+}
+
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
@@ -207,6 +213,7 @@ impl<'a> PodIndex<'a> {
             owner,
             age_seconds: age.as_secs(),
             rests: self.horizon == Horizon::Now && age < rest,
+            ends: is_of_job(pod),
             replicas: self.replicas.get(owner).copied().unwrap_or(1),
             deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
         }

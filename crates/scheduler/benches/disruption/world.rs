@@ -228,6 +228,7 @@ impl World {
                 owner,
                 age_seconds: (self.now - pod.since) * 60,
                 rests: false,
+                ends: false,
                 replicas: replicas[&pod.deployment],
                 deletion_cost: 0,
             });
