@@ -125,11 +125,15 @@ impl Steering {
                 .filter_map(|(claim_name, claim)| {
                     let (name, node) = standing(snapshot, claim)?;
                     // Room that a pool keeps on purpose is no waste.
-                    let mut headroom = snapshot.headroom_on(name).chain(snapshot.headroom_on(claim_name));
-                    let may_empty = steers && headroom.next().is_none();
+                    let headroom = snapshot.has_headroom_on(name) || snapshot.has_headroom_on(claim_name);
                     let tainted = node.has_taint(keys::TO_BE_EMPTIED_TAINT);
-                    let status = statuses.status(claim_name);
-                    let answer = may_empty.then(|| self.ask(name, status, tainted, now)).flatten();
+                    let answer = if steers && !headroom {
+                        self.ask(name, statuses.status(claim_name), tainted, now)
+                    } else {
+                        // Headroom has no places while a plan assigns them anew: then the node waits from the beginning.
+                        self.answers.remove(name);
+                        None
+                    };
                     Some(Steered { name, tainted, answer })
                 })
                 .collect();
