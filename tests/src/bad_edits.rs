@@ -493,6 +493,7 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/paused/reason", json!(" "), &["write why"]),
         ("CroftConfig", "/spec/disruption/paused/until", json!("2026-12-31"), &["2026-12-31T18:00:00Z"]),
         ("CroftConfig", "/spec/disruption/paused/reason", json!(""), &["write why"]),
+        ("TenantPool", "/spec/disruption/preference", json!("Quiet"), &["Balanced", "Calm", "Cheapest"]),
         ("TenantPool", "/spec/disruption/minSavings", json!("-1"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/evictionCost", json!("1 cent"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/budgets/0/nodes", json!("101%"), &["a share from 0% to 100%"]),
@@ -767,7 +768,7 @@ pub fn base(kind: &str) -> Value {
                     },
                 },
                 "disruption": {
-                    "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016",
+                    "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016", "preference": "Calm",
                     "initializationTimeout": "20m", "paused": {"until": "2026-12-31T18:00:00+01:00", "reason": "a release"},
                     "budgets": [{"nodes": "10%", "schedule": "0 9,12-14/2 * jan-Mar mon-fri", "duration": "8h", "reasons": ["Empty"]}],
                 },

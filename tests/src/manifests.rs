@@ -101,9 +101,13 @@ pub fn tenant_of(name: &str, pools: &[&str]) -> [Value; 2] {
     ]
 }
 
-/// A pool's spec: on-demand instances of `types` (any if empty) with the class `default`.
+/// A pool's spec: on-demand instances of `types` (any if empty) with the class `default`. Unless `disruption` says more, pods are
+/// moved for small savings: clusters of tests are small, and their pods young.
 #[must_use]
-pub fn on_demand(types: &[&str], disruption: Value) -> Value {
+pub fn on_demand(types: &[&str], mut disruption: Value) -> Value {
+    if let Value::Object(fields) = &mut disruption {
+        fields.entry("preference").or_insert_with(|| json!("Cheapest"));
+    }
     let mut requirements =
         vec![json!({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]})];
     if !types.is_empty() {

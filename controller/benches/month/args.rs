@@ -1,6 +1,7 @@
 //! The program's arguments, in a file of their own: a test of `croft-xtask` reads the commands of the Makefile by them.
 
 use clap::Parser;
+use croft_api::disruption::Preference;
 
 /// A month of a cluster's life
 #[derive(Debug, Parser)]
@@ -17,6 +18,9 @@ pub(crate) struct Args {
     /// Seed of the load
     #[arg(long, default_value_t = 31)]
     pub(crate) seed: u64,
+    /// preference of every pool: Cheapest, Balanced or Calm
+    #[arg(long, value_parser = preference)]
+    pub(crate) preference: Option<Preference>,
     /// minSavings of every pool
     #[arg(long)]
     pub(crate) min_savings: Option<String>,
@@ -29,6 +33,15 @@ pub(crate) struct Args {
     /// The age of pods in the disruption cost, in percent of their age: 0 is the cost of a new pod for all
     #[arg(long)]
     pub(crate) age: Option<u64>,
+    /// Time for which a pod that has started costs more to move, in seconds, whatever the preference says
+    #[arg(long)]
+    pub(crate) rest: Option<u64>,
+    /// Doesn't steer new pods away from nodes that consolidation would like to remove
+    #[arg(long)]
+    pub(crate) no_steering: bool,
+    /// Plays the month with each preference, with steering and without, and prints a table of cost against evictions
+    #[arg(long, conflicts_with = "curve")]
+    pub(crate) preferences: bool,
     /// Plays the month at several points of these, and prints a table of cost against evictions
     #[arg(long)]
     pub(crate) curve: bool,
@@ -36,4 +49,9 @@ pub(crate) struct Args {
     #[arg(long, hide = true)]
     #[allow(dead_code, reason = "it says nothing")]
     bench: bool,
+}
+
+fn preference(text: &str) -> Result<Preference, String> {
+    let named = Preference::ALL.into_iter().find(|preference| preference.as_str() == text);
+    named.ok_or_else(|| "write Cheapest, Balanced or Calm".to_owned())
 }

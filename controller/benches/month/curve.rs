@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use croft_api::disruption::Preference;
+
 use crate::{
     demand::Demand,
     play::{Figures, Point, Policy, play},
@@ -12,11 +14,20 @@ use crate::{
 
 const MIN_SAVINGS: [&str; 5] = ["0", "0.03", "0.1", "0.3", "1"];
 const AGE_PERCENT: [u64; 4] = [0, 50, 200, 400];
-const EVICTION_COST: [&str; 4] = ["0.004", "0.016", "0.024", "0.032"];
+const EVICTION_COST: [&str; 4] = ["0.008", "0.016", "0.024", "0.064"];
 const CONSOLIDATE_AFTER: [&str; 2] = ["5m", "30m"];
 
+/// Each preference with steering and without, and the usual policy.
+pub fn preferences() -> Vec<Policy> {
+    let points = Preference::ALL.into_iter().flat_map(|preference| {
+        let point = Point::of(preference);
+        [point.clone(), Point { steers: false, ..point }]
+    });
+    points.map(Policy::Croft).chain([Policy::Usual]).collect()
+}
+
 /// The default, points that differ from it in one setting, and the usual policy.
-fn points() -> Vec<Policy> {
+pub fn points() -> Vec<Policy> {
     let default = Point::default();
     let min_savings = MIN_SAVINGS.map(|value| Point { min_savings: value.to_owned(), ..default.clone() });
     let age = AGE_PERCENT.map(|age_percent| Point { age_percent, ..default.clone() });
@@ -28,8 +39,7 @@ fn points() -> Vec<Policy> {
 }
 
 /// Plays every point, as many at a time as there are processors, and prints the table. Returns the violations.
-pub fn print(demand: &Demand, seed: u64) -> usize {
-    let points = points();
+pub fn print(demand: &Demand, seed: u64, points: &[Policy]) -> usize {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(points.len());
     let (next, played) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -48,7 +58,9 @@ pub fn print(demand: &Demand, seed: u64) -> usize {
     let mut played = played.into_inner().unwrap();
     played.sort_by_key(|(at, _)| *at);
     println!(
-        "{:>10} {:>16} {:>7} {:>12} {:>8} {:>8} {:>17} {:>17} {:>8}",
+        "{:>10} {:>8} {:>10} {:>16} {:>7} {:>12} {:>8} {:>8} {:>17} {:>17} {:>8}",
+        "preference",
+        "steering",
         "minSavings",
         "consolidateAfter",
         "age %",
@@ -67,10 +79,14 @@ pub fn print(demand: &Demand, seed: u64) -> usize {
 
 fn row(policy: &Policy, figures: &Figures) -> String {
     let name = match policy {
-        Policy::Croft(Point { min_savings, consolidate_after, age_percent, eviction_cost }) => {
-            format!("{min_savings:>10} {consolidate_after:>16} {age_percent:>7} {eviction_cost:>12}")
+        Policy::Croft(point) => {
+            let Point { preference, min_savings, consolidate_after, age_percent, eviction_cost, .. } = point;
+            let (preference, steering) = (preference.as_str(), if point.steers { "on" } else { "off" });
+            format!(
+                "{preference:>10} {steering:>8} {min_savings:>10} {consolidate_after:>16} {age_percent:>7} {eviction_cost:>12}"
+            )
         }
-        Policy::Usual => format!("{:>48}", "the usual policy"),
+        Policy::Usual => format!("{:>68}", "the usual policy"),
     };
     let Figures { gap, gap_paid, evictions_pod_day, launches_node_day, waited_s, .. } = figures;
     format!(

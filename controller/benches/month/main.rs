@@ -27,7 +27,11 @@ mod play;
 mod usual;
 mod watchdog;
 
-use std::{process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use args::Args;
 use clap::Parser as _;
@@ -51,8 +55,9 @@ fn main() -> ExitCode {
     }
     println!("month: {tenants} tenants of size {size}, {days} days, seed {seed}");
     let demand = Demand::new(Load::new(tenants, size, seed), types(), days);
-    let violations = if args.curve {
-        let violations = curve::print(&demand, seed);
+    let violations = if args.curve || args.preferences {
+        let points = if args.curve { curve::points() } else { curve::preferences() };
+        let violations = curve::print(&demand, seed, &points);
         println!("curve_s={:.0} violations={violations}", begun.elapsed().as_secs_f64());
         violations
     } else {
@@ -63,12 +68,15 @@ fn main() -> ExitCode {
 
 /// Plays the month under both policies and prints the line for programs. Returns the violations.
 fn print_month(demand: &Demand, args: Args, begun: Instant) -> usize {
-    let default = Point::default();
+    let default = Point::of(args.preference.unwrap_or_default());
     let point = Point {
+        preference: default.preference,
         min_savings: args.min_savings.unwrap_or(default.min_savings),
         consolidate_after: args.consolidate_after.unwrap_or(default.consolidate_after),
         age_percent: args.age.unwrap_or(default.age_percent),
         eviction_cost: args.eviction_cost.unwrap_or(default.eviction_cost),
+        rest: args.rest.map(Duration::from_secs),
+        steers: !args.no_steering,
     };
     let seed = args.seed;
     let croft = play(demand, seed, &Policy::Croft(point), true);

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use croft_api::disruption::{Preference, PreferenceSettings};
 use croft_controller::config::settings::Settings;
 use croft_ec2_sim::world::{Settings as Account, World};
 use croft_simkit::{
@@ -36,6 +37,8 @@ const STEPS_OF_A_DAY: usize = 24 * 4;
 /// Croft's settings that trade cost against evictions.
 #[derive(Clone, Debug)]
 pub struct Point {
+    /// `preference` of every pool.
+    pub preference: Preference,
     /// `minSavings` of every pool.
     pub min_savings: String,
     /// `consolidateAfter` of every pool.
@@ -44,17 +47,32 @@ pub struct Point {
     pub age_percent: u64,
     /// `evictionCost` of every pool.
     pub eviction_cost: String,
+    /// The time for which a pod that has started costs more to move, if it isn't that of the preference.
+    pub rest: Option<Duration>,
+    /// New pods are steered away from nodes that consolidation would like to remove.
+    pub steers: bool,
+}
+
+impl Point {
+    /// The settings that a preference stands for.
+    pub fn of(preference: Preference) -> Self {
+        let PreferenceSettings { consolidate_after, min_savings, eviction_cost, rest: _ } =
+            preference.settings();
+        Self {
+            preference,
+            min_savings: min_savings.to_owned(),
+            consolidate_after: consolidate_after.to_owned(),
+            age_percent: Settings::default().pod_age_percent,
+            eviction_cost: eviction_cost.to_owned(),
+            rest: None,
+            steers: true,
+        }
+    }
 }
 
 impl Default for Point {
     fn default() -> Self {
-        let disruption = croft_api::disruption::Disruption::default();
-        Self {
-            min_savings: disruption.min_savings,
-            consolidate_after: disruption.consolidate_after,
-            age_percent: Settings::default().pod_age_percent,
-            eviction_cost: disruption.eviction_cost,
-        }
+        Self::of(Preference::default())
     }
 }
 
@@ -108,6 +126,7 @@ fn build(demand: &Demand, seed: u64, clock: &SimClock, point: &Point) -> Arc<Env
     for pool in &demand.pools {
         let mut body = objects::tenant_pool("karpenter.sh/capacity-type", &["on-demand"]);
         body["spec"]["disruption"] = json!({
+            "preference": point.preference,
             "minSavings": point.min_savings,
             "consolidateAfter": point.consolidate_after,
             "evictionCost": point.eviction_cost,
@@ -146,6 +165,8 @@ async fn play_on_virtual_time(demand: &Demand, seed: u64, policy: &Policy, tells
         // second makes everything later, and what is measured here no better.
         shortest_pause: Duration::from_secs(1),
         pod_age_percent: point.age_percent,
+        pod_rest: point.rest,
+        steers: point.steers,
         ..Settings::default()
     };
     let (_process, _usual) = match policy {

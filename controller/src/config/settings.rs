@@ -45,6 +45,11 @@ pub struct Settings {
     /// The age of pods in their disruption cost, in percent of their age; only a bench that looks for other points of
     /// cost against evictions has a reason for another value.
     pub pod_age_percent: u64,
+    /// Pods that have started within this time cost more to move; none if the preference of their pool says it. Only a
+    /// bench has a reason for a value.
+    pub pod_rest: Option<Duration>,
+    /// New pods are steered away from nodes that consolidation would like to remove; only a bench has a reason for false.
+    pub steers: bool,
 }
 
 impl Default for Settings {
@@ -69,6 +74,8 @@ impl Default for Settings {
             status_every: Duration::from_secs(3),
             shortest_pause: Duration::from_millis(2),
             pod_age_percent: 100,
+            pod_rest: None,
+            steers: true,
         }
     }
 }

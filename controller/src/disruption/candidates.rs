@@ -293,16 +293,20 @@ pub(crate) fn pods_hash(snapshot: &Snapshot, node: &str) -> u64 {
 
 /// The disruption cost of moving a node's pods.
 fn disruption_cost(ctx: &ReconcileContext<'_>, pool: &TenantPool, node: &str) -> Price {
+    let disruption = &pool.spec.disruption;
+    let rest = ctx.settings.pod_rest.unwrap_or(disruption.rest());
     let pods = ctx.snapshot.pods_on(node).filter(|(_, pod)| pod.must_leave() && pod.deletion.is_none());
     let moved = pods.map(|(_, pod)| {
         let owner = pod.owner.as_deref().unwrap_or_default();
-        let age = pod.started.map_or(0, |at| ctx.now.since(at).as_secs());
+        let age = pod.started.map_or(Duration::ZERO, |at| ctx.now.since(at));
         MovedPod {
             owner,
-            age_seconds: age * ctx.settings.pod_age_percent / 100,
+            age_seconds: age.as_secs() * ctx.settings.pod_age_percent / 100,
+            rests: age < rest,
+            ends: pod.workload.starts_with("Job/"),
             replicas: ctx.snapshot.replicas(owner),
             deletion_cost: pod.deletion_cost,
         }
     });
-    cost::of_node(cost::eviction_cost(&pool.spec.disruption), moved)
+    cost::of_node(cost::eviction_cost(disruption), moved)
 }

@@ -16,6 +16,7 @@ use crate::{
         outcomes::History,
         repair,
         replacement::Replacement,
+        steering::Steering,
         validation::{Validation, ValidationInputs},
     },
     nodeclaim::lifecycle::Lifecycle,
@@ -32,6 +33,7 @@ pub struct Disruption {
     candidates: Candidates,
     validation: Validation,
     statuses: ConsolidationStatuses,
+    steering: Steering,
     history: History,
 }
 
@@ -68,6 +70,7 @@ impl Disruption {
             steps = found.steps,
             "searched for a cheaper cluster"
         );
+        self.steering.observe(&found);
         self.validation.observe(found);
     }
 
@@ -76,8 +79,17 @@ impl Disruption {
         let snapshot = ctx.snapshot;
         let commands = Commands::read(snapshot);
         let ledger = BudgetLedger::new(snapshot, &commands);
-        let Self { interruptions, replacement, emptiness, drift, candidates, validation, statuses, history } =
-            self;
+        let Self {
+            interruptions,
+            replacement,
+            emptiness,
+            drift,
+            candidates,
+            validation,
+            statuses,
+            steering,
+            history,
+        } = self;
         interruptions.reconcile(ctx, history, &commands);
         history.retain_known(snapshot, &commands);
         candidates.observe_pods(ctx);
@@ -100,6 +112,7 @@ impl Disruption {
         );
         candidates.invalidate(history);
         candidates.reconcile(ctx, Past { commands: &commands, history }, &ledger, statuses);
+        steering.reconcile(ctx, statuses);
         statuses.reconcile(ctx);
     }
 }

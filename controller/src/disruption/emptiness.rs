@@ -114,7 +114,7 @@ impl Emptiness {
     ) {
         let EmptyNode { claim, node_name, node, .. } = empty;
         let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return };
-        let after = croft_api::duration::parse(&pool.spec.disruption.consolidate_after);
+        let after = croft_api::duration::parse(pool.spec.disruption.consolidate_after());
         let Ok(Some(after)) = after else { return };
         if pool.spec.replicas.is_some() || standing_blocker(ctx, claim, node, pool).is_some() {
             return;

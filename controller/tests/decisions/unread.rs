@@ -68,7 +68,7 @@ fn the_last_good_version_of_a_pool_stays_in_force() {
     bench.see(21, unread(10, "pool-uid"));
     let held = &bench.engine.snapshot().pools()["pool-a"];
     assert_eq!(held.metadata.resource_version.as_deref(), Some("10"), "writes hold for the newest version");
-    assert_eq!(held.spec.disruption.consolidate_after, "30s");
+    assert_eq!(held.spec.disruption.consolidate_after(), "30s");
     for name in ["a", "b"] {
         bench.see(29, pod(name, None));
     }

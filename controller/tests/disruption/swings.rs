@@ -149,8 +149,10 @@ impl Town {
                     }
                     (Target::Node(name), Verb::JsonPatch(patch)) => {
                         let mut operations = patch.as_array().unwrap().iter();
-                        let closed =
-                            operations.find(|o| o["path"] == "/spec/unschedulable").unwrap()["value"] == true;
+                        // Other patches make nodes less welcome.
+                        let cordon = operations.find(|o| o["path"] == "/spec/unschedulable");
+                        let Some(cordon) = cordon else { continue };
+                        let closed = cordon["value"] == true;
                         if let Some(node) = self.nodes.get_mut(name) {
                             node.open = !closed;
                             self.world.cordon(name, closed);

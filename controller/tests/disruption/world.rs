@@ -98,7 +98,8 @@ impl World {
     pub fn pool_named(&mut self, name: &str, disruption: Value, template: Value) {
         let mut spec = json!({
             "key": "node-pool",
-            "disruption": {"consolidateAfter": "5s", "budgets": [{"nodes": "100%"}]},
+            // Small savings are enough, however the default trades them.
+            "disruption": {"consolidateAfter": "5s", "preference": "Cheapest", "budgets": [{"nodes": "100%"}]},
             "template": {"spec": {"nodeClassRef": {"name": "c"}}},
         });
         croft_controller::merge_patch::apply(&mut spec["disruption"], &disruption);
@@ -301,6 +302,22 @@ impl World {
             _ => false,
         };
         self.actions.iter().filter(cordons).count()
+    }
+
+    /// Nodes that get the taint by which new pods are steered elsewhere.
+    pub fn steered(&self) -> Vec<String> {
+        let name = |action: &Action| match action {
+            Action::Write { call, .. } => match (&call.target, &call.verb) {
+                (Target::Node(name), Verb::JsonPatch(patch)) => patch
+                    .as_array()?
+                    .iter()
+                    .any(|operation| operation["value"]["key"] == keys::TO_BE_EMPTIED_TAINT)
+                    .then(|| name.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        self.actions.iter().filter_map(name).collect()
     }
 
     /// Replacements that become ordinary nodes.

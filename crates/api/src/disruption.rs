@@ -18,11 +18,14 @@ pub struct Disruption {
     /// The nodes that are removed to save money.
     #[serde(default)]
     pub consolidation_policy: ConsolidationPolicy,
+    /// Cheap nodes or calm pods: sets `consolidateAfter`, `minSavings` and `evictionCost` where they are left out.
+    #[serde(default)]
+    pub preference: Preference,
     /// The time that a node must have been empty, or its pods unchanged, before it is removed: a Go duration such as
-    /// `30s`, or `Never`.
-    #[serde(default = "default_consolidate_after")]
+    /// `30s`, or `Never`. Default: as `preference` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::consolidate_after")]
-    pub consolidate_after: String,
+    pub consolidate_after: Option<String>,
     /// The time within which a node must be initialized once it has registered: Ready, without startup taints and with
     /// the devices of its instance type. Then it is replaced. A Go duration of at least `1m`, or `Never`. Default: `15m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,16 +34,18 @@ pub struct Disruption {
     /// A time in which no voluntary disruption of the pool's nodes starts. `croft pause` writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
-    /// The least savings in dollars per hour for which pods are moved, in addition to `evictionCost` for each.
-    #[serde(default = "default_min_savings")]
+    /// The least savings in dollars per hour for which pods are moved, in addition to `evictionCost` for each. Default:
+    /// as `preference` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::dollars")]
-    pub min_savings: String,
+    pub min_savings: Option<String>,
     /// The savings in dollars per hour that moving a pod needs, in addition to `minSavings`, if it has at least four
     /// replicas and has run for less than three hours. Pods that have run longer need less; those of fewer replicas or
-    /// with `controller.kubernetes.io/pod-deletion-cost` need more.
-    #[serde(default = "default_eviction_cost")]
+    /// with `controller.kubernetes.io/pod-deletion-cost` need more, and but for `Cheapest` those that have just started.
+    /// Default: as `preference` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::dollars")]
-    pub eviction_cost: String,
+    pub eviction_cost: Option<String>,
     /// The number of the pool's nodes that may be disrupted at once. The strictest budget that applies counts.
     #[serde(default = "default_budgets")]
     #[schemars(length(max = 50))]
@@ -51,17 +56,42 @@ impl Default for Disruption {
     fn default() -> Self {
         Self {
             consolidation_policy: ConsolidationPolicy::default(),
-            consolidate_after: default_consolidate_after(),
+            preference: Preference::default(),
+            consolidate_after: None,
             initialization_timeout: None,
             paused: None,
-            min_savings: default_min_savings(),
-            eviction_cost: default_eviction_cost(),
+            min_savings: None,
+            eviction_cost: None,
             budgets: default_budgets(),
         }
     }
 }
 
 impl Disruption {
+    /// The time that a node must have been empty, or its pods unchanged: a Go duration, or `Never`.
+    #[must_use]
+    pub fn consolidate_after(&self) -> &str {
+        self.consolidate_after.as_deref().unwrap_or(self.preference.settings().consolidate_after)
+    }
+
+    /// The least savings for which pods are moved, in dollars per hour.
+    #[must_use]
+    pub fn min_savings(&self) -> &str {
+        self.min_savings.as_deref().unwrap_or(self.preference.settings().min_savings)
+    }
+
+    /// The savings that moving a pod needs, in dollars per hour.
+    #[must_use]
+    pub fn eviction_cost(&self) -> &str {
+        self.eviction_cost.as_deref().unwrap_or(self.preference.settings().eviction_cost)
+    }
+
+    /// Pods that have started within this time cost more to move.
+    #[must_use]
+    pub fn rest(&self) -> Duration {
+        self.preference.settings().rest
+    }
+
     /// The time within which a node must be initialized once it has registered; `None` for ever. An unreadable one, which
     /// the schema refuses, counts as the default.
     #[must_use]
@@ -71,16 +101,71 @@ impl Disruption {
     }
 }
 
-fn default_consolidate_after() -> String {
-    "30s".to_owned()
+/// Whether cheap nodes or calm pods come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Preference {
+    /// Pods are moved for small savings, so that nodes are full.
+    Cheapest,
+    /// Pods are moved for savings that are seldom undone within the hour.
+    #[default]
+    Balanced,
+    /// Pods are moved for large savings alone.
+    Calm,
 }
 
-fn default_min_savings() -> String {
-    "0.01".to_owned()
+impl Preference {
+    /// Every preference.
+    pub const ALL: [Self; 3] = [Self::Cheapest, Self::Balanced, Self::Calm];
+
+    /// The name in manifests.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cheapest => "Cheapest",
+            Self::Balanced => "Balanced",
+            Self::Calm => "Calm",
+        }
+    }
+
+    /// The settings that it stands for. They are points of one measured curve of cost against evictions (docs/scaling.md).
+    /// Of the three numbers `evictionCost` buys fewer evictions for the least money, so the others differ little.
+    #[must_use]
+    pub const fn settings(self) -> PreferenceSettings {
+        match self {
+            Self::Cheapest => PreferenceSettings {
+                consolidate_after: "30s",
+                min_savings: "0.01",
+                eviction_cost: "0.008",
+                rest: Duration::ZERO,
+            },
+            Self::Balanced => PreferenceSettings {
+                consolidate_after: "30s",
+                min_savings: "0.01",
+                eviction_cost: "0.032",
+                rest: Duration::from_secs(30 * 60),
+            },
+            Self::Calm => PreferenceSettings {
+                consolidate_after: "5m",
+                min_savings: "0.03",
+                eviction_cost: "0.064",
+                rest: Duration::from_secs(60 * 60),
+            },
+        }
+    }
 }
 
-fn default_eviction_cost() -> String {
-    "0.008".to_owned()
+/// The settings that a [`Preference`] stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreferenceSettings {
+    /// `consolidateAfter`.
+    pub consolidate_after: &'static str,
+    /// `minSavings`, in dollars per hour.
+    pub min_savings: &'static str,
+    /// `evictionCost`, in dollars per hour.
+    pub eviction_cost: &'static str,
+    /// Pods that have started within this time cost more to move: most were just moved, or are part of a load that still
+    /// changes.
+    pub rest: Duration,
 }
 
 /// No budget for empty nodes, whose removal disrupts no pod.

@@ -47,7 +47,7 @@ pub fn allowance(
 /// The least savings of a command in the pool.
 #[must_use]
 pub fn min_savings(disruption: &Disruption) -> Price {
-    dollars(&disruption.min_savings)
+    dollars(disruption.min_savings())
 }
 
 /// A pool's field in dollars per hour. If it can't be read, no savings suffice: it may have been meant to keep every
@@ -70,7 +70,11 @@ mod tests {
 
     fn disruption(nodes: &str, min_savings: &str) -> Disruption {
         let budget = Budget { nodes: nodes.to_owned(), reasons: Vec::new(), schedule: None, duration: None };
-        Disruption { budgets: vec![budget], min_savings: min_savings.to_owned(), ..Disruption::default() }
+        Disruption {
+            budgets: vec![budget],
+            min_savings: Some(min_savings.to_owned()),
+            ..Disruption::default()
+        }
     }
 
     #[test]

@@ -13,12 +13,16 @@ const PULL_PART: i64 = 16;
 const MOST_DELETION_COST: i64 = 10_000;
 /// A deletion cost of this much doubles the disruption cost.
 const DOUBLING_DELETION_COST: i64 = 100;
+/// Moving a pod that has just started costs so many times as much: whatever moved it or created it shows that the load
+/// changes, and what the load changes soon saves little. Without this, a change of load that comes in steps moves the
+/// same pods at each step.
+const REST_FACTOR: i64 = 2;
 const HOUR: u64 = 3_600;
 
 /// The savings per hour that the eviction of a young pod of many replicas needs in the pool.
 #[must_use]
 pub fn eviction_cost(disruption: &Disruption) -> Price {
-    dollars(&disruption.eviction_cost)
+    dollars(disruption.eviction_cost())
 }
 
 /// A pod that would have to be moved.
@@ -28,6 +32,10 @@ pub struct MovedPod<'a> {
     pub owner: &'a str,
     /// Seconds since it started.
     pub age_seconds: u64,
+    /// It has just started: within [`Disruption::rest`] of its pool.
+    pub rests: bool,
+    /// It ends by itself: a Job owns it.
+    pub ends: bool,
     /// Pods of the same owner, itself included.
     pub replicas: usize,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
@@ -39,8 +47,9 @@ pub struct MovedPod<'a> {
 pub fn of_node<'a>(eviction: Price, pods: impl IntoIterator<Item = MovedPod<'a>>) -> Price {
     let mut owners: BTreeSet<&str> = BTreeSet::new();
     let cost = |pod: MovedPod<'a>| {
-        let MovedPod { owner, age_seconds, replicas, deletion_cost } = pod;
-        PodCost { age_seconds, replicas, deletion_cost, first_of_owner: owners.insert(owner) }.price(eviction)
+        let MovedPod { owner, age_seconds, rests, ends, replicas, deletion_cost } = pod;
+        PodCost { age_seconds, rests, ends, replicas, deletion_cost, first_of_owner: owners.insert(owner) }
+            .price(eviction)
     };
     pods.into_iter().map(cost).sum()
 }
@@ -50,6 +59,10 @@ pub fn of_node<'a>(eviction: Price, pods: impl IntoIterator<Item = MovedPod<'a>>
 pub struct PodCost {
     /// Seconds since it started.
     pub age_seconds: u64,
+    /// It has just started: within [`Disruption::rest`] of its pool.
+    pub rests: bool,
+    /// It ends by itself: a Job owns it.
+    pub ends: bool,
     /// Pods of the same owner, itself included.
     pub replicas: usize,
     /// Annotation `controller.kubernetes.io/pod-deletion-cost`; 0 if absent.
@@ -65,11 +78,13 @@ impl PodCost {
     /// Savings last until the load changes. So a command must save within an hour what moving its pods costs
     /// once, and within more the longer they have run: what has held for eight hours may be expected to hold
     /// for two more, and a cluster at rest ends near its bound. Age counts in steps, so that the cost changes
-    /// seldom. A pod without a second replica is unavailable while it moves.
+    /// seldom. A pod that ends by itself is nearer to its end the longer it has run, and loses its work: it never costs
+    /// less. Where the pool's preference says so, a pod that has just started costs more. A pod without a second
+    /// replica is unavailable while it moves.
     #[must_use]
     pub fn price(&self, eviction: Price) -> Price {
         let minutes = match self.age_seconds {
-            age if age < 3 * HOUR => 60,
+            age if self.ends || age < 3 * HOUR => 60,
             age if age < 8 * HOUR => 90,
             age if age < 16 * HOUR => 120,
             age if age < 32 * HOUR => 240,
@@ -82,7 +97,8 @@ impl PodCost {
             _ => 1,
         };
         let eviction = eviction.micros();
-        let own = eviction.saturating_mul(60) / minutes * alone;
+        let lately = if self.rests { REST_FACTOR } else { 1 };
+        let own = (eviction.saturating_mul(60) / minutes * alone).saturating_mul(lately);
         let cost = i64::from(self.deletion_cost).clamp(-MOST_DELETION_COST, MOST_DELETION_COST);
         let own = if cost < 0 {
             own / 2
@@ -95,10 +111,18 @@ impl PodCost {
 
 #[cfg(test)]
 mod tests {
+    use croft_api::disruption::Preference;
+
     use super::*;
 
-    const OLD: PodCost =
-        PodCost { age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0, first_of_owner: false };
+    const OLD: PodCost = PodCost {
+        age_seconds: 8 * HOUR,
+        rests: false,
+        ends: false,
+        replicas: 10,
+        deletion_cost: 0,
+        first_of_owner: false,
+    };
     const EVICTION: Price = Price::from_micros(8_000);
 
     #[test]
@@ -112,6 +136,8 @@ mod tests {
             (PodCost { age_seconds: 16 * HOUR, ..OLD }, 2_000),
             (PodCost { age_seconds: 32 * HOUR, ..OLD }, 1_000),
             (PodCost { age_seconds: 64 * HOUR, ..OLD }, 500),
+            (PodCost { age_seconds: 0, rests: true, ..OLD }, 16_000),
+            (PodCost { age_seconds: 64 * HOUR, ends: true, ..OLD }, 8_000),
             (PodCost { replicas: 1, ..OLD }, 16_000),
             (PodCost { replicas: 3, ..OLD }, 8_000),
             (PodCost { first_of_owner: true, ..OLD }, 4_500),
@@ -131,10 +157,18 @@ mod tests {
 
     #[test]
     fn an_eviction_cost_that_cannot_be_read_keeps_every_node_with_pods() {
-        assert_eq!(eviction_cost(&Disruption::default()), EVICTION);
-        let disruption = Disruption { eviction_cost: "much".to_owned(), ..Disruption::default() };
+        let cheapest = Disruption { preference: Preference::Cheapest, ..Disruption::default() };
+        assert_eq!(eviction_cost(&cheapest), EVICTION);
+        let disruption = Disruption { eviction_cost: Some("much".to_owned()), ..Disruption::default() };
         let unreadable = eviction_cost(&disruption);
-        let pod = MovedPod { owner: "a", age_seconds: u64::MAX, replicas: 10, deletion_cost: -1 };
+        let pod = MovedPod {
+            owner: "a",
+            age_seconds: u64::MAX,
+            rests: false,
+            ends: false,
+            replicas: 10,
+            deletion_cost: -1,
+        };
         let costly = MovedPod { age_seconds: 0, replicas: 1, deletion_cost: i32::MAX, ..pod };
         // No instance costs a thousand million dollars per hour.
         for pods in [vec![pod], vec![costly], vec![costly; 100]] {
@@ -145,7 +179,14 @@ mod tests {
 
     #[test]
     fn only_the_first_pod_of_an_owner_pulls_images() {
-        let pod = |owner| MovedPod { owner, age_seconds: 8 * HOUR, replicas: 10, deletion_cost: 0 };
+        let pod = |owner| MovedPod {
+            owner,
+            age_seconds: 8 * HOUR,
+            rests: false,
+            ends: false,
+            replicas: 10,
+            deletion_cost: 0,
+        };
         assert_eq!(of_node(EVICTION, []), Price::ZERO);
         let pods = [pod("a"), pod("a"), pod("b")];
         assert_eq!(of_node(EVICTION, pods), Price::from_micros(3 * 4_000 + 2 * 500));

@@ -148,7 +148,7 @@ pub fn evaluate(
     if let Some(blocker) = &node.annotated {
         return settled(blocker.into());
     }
-    let after_text = &disruption.consolidate_after;
+    let after_text = disruption.consolidate_after();
     let Ok(Some(after)) = duration::parse(after_text) else {
         return stays("Never", "the pool's consolidateAfter is Never");
     };
@@ -276,7 +276,7 @@ mod tests {
         let disruption = Disruption { consolidation_policy: policy, ..Disruption::default() };
         let found = evaluate(&candidate(), &disruption, || None);
         assert!(matches!(found, Eligibility::Settled { status, .. } if status.reason == "Policy"));
-        let never = Disruption { consolidate_after: "Never".to_owned(), ..Disruption::default() };
+        let never = Disruption { consolidate_after: Some("Never".to_owned()), ..Disruption::default() };
         let found = evaluate(&candidate(), &never, || None);
         assert!(matches!(found, Eligibility::Settled { status, .. } if status.reason == "Never"));
     }

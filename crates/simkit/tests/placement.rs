@@ -183,3 +183,32 @@ fn a_volume_whose_driver_hangs_is_attached_until_its_node_is_gone() {
     cluster.pass(1);
     assert_eq!(cluster.attached(), Vec::<String>::new());
 }
+
+#[test]
+fn nodes_with_a_taint_that_is_only_avoided_come_last_and_keep_no_pod_off() {
+    let avoided = |cluster: &mut Cluster, node: &str, taints: &[&str]| {
+        let taint = |key: &&str| json!({"key": key, "effect": "PreferNoSchedule"});
+        let taints: Vec<_> = taints.iter().map(taint).collect();
+        cluster.store.edit(&cluster_id("Node", node), |node| node["spec"]["taints"] = json!(taints));
+    };
+    let emptiest = |nodes: &[(&str, &str)], replicas| {
+        let pods = workload(replicas, Spread::Anywhere);
+        let mut cluster = Cluster::new(nodes, pods.clone());
+        cluster.model =
+            ClusterModel::new(vec![pods], [].into(), TIMING, Placement::LeastAllocated, Random::new(1), ());
+        cluster
+    };
+    let mut cluster = emptiest(&[("a", "32"), ("a", "4")], 3);
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("node-0", 3)].into());
+    let mut cluster = emptiest(&[("a", "32"), ("a", "4")], 5);
+    avoided(&mut cluster, "node-0", &["k"]);
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("node-0", 1), ("node-1", 4)].into());
+    // The score is a share of the most taints of a node: one of eight weighs less than an empty node.
+    let mut cluster = emptiest(&[("a", "32"), ("a", "1"), ("a", "1")], 2);
+    avoided(&mut cluster, "node-0", &["k"]);
+    avoided(&mut cluster, "node-2", &["k", "l", "m", "n", "o", "p", "q", "r"]);
+    cluster.pass(1);
+    assert_eq!(cluster.pods(), [("node-0", 2)].into());
+}

@@ -50,7 +50,7 @@ pub(super) enum Constraint {
     PoolRequirement { pool: String, label: NodeLabel },
     /// `minSavings` of a pool.
     MinSavings(String),
-    /// `evictionCost` of a pool above the default.
+    /// `evictionCost` of a pool above that of its preference or of the default.
     EvictionCost(String),
     /// `consolidationPolicy: WhenEmpty` of a pool.
     ConsolidationPolicy(String),

@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::{
     Tenant, TenantPool,
-    disruption::{ConsolidationPolicy, Disruption, DisruptionReason},
+    disruption::{ConsolidationPolicy, DisruptionReason},
     pool::Provisioner,
 };
 use croft_disruption::{budgets::min_savings, cost::eviction_cost};
@@ -20,6 +20,7 @@ use kube::ResourceExt as _;
 use super::{
     constraint::{Constraint, NodeLabel},
     parts::Parts,
+    take_out::usual,
     words::{Words, in_affinity, in_selector, words},
 };
 use crate::{
@@ -232,13 +233,13 @@ impl<'a> Finder<'a> {
         if min_savings(disruption) > Price::ZERO {
             self.add(Constraint::MinSavings(own.clone()), place, None);
         }
-        if eviction_cost(disruption) > eviction_cost(&Disruption::default()) {
+        if eviction_cost(disruption) > eviction_cost(&usual(disruption)) {
             self.add(Constraint::EvictionCost(own.clone()), place, None);
         }
         if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
             self.add(Constraint::ConsolidationPolicy(own.clone()), place, None);
         }
-        if disruption.consolidate_after == "Never" {
+        if disruption.consolidate_after() == "Never" {
             self.add(Constraint::ConsolidateAfter(own.clone()), place, None);
         }
         if disruption.budgets.iter().any(|b| allows_nothing(b, DisruptionReason::Underutilized)) {

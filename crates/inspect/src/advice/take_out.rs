@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use croft_api::disruption::{ConsolidationPolicy, Disruption};
+use croft_api::disruption::{ConsolidationPolicy, Disruption, Preference};
 use croft_disruption::blockers::{SAFE_TO_EVICT, is_do_not_disrupt};
 use croft_manifest::Input;
 use k8s_openapi::{
@@ -69,6 +69,16 @@ pub(super) fn take_out(constraint: &Constraint, names: &Input, input: &mut Input
     }
 }
 
+/// The settings beside which a pool's `evictionCost` counts as high: those of its preference, and never those of a calmer one
+/// than the default.
+pub(super) fn usual(own: &Disruption) -> Disruption {
+    let preference = match own.preference {
+        Preference::Cheapest => Preference::Cheapest,
+        Preference::Balanced | Preference::Calm => Preference::default(),
+    };
+    Disruption { preference, ..Disruption::default() }
+}
+
 /// Takes out what a pool's own fields say.
 fn change_pool(constraint: &Constraint, input: &mut Input) {
     input.pools.for_each_mut(|pool| {
@@ -80,15 +90,17 @@ fn change_pool(constraint: &Constraint, input: &mut Input) {
                     nodes.requirements.retain(|wanted| !label.is(&wanted.key));
                 }
             }
-            Constraint::MinSavings(pool) if *pool == own => "0".clone_into(&mut spec.disruption.min_savings),
+            Constraint::MinSavings(pool) if *pool == own => {
+                spec.disruption.min_savings = Some("0".to_owned());
+            }
             Constraint::EvictionCost(pool) if *pool == own => {
-                spec.disruption.eviction_cost = Disruption::default().eviction_cost;
+                spec.disruption.eviction_cost = Some(usual(&spec.disruption).eviction_cost().to_owned());
             }
             Constraint::ConsolidationPolicy(pool) if *pool == own => {
                 spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmptyOrUnderutilized;
             }
             Constraint::ConsolidateAfter(pool) if *pool == own => {
-                spec.disruption.consolidate_after = Disruption::default().consolidate_after;
+                spec.disruption.consolidate_after = Some("30s".to_owned());
             }
             Constraint::PoolBudget(pool) if *pool == own => {
                 spec.disruption.budgets = Disruption::default().budgets;

@@ -1,10 +1,6 @@
 //! The words of advice: the object, its constraint, and the edit that takes it out.
 
-use croft_api::{
-    TenantPool,
-    amount::Amount,
-    disruption::{Disruption, DisruptionReason},
-};
+use croft_api::{TenantPool, amount::Amount, disruption::DisruptionReason};
 use croft_disruption::blockers::is_do_not_disrupt;
 use k8s_openapi::{
     api::core::v1::{NodeSelectorRequirement, Pod, PodAffinityTerm, PodSpec},
@@ -12,7 +8,10 @@ use k8s_openapi::{
 };
 use kube::ResourceExt as _;
 
-use super::constraint::{Constraint, NodeLabel};
+use super::{
+    constraint::{Constraint, NodeLabel},
+    take_out::usual,
+};
 use crate::{
     node_index::NodeIndex,
     simulation::{PodIndex, allows_nothing},
@@ -274,16 +273,16 @@ fn of_pool(constraint: &Constraint, pool: &TenantPool) -> Words {
         }
         Constraint::MinSavings(_) => Words::new(
             object,
-            format!("minSavings of ${}/h", disruption.min_savings),
-            format!("set spec.disruption.minSavings from {} to 0", disruption.min_savings),
+            format!("minSavings of ${}/h", disruption.min_savings()),
+            format!("set spec.disruption.minSavings from {} to 0", disruption.min_savings()),
         ),
         Constraint::EvictionCost(_) => Words::new(
             object,
-            format!("evictionCost of ${}/h", disruption.eviction_cost),
+            format!("evictionCost of ${}/h", disruption.eviction_cost()),
             format!(
                 "set spec.disruption.evictionCost from {} to {}",
-                disruption.eviction_cost,
-                Disruption::default().eviction_cost
+                disruption.eviction_cost(),
+                usual(disruption).eviction_cost()
             ),
         ),
         Constraint::ConsolidationPolicy(_) => Words::new(

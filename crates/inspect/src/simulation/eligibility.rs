@@ -49,6 +49,12 @@ fn owner(pod: &Pod) -> Option<&str> {
     owners.iter().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
 }
 
+/// True if a Job owns the pod.
+fn is_of_job(pod: &Pod) -> bool {
+    let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
+    owners.iter().any(|o| o.controller == Some(true) && o.kind == "Job")
+}
+
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
@@ -173,12 +179,12 @@ impl<'a> PodIndex<'a> {
         };
         let disruption = &pool.spec.disruption;
         let eviction = cost::eviction_cost(disruption);
-        let cost = || cost::of_node(eviction, work.iter().map(|(_, pod)| self.moved(pod)));
+        let cost = || cost::of_node(eviction, work.iter().map(|(_, pod)| self.moved(pod, disruption.rest())));
         match eligibility::evaluate(&facts, disruption, blocker) {
             Eligibility::Candidate { price } => Ok((price, cost())),
             // An empty node is removed without a search; here it counts as savings, too.
             Eligibility::Settled { status, .. } if status.consolidatable => {
-                let after_text = &disruption.consolidate_after;
+                let after_text = disruption.consolidate_after();
                 let after = duration::parse(after_text).ok().flatten().unwrap_or_default();
                 if changed.is_some_and(|at| self.since(*at) < after) {
                     return Err(format!(
@@ -225,11 +231,15 @@ impl<'a> PodIndex<'a> {
         Duration::try_from(self.now.duration_since(at)).unwrap_or(Duration::ZERO)
     }
 
-    fn moved<'p>(&self, pod: &'p Pod) -> MovedPod<'p> {
+    /// `rest` is that of its pool. In the end no pod has just started.
+    fn moved<'p>(&self, pod: &'p Pod, rest: Duration) -> MovedPod<'p> {
         let owner = owner(pod).unwrap_or_default();
+        let age = self.age(pod).unwrap_or_default();
         MovedPod {
             owner,
-            age_seconds: self.age(pod).map_or(0, |age| age.as_secs()),
+            age_seconds: age.as_secs(),
+            rests: self.horizon == Horizon::Now && age < rest,
+            ends: is_of_job(pod),
             replicas: self.replicas.get(owner).copied().unwrap_or(1),
             deletion_cost: pod.annotations().get(DELETION_COST).and_then(|v| v.parse().ok()).unwrap_or(0),
         }

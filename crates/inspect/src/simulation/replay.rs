@@ -16,7 +16,11 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::{definitions::DISRUPTED_TAINT, duration, pool::Provisioner};
+use croft_api::{
+    definitions::{DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT},
+    duration,
+    pool::Provisioner,
+};
 use croft_manifest::{Input, InputError, Sourced};
 use croft_policy::definitions::{MIRROR_ANNOTATION, UNREGISTERED_TAINT};
 use croft_scheduler::{InstanceType, Options, PodKey};
@@ -183,7 +187,7 @@ impl Replay {
         let index = NodeIndex::new(&self.input);
         let due = self.changed.iter().filter_map(|(name, at)| {
             let node = self.input.nodes.get("", name)?;
-            let wait = &index.pool_of(node)?.spec.disruption.consolidate_after;
+            let wait = index.pool_of(node)?.spec.disruption.consolidate_after();
             let wait = SignedDuration::try_from(duration::parse(wait).ok().flatten()?).ok()?;
             Some(after(*at, wait)).filter(|due| *due > self.at)
         });
@@ -311,7 +315,8 @@ fn settle_nodes(input: &mut Input) {
         if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
             taints.retain(|taint| {
                 let key = taint.key.as_str();
-                !key.starts_with("node.kubernetes.io/") && key != UNREGISTERED_TAINT && key != DISRUPTED_TAINT
+                let passing = [UNREGISTERED_TAINT, DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT];
+                !key.starts_with("node.kubernetes.io/") && !passing.contains(&key)
             });
         }
         input.nodes.put(node, origin);
@@ -440,7 +445,7 @@ mod tests {
     }
 
     fn at_once() -> Value {
-        json!({"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}], "minSavings": "0"})
+        json!({"consolidateAfter": "30s", "preference": "Cheapest", "budgets": [{"nodes": "100%"}], "minSavings": "0"})
     }
 
     fn begin(mut first: Input) -> Replay {

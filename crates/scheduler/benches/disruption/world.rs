@@ -61,7 +61,7 @@ pub struct Rules {
 }
 
 pub const FREE: Rules = Rules { min_savings: Price::ZERO, budget_percent: 100, eviction_cost: Price::ZERO };
-/// The defaults of a pool.
+/// `preference: Cheapest` of a pool, which was the default when the figures in docs/scaling.md were measured.
 pub const DEFAULTS: Rules = Rules {
     min_savings: Price::from_micros(10_000),
     budget_percent: 10,
@@ -227,6 +227,8 @@ impl World {
             let moved = running.zip(&owners).map(|(pod, owner)| MovedPod {
                 owner,
                 age_seconds: (self.now - pod.since) * 60,
+                rests: false,
+                ends: false,
                 replicas: replicas[&pod.deployment],
                 deletion_cost: 0,
             });

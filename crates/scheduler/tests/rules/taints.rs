@@ -1,5 +1,6 @@
 //! Taints and tolerations.
 
+use croft_scheduler::{Options, solve};
 use k8s_openapi::api::core::v1::Taint;
 use serde_json::json;
 
@@ -33,4 +34,21 @@ fn prefer_no_schedule_taints_are_avoided_at_no_cost() {
     let mut p = pool("p", kinds());
     p.taints = vec![prefer_not("slow")];
     assert_eq!(plan(&cluster(vec![p], &[pod("a", "1", "1Gi", json!({}))])).instances.len(), 1);
+}
+
+#[test]
+fn kube_scheduler_binds_to_the_emptiest_node_of_those_without_such_a_taint() {
+    let mut c = cluster(vec![], &[pod("a", "1", "1Gi", json!({}))]);
+    let mut empty = node("empty", "16", "64Gi", json!({}));
+    c.upsert_node(&node("full", "2", "8Gi", json!({}))).unwrap();
+    c.upsert_node(&empty).unwrap();
+    let options = Options { simulate_default_scheduler: true, ..Options::default() };
+    let home = |c: &croft_scheduler::Cluster| solve(c, &options, &|| false).existing[0].node.clone();
+    assert_eq!(home(&c), "empty");
+    empty.spec.get_or_insert_default().taints = Some(vec![prefer_not("slow")]);
+    c.upsert_node(&empty).unwrap();
+    assert_eq!(home(&c), "full");
+    // Where no other has room, it takes the pod all the same.
+    c.remove_node("full");
+    assert_eq!(home(&c), "empty");
 }

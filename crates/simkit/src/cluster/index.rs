@@ -20,6 +20,8 @@ pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 /// CPU in thousandths, memory in bytes, and pods.
 pub type Amounts = [i64; 3];
 
+const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
+
 /// A taint, or what a toleration is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taint {
@@ -93,11 +95,18 @@ impl NodeView {
     }
 
     /// True if the node has what the pod's nodeSelector asks for, and no taint but `ignored` that the pod doesn't tolerate.
+    /// PreferNoSchedule keeps no pod off.
     pub(crate) fn admits(&self, pod: &PodSpec, ignored: &str) -> bool {
         self.is_selected_by(pod)
             && self.taints.iter().all(|taint| {
-                taint.key == ignored || pod.tolerations.iter().any(|toleration| toleration.covers(taint))
+                taint.key == ignored || taint.effect == PREFER_NO_SCHEDULE || pod.tolerates(taint)
             })
+    }
+
+    /// How many taints with PreferNoSchedule the pod doesn't tolerate.
+    pub(crate) fn intolerable(&self, pod: &PodSpec) -> usize {
+        let soft = self.taints.iter().filter(|taint| taint.effect == PREFER_NO_SCHEDULE);
+        soft.filter(|taint| !pod.tolerates(taint)).count()
     }
 }
 
@@ -110,6 +119,12 @@ impl NodeView {
     /// Its zone.
     pub(crate) fn zone(&self) -> Option<&String> {
         self.labels.get(ZONE)
+    }
+}
+
+impl PodSpec {
+    fn tolerates(&self, taint: &Taint) -> bool {
+        self.tolerations.iter().any(|toleration| toleration.covers(taint))
     }
 }
 

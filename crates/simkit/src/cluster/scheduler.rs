@@ -14,12 +14,17 @@ use super::{
     volumes,
 };
 
+/// The weight of the plugin TaintToleration beside that of NodeResourcesFit, which is 1.
+/// Source: kubernetes, pkg/scheduler/apis/config/v1/default_plugins.go.
+const TAINT_WEIGHT: f64 = 3.0;
+
 /// Which node a pod is bound to, of those that it fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Any: whatever the weights of kube-scheduler's plugins are, a node that it could choose is chosen at times.
     Random,
-    /// The node with the largest share of CPU and memory left, as the plugin NodeResourcesFit scores by default.
+    /// The node with the highest score of the plugins NodeResourcesFit, by the share of CPU and memory that is left, and
+    /// TaintToleration.
     LeastAllocated,
 }
 
@@ -95,11 +100,14 @@ impl Scheduler {
         let chosen = nominated.copied().or_else(|| match self.placement {
             Placement::Random => tick.random.pick(&candidates).copied(),
             Placement::LeastAllocated => {
+                let most = candidates.iter().map(|name| index.nodes()[*name].intolerable(&pod.spec)).max();
                 let score = |name: &String| {
                     let node = &index.nodes()[name];
                     let left = left(index, name, node, pod);
                     let share = |n: usize| left[n] as f64 / node.allocatable[n] as f64;
-                    share(0) + share(1)
+                    // Of 2 at most, where the plugin has 100.
+                    let fit = share(0) + share(1);
+                    fit + 2.0 * TAINT_WEIGHT * without_taints(node.intolerable(&pod.spec), most.unwrap_or(0))
                 };
                 candidates.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))
             }
@@ -116,6 +124,14 @@ impl Scheduler {
             set_scheduled(pod, "True", "", "", now);
         });
     }
+}
+
+/// The score of the plugin TaintToleration, 1 at most: the count of taints that a pod doesn't tolerate, as a share of the
+/// largest count of all nodes that it fits, reversed. Where no node has such a taint, it is the same for all.
+/// Source: kubernetes, pkg/scheduler/framework/plugins/tainttoleration and helper/normalize_score.go.
+fn without_taints(intolerable: usize, most: usize) -> f64 {
+    // The plugin's scores are whole numbers up to 100.
+    (intolerable * 100).checked_div(most).map_or(0.0, |score| (100 - score) as f64 / 100.0)
 }
 
 fn has_other_of_workload(index: &ClusterIndex, node: &str, pod: &PodView) -> bool {

@@ -125,7 +125,7 @@ fn workload(
         let after = input
             .pools
             .get("", info.pool.as_deref().unwrap_or_default())
-            .map(|p| p.spec.disruption.consolidate_after.clone())
+            .map(|p| p.spec.disruption.consolidate_after().to_owned())
             .unwrap_or_default();
         let pause = pause_of_pool(input, info.pool.as_deref().unwrap_or_default(), time_of(input));
         if let Some(pause) = pause {

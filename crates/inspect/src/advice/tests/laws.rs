@@ -20,11 +20,11 @@ const SEEDS: u64 = 24;
 const ANNOTATIONS: [&str; 4] = ["", "", "", "croft.dev/do-not-disrupt: 'true'"];
 const RULES: [&str; 3] = ["minAvailable: 100%", "maxUnavailable: 0", "maxUnavailable: 1"];
 const POOLS: [&str; 5] = [
-    "disruption: {minSavings: '0'},",
-    "disruption: {minSavings: '0.15'},",
-    "disruption: {minSavings: '0', evictionCost: '2'},",
-    "disruption: {minSavings: '0', consolidationPolicy: WhenEmpty},",
-    "disruption: {minSavings: '0'}, limits: {nodes: 6},",
+    "disruption: {preference: Cheapest, minSavings: '0'},",
+    "disruption: {preference: Cheapest, minSavings: '0.15'},",
+    "disruption: {preference: Cheapest, minSavings: '0', evictionCost: '2'},",
+    "disruption: {preference: Cheapest, minSavings: '0', consolidationPolicy: WhenEmpty},",
+    "disruption: {preference: Cheapest, minSavings: '0'}, limits: {nodes: 6},",
 ];
 
 /// The rules of an app's pods in YAML.

@@ -10,7 +10,7 @@ const AMD64: &str = "nodeSelector: {node-pool: main, kubernetes.io/arch: amd64}"
 /// A pod of half a CPU that keeps to amd64 by its pool.
 fn amd64() -> World {
     World::new(
-        "disruption: {minSavings: '0'},",
+        "disruption: {preference: Cheapest, minSavings: '0'},",
         "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [small, large]}]",
     )
 }
@@ -132,7 +132,7 @@ fn selected_architecture_costs_the_difference_to_the_cheaper_one() {
 #[test]
 fn required_architecture_of_a_pool_costs_the_difference_to_the_cheaper_one() {
     let world = World::new(
-        "disruption: {minSavings: '0'},",
+        "disruption: {preference: Cheapest, minSavings: '0'},",
         "requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64]}]",
     )
     .node("n1", "small", "z1", "")
@@ -176,7 +176,7 @@ fn savings_that_a_pool_asks_for_above_a_command_cost_what_the_command_would_save
         ),
     ] {
         let world = World::new(
-            &format!("disruption: {{{setting}}},"),
+            &format!("disruption: {{preference: Cheapest, {setting}}},"),
             "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [small]}]",
         )
         .node("n1", "small", "z1", "")
@@ -197,7 +197,7 @@ fn settings_that_keep_every_node_with_pods_have_the_price_of_consolidation() {
         ("budgets: [{nodes: '0'}]", "DisruptionBudget"),
     ] {
         let world = World::new(
-            &format!("disruption: {{minSavings: '0', {setting}}},"),
+            &format!("disruption: {{preference: Cheapest, minSavings: '0', {setting}}},"),
             "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [small, large]}]",
         )
         .node("n1", "large", "z1", "")
@@ -209,7 +209,7 @@ fn settings_that_keep_every_node_with_pods_have_the_price_of_consolidation() {
 #[test]
 fn limit_without_room_for_a_replacement_costs_what_the_replacement_would_save() {
     let world = World::new(
-        "disruption: {minSavings: '0'}, limits: {nodes: 1},",
+        "disruption: {preference: Cheapest, minSavings: '0'}, limits: {nodes: 1},",
         "requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [small, large]}]",
     )
     .node("n1", "large", "z1", "")

@@ -65,7 +65,7 @@ spec: {{key: node-pool, {pool} template: {{spec: {{nodeClassRef: {{name: c}}, {t
 
     /// A pool that consolidates whatever saves something, and launches amd64 only by its architecture's price.
     pub(super) fn free() -> Self {
-        Self::new("disruption: {minSavings: '0'},", "")
+        Self::new("disruption: {preference: Cheapest, minSavings: '0'},", "")
     }
 
     pub(super) fn with(mut self, object: &str) -> Self {
