@@ -12,13 +12,13 @@ use crate::{
         plan::{PodKey, ReasonKind},
     },
     state::{
-        attachments::AttachLimits,
+        attachments::{AttachLimits, Dimension},
         claim::Claim,
         cluster::Cluster,
         interner::Sym,
         node_requirement::{NodeReq, Term},
-        pod_shape::{SelId, Shape},
-        requests::amount,
+        pod_shape::{IdentId, NodeReqId, SelectorId, Shape, ShapeId},
+        requests::{ResourceId, amount},
         taint,
     },
 };
@@ -26,14 +26,14 @@ use crate::{
 /// Pods with the same needs and the same priority.
 #[derive(Debug)]
 pub(crate) struct Class {
-    pub(crate) shape: u32,
+    pub(crate) shape: ShapeId,
     pub(crate) priority: i32,
     /// In the order of the demand.
     pub(crate) pods: Vec<PodIx>,
     /// Selectors in use that match these pods, sorted.
-    pub(crate) matched: Arc<[SelId]>,
-    /// Ids of node requirements: the pod's own and those of its volumes.
-    pub(crate) reqs: Arc<[u32]>,
+    pub(crate) matched: Arc<[SelectorId]>,
+    /// Node requirements: the pod's own and those of its volumes.
+    pub(crate) reqs: Arc<[NodeReqId]>,
     /// How many of `reqs` are the pod's own.
     pub(crate) own_reqs: usize,
     /// A requirement without an id: a combination of several static volumes.
@@ -44,7 +44,7 @@ pub(crate) struct Class {
     pub(crate) claims: Vec<(Sym, Sym)>,
     /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes
     /// that no pod before it has, by the dimension of their driver. Sorted.
-    pub(crate) requests: Arc<[(u32, i64)]>,
+    pub(crate) requests: Arc<[(Dimension, i64)]>,
 }
 
 impl Class {
@@ -53,20 +53,20 @@ impl Class {
     }
 
     /// The amount of a resource that each pod counts for on a new node without requesting any.
-    pub(crate) fn assumed(&self, cluster: &Cluster, resource: u32) -> i64 {
+    pub(crate) fn assumed(&self, cluster: &Cluster, resource: ResourceId) -> i64 {
         if amount(&self.shape(cluster).requests, resource) > 0 {
             return 0;
         }
         cluster.without_requests.iter().find(|(id, _)| *id == resource).map_or(0, |(_, size)| *size)
     }
 
-    pub(crate) fn matches(&self, selector: SelId) -> bool {
+    pub(crate) fn matches(&self, selector: SelectorId) -> bool {
         self.matched.binary_search(&selector).is_ok()
     }
 }
 
 /// The properties that pods of one class share: priority, shape, the selectors of others that match them, and whether they wait.
-type ClassKey = (i32, u32, Arc<[SelId]>, bool);
+type ClassKey = (i32, ShapeId, Arc<[SelectorId]>, bool);
 
 /// Input of one solve.
 #[derive(Debug, Default)]
@@ -125,7 +125,7 @@ impl Demand {
         let matched = Matcher::new(cluster, order.iter().map(|(_, ix)| *ix));
         let mut numbers: FxHashMap<ClassKey, ClassIx> = FxHashMap::default();
         let mut exclusive = Exclusive::default();
-        let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
+        let mut by_ident: FxHashMap<IdentId, Arc<[SelectorId]>> = FxHashMap::default();
         let mut classes: IndexVec<ClassIx, Class> = IndexVec::new();
         let mut number_of: FxHashMap<PodIx, ClassIx> = FxHashMap::default();
         for (_, ix) in order {
@@ -177,11 +177,12 @@ impl Demand {
     /// Adds what pods without requests count for: an instance that is chosen by their requests alone holds hardly one of them.
     fn count_missing_requests(&mut self, cluster: &Cluster) {
         for class in self.classes.iter_mut() {
-            let assumed = cluster.without_requests.map(|(id, _)| (id, class.assumed(cluster, id)));
+            let assumed =
+                cluster.without_requests.map(|(id, _)| (Dimension::Resource(id), class.assumed(cluster, id)));
             let assumed = assumed.iter().filter(|(_, size)| *size > 0);
             if assumed.clone().next().is_some() {
                 let named = class.requests.iter().filter(|(id, _)| assumed.clone().all(|(own, _)| own != id));
-                let mut requests: Vec<(u32, i64)> = named.chain(assumed.clone()).copied().collect();
+                let mut requests: Vec<(Dimension, i64)> = named.chain(assumed.clone()).copied().collect();
                 requests.sort_unstable();
                 class.requests = requests.into();
             }
@@ -245,7 +246,7 @@ struct Exclusive(FxHashSet<(Sym, Sym)>);
 
 impl Exclusive {
     /// True if a pod of this shape needs a claim that a pod before it has. Its own are taken from here on.
-    fn is_taken(&mut self, cluster: &Cluster, shape: u32) -> bool {
+    fn is_taken(&mut self, cluster: &Cluster, shape: ShapeId) -> bool {
         let Some((namespace, names)) = &cluster.tables.shapes.get(shape).claims else { return false };
         let exclusive = names
             .iter()
@@ -262,8 +263,8 @@ impl Exclusive {
 
 /// Finds which selectors in use match a pod.
 struct Matcher {
-    by_namespace: FxHashMap<Sym, Vec<SelId>>,
-    anywhere: Vec<SelId>,
+    by_namespace: FxHashMap<Sym, Vec<SelectorId>>,
+    anywhere: Vec<SelectorId>,
 }
 
 impl Matcher {
@@ -308,10 +309,10 @@ impl Matcher {
         result
     }
 
-    fn of(&self, cluster: &Cluster, ident: u32) -> Arc<[SelId]> {
+    fn of(&self, cluster: &Cluster, ident: IdentId) -> Arc<[SelectorId]> {
         let pod = cluster.tables.idents.get(ident);
         let named = self.by_namespace.get(&pod.namespace).into_iter().flatten();
-        let mut result: Vec<SelId> = named
+        let mut result: Vec<SelectorId> = named
             .chain(&self.anywhere)
             .copied()
             .filter(|s| {
@@ -329,9 +330,9 @@ impl Matcher {
 fn resolve(
     cluster: &Cluster,
     gone: &FxHashSet<NodeIx>,
-    shape: u32,
+    shape: ShapeId,
     priority: i32,
-    matched: Arc<[SelId]>,
+    matched: Arc<[SelectorId]>,
 ) -> Class {
     let it = cluster.tables.shapes.get(shape);
     let mut class = Class {
@@ -344,7 +345,7 @@ fn resolve(
         extra: Arc::from([]),
         blocked: None,
         claims: Vec::new(),
-        requests: it.requests.iter().copied().collect(),
+        requests: it.requests.iter().map(|(id, size)| (Dimension::Resource(*id), *size)).collect(),
     };
     let mut reqs = it.reqs.to_vec();
     let mut extra = Vec::new();
@@ -391,7 +392,7 @@ fn volume(
     cluster: &Cluster,
     (namespace, name): (Sym, Sym),
     template: Option<&Claim>,
-    reqs: &mut Vec<u32>,
+    reqs: &mut Vec<NodeReqId>,
     extra: &mut Vec<NodeReq>,
 ) -> Result<(), String> {
     let text = |sym| cluster.tables.symbols.text(sym);

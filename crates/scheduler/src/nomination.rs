@@ -12,7 +12,7 @@ use crate::{
         interner::Sym,
         node_requirement::Expr,
         pod::PodRec,
-        pod_shape::{SelId, Shape, Spread},
+        pod_shape::{FilterId, IdentId, SelectorId, Shape, ShapeId, Spread},
         taint,
     },
     topology::groups::{is_eligible, node_domain},
@@ -39,7 +39,7 @@ impl Cluster {
             let ix = self.pod_numbers.get(key)?;
             Some((self.pods.find(*ix)?.as_ref()?, key))
         };
-        let mut known: FxHashMap<(SelId, Sym), bool> = FxHashMap::default();
+        let mut known: FxHashMap<(SelectorId, Sym), bool> = FxHashMap::default();
         let mut pods: Vec<Planned<'_, 'p>> = pods
             .iter()
             .filter_map(found)
@@ -76,7 +76,7 @@ impl Cluster {
         {
             return false;
         }
-        let mut enters: FxHashMap<u32, bool> = FxHashMap::default();
+        let mut enters: FxHashMap<ShapeId, bool> = FxHashMap::default();
         let waiting = self.pods.iter().flatten().filter(|rec| rec.node.is_none() || rec.nominated);
         waiting
             .filter(|rec| rec.is_movable() && rec.shape != shape)
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// True if the node's labels and taints admit such pods.
-    fn admits(&self, node: NodeIx, shape: u32) -> bool {
+    fn admits(&self, node: NodeIx, shape: ShapeId) -> bool {
         let Some(slot) = self.nodes.find(node) else { return true };
         let Some(info) = &slot.info else { return true };
         let (tables, shape) = (&self.tables, self.tables.shapes.get(shape));
@@ -109,7 +109,7 @@ impl Cluster {
         &self,
         rec: &PodRec,
         labels: &BTreeMap<String, String>,
-        known: &mut FxHashMap<(SelId, Sym), bool>,
+        known: &mut FxHashMap<(SelectorId, Sym), bool>,
     ) -> bool {
         let Some((selector, keys)) = &self.tables.shapes.get(rec.shape).affinity else { return true };
         keys.iter().all(|key| {
@@ -174,7 +174,7 @@ impl Cluster {
         })
     }
 
-    fn means(&self, selector: SelId, ident: u32) -> bool {
+    fn means(&self, selector: SelectorId, ident: IdentId) -> bool {
         let selector = self.tables.selectors.get(selector);
         selector.matches(&self.tables.symbols, &self.namespaces, self.tables.idents.get(ident))
     }
@@ -201,7 +201,7 @@ impl Cluster {
         let mut standing = Standing::default();
         // A fresh host has no pods.
         let Some(domain) = self.domain_of(labels, key) else { return Some(standing) };
-        let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
+        let mut meant: FxHashMap<IdentId, bool> = FxHashMap::default();
         standing.here = Some(domain);
         if key == self.keys.hostname {
             let node = self.find_node(self.tables.symbols.text(domain));
@@ -250,7 +250,7 @@ impl Cluster {
     }
 
     /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
-    fn bound_on(&self, node: NodeIx, selector: SelId, meant: &mut FxHashMap<u32, bool>) -> i64 {
+    fn bound_on(&self, node: NodeIx, selector: SelectorId, meant: &mut FxHashMap<IdentId, bool>) -> i64 {
         let slot = self.nodes.find(node);
         let pods = slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.find(*pod)?.as_ref());
         let is_meant = |ident| self.means(selector, ident);
@@ -314,8 +314,8 @@ impl Standing {
 /// Facts for the spreads of a node's pods, each found once.
 #[derive(Default)]
 struct Known {
-    standings: FxHashMap<(SelId, Sym, u32), Option<Standing>>,
-    ahead: FxHashMap<((SelId, Sym, u32), Rank), i64>,
+    standings: FxHashMap<(SelectorId, Sym, FilterId), Option<Standing>>,
+    ahead: FxHashMap<((SelectorId, Sym, FilterId), Rank), i64>,
 }
 
 impl Shape {

@@ -14,12 +14,11 @@ use crate::{
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::offering_table::Table,
-    state::cluster::Cluster,
-    state::interner::Sym,
+    state::{attachments::Dimension, cluster::Cluster, interner::Sym},
 };
 
 /// Catalogue, dimensions, and requests of DaemonSets.
-pub(crate) type TableKey = (usize, Vec<u32>, Vec<i64>);
+pub(crate) type TableKey = (usize, Vec<Dimension>, Vec<i64>);
 /// Catalogue, keys, and the variant's own values of them.
 pub(crate) type PartsKey = (usize, Vec<Sym>, Vec<Option<Sym>>);
 /// Offerings by the values of some keys.

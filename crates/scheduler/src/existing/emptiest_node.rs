@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BinaryHeap};
 use crate::{
     existing::placement::Existing,
     ids::{ClassIx, NodeIx},
-    state::requests::{RES_CPU, RES_MEMORY, amount},
+    state::requests::{ResourceId, amount},
     topology::groups::Groups,
 };
 
@@ -35,14 +35,14 @@ impl Existing<'_> {
     }
 
     /// Free share of a node's cpu and memory with one more pod on it, in thousandths of each.
-    fn share_left(&self, node: NodeIx, requests: &[(u32, i64)]) -> i64 {
-        let free = self.free(node).unwrap_or_default();
+    fn share_left(&self, node: NodeIx, requests: &[(ResourceId, i64)]) -> i64 {
+        let free = self.free(node);
         let has = self.cluster.nodes[node].info.as_ref().map_or(&[][..], |i| &i.allocatable);
-        let share = |id: u32| {
-            let free = free.get(id as usize).copied().unwrap_or(0);
+        let share = |id: ResourceId| {
+            let free = free.and_then(|free| free.find(id)).copied().unwrap_or(0);
             let left = free.saturating_sub(amount(requests, id));
             left.saturating_mul(1000) / amount(has, id).max(1)
         };
-        share(RES_CPU).saturating_add(share(RES_MEMORY))
+        share(ResourceId::CPU).saturating_add(share(ResourceId::MEMORY))
     }
 }

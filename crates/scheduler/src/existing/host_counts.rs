@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     demand::Demand,
     ids::{GroupIx, NodeIx},
-    state::cluster::Cluster,
+    state::{cluster::Cluster, pod_shape::FilterId},
     topology::groups::{Group, Groups, SpreadRule, candidates, is_eligible},
 };
 
@@ -61,7 +61,7 @@ impl HostCounts {
         &self,
         cluster: &Cluster,
         demand: &Demand,
-        filter: u32,
+        filter: FilterId,
         group: &Group,
     ) -> Option<BTreeMap<i64, u32>> {
         if demand.gone.iter().any(|node| self.compares(cluster, filter, *node)) {
@@ -81,7 +81,7 @@ impl HostCounts {
     pub(super) fn add(
         &mut self,
         cluster: &Cluster,
-        (group, filter): (GroupIx, Option<u32>),
+        (group, filter): (GroupIx, Option<FilterId>),
         node: NodeIx,
         before: i64,
         count: i64,
@@ -97,7 +97,7 @@ impl HostCounts {
         *hosts.entry(before + count).or_default() += 1;
     }
 
-    fn compares(&self, cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
+    fn compares(&self, cluster: &Cluster, filter: FilterId, node: NodeIx) -> bool {
         let info = cluster.nodes.find(node).and_then(|slot| slot.info.as_ref());
         info.is_some_and(|info| self.with_coming || !info.coming) && is_eligible(cluster, filter, node)
     }

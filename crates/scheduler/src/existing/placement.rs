@@ -24,7 +24,7 @@ use crate::{
         cluster::Cluster,
         interner::Sym,
         node_requirement::{NodeReq, Term},
-        requests::amount,
+        requests::{ResourceId, amount},
         taint,
     },
     topology::{
@@ -355,30 +355,35 @@ impl<'a> Existing<'a> {
         true
     }
 
-    /// Free resources of a node by resource id, less what is planned onto it; `None` without such a node.
-    pub(super) fn free(&self, node: NodeIx) -> Option<&[i64]> {
+    /// Free resources of a node, less what is planned onto it; `None` without such a node.
+    pub(super) fn free(&self, node: NodeIx) -> Option<&IndexVec<ResourceId, i64>> {
         match self.places.get(&node) {
             Some(place) => Some(&place.free),
-            None => self.cache.room(self.cluster, node).map(|room| room.free.as_slice()),
+            None => self.cache.room(self.cluster, node).map(|room| &room.free),
         }
     }
 
-    pub(super) fn has_room(&self, node: NodeIx, requests: &[(u32, i64)], and: &[(u32, i64)]) -> bool {
+    pub(super) fn has_room(
+        &self,
+        node: NodeIx,
+        requests: &[(ResourceId, i64)],
+        and: &[(ResourceId, i64)],
+    ) -> bool {
         let Some(free) = self.free(node) else { return false };
         requests.iter().all(|(id, size)| {
-            let free = free.get(*id as usize).copied().unwrap_or(0);
+            let free = free.find(*id).copied().unwrap_or(0);
             free >= size.saturating_add(amount(and, *id))
         })
     }
 
     /// False if the node has no room for `requests` in any case. Most nodes are full: they cost no more than this, and no copy.
-    fn may_take(&self, node: NodeIx, requests: &[(u32, i64)]) -> bool {
+    fn may_take(&self, node: NodeIx, requests: &[(ResourceId, i64)]) -> bool {
         if self.places.contains_key(&node) {
             return true;
         }
         let Some(slot) = self.cluster.nodes.find(node) else { return false };
         let Some(info) = &slot.info else { return false };
-        let free = |id: u32| amount(&info.allocatable, id).saturating_sub(slot.used(id));
+        let free = |id: ResourceId| amount(&info.allocatable, id).saturating_sub(slot.used(id));
         requests.iter().all(|(id, size)| free(*id) >= *size)
     }
 
@@ -537,7 +542,7 @@ fn room_for(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Cla
     let shape = class.shape(cluster);
     let mut most = u32::MAX;
     for (id, size) in &shape.requests {
-        let free = place.free.get(*id as usize).copied().unwrap_or(0);
+        let free = place.free.find(*id).copied().unwrap_or(0);
         if free < *size {
             return 0;
         }

@@ -11,7 +11,7 @@ use crate::{
         problem::{Limit, PackingProblem, Pattern, Rules, fits},
         rows::Rows,
     },
-    state::requests::Port,
+    state::{interner::Sym, requests::Port},
 };
 
 /// Count and cap of one group on one host.
@@ -373,11 +373,11 @@ fn keeps_values(
 ) -> bool {
     let Some(ctx) = problem.variants.find(variant) else { return false };
     ctx.min_values.iter().all(|(values, least)| {
-        let mut seen: Vec<u32> = Vec::new();
+        let mut seen: Vec<Sym> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
             let holds =
                 problem.row(variant, OfferIx::from(offer)).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
-            let Some(value) = values.get(offer).filter(|v| holds && **v != u32::MAX) else { continue };
+            let Some(value) = values.get(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
             if !seen.contains(value) {
                 seen.push(*value);
                 if seen.len() >= *least {

@@ -12,6 +12,7 @@ use crate::{
     packing::offering_table::Table,
     solve::limits::Limits,
     state::{
+        attachments::Dimension,
         catalog_index::{PoolRec, Variant},
         cluster::Cluster,
     },
@@ -58,7 +59,7 @@ pub(crate) struct Launch {
     pub(crate) offer: OfferIx,
     pub(crate) bits: BitSet,
     pub(crate) table: Arc<Table>,
-    pub(crate) dims: Arc<[u32]>,
+    pub(crate) dims: Arc<[Dimension]>,
     /// By dimension.
     pub(crate) used: Vec<i64>,
     pub(crate) content: Vec<Item<ClassIx>>,

@@ -18,7 +18,7 @@ use crate::{
         block::{Context, Launch},
         tier_packing::{ClassOptions, Found, Tier, TierChoices},
     },
-    state::{interner::Sym, requests::amount, taint},
+    state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
         domains::{Choice, DomainSet, Item, TopologyView},
         groups::BlockGroups,
@@ -213,8 +213,8 @@ impl Context<'_> {
             return choice;
         }
         let size = self.size(tier, class);
-        let filters: SmallVec<[u32; 2]> =
-            found.parted.range((local, 0)..=(local, u32::MAX)).map(|(_, f)| *f).collect();
+        let filters: SmallVec<[FilterId; 2]> =
+            found.parted.range((local, FilterId::LEAST)..=(local, FilterId::NONE)).map(|(_, f)| *f).collect();
         for number in self.domain_sets(tier, view, &filters) {
             let domain_set = &view.domain_sets[number];
             let mut cheapest = None;
@@ -256,7 +256,12 @@ impl Context<'_> {
 
     /// The domain sets of a class: whole ones, or their parts where some offerings pass one of `filters` and
     /// others don't.
-    fn domain_sets(&self, tier: &Tier<'_>, view: &mut TopologyView, filters: &[u32]) -> Vec<DomainSetIx> {
+    fn domain_sets(
+        &self,
+        tier: &Tier<'_>,
+        view: &mut TopologyView,
+        filters: &[FilterId],
+    ) -> Vec<DomainSetIx> {
         let wholes: Vec<DomainSetIx> =
             view.domain_sets.enumerate().filter(|(at, c)| c.whole == *at).map(|(at, _)| at).collect();
         if filters.is_empty() {
@@ -264,7 +269,7 @@ impl Context<'_> {
         }
         let mut result = Vec::new();
         for whole in wholes {
-            let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[u32; 2]>::new())];
+            let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[FilterId; 2]>::new())];
             for filter in filters {
                 let passing: IndexVec<VariantIx, BitSet> =
                     tier.variants.ids().map(|at| self.passing(tier, at, *filter)).collect();
@@ -291,7 +296,7 @@ impl Context<'_> {
     }
 
     /// Offerings of a variant whose nodes pass `filter`.
-    fn passing(&self, tier: &Tier<'_>, at: VariantIx, filter: u32) -> BitSet {
+    fn passing(&self, tier: &Tier<'_>, at: VariantIx, filter: FilterId) -> BitSet {
         let tables = &self.cluster.tables;
         let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
@@ -329,7 +334,7 @@ impl Context<'_> {
         tier: &Tier<'_>,
         choices: &TierChoices,
         launches: &mut [Launch],
-    ) -> BTreeSet<(LocalClassIx, u32)> {
+    ) -> BTreeSet<(LocalClassIx, FilterId)> {
         let mut wrong = BTreeSet::new();
         let unsure: FxHashMap<ClassIx, &Choice> = choices
             .list
@@ -340,7 +345,7 @@ impl Context<'_> {
         if unsure.is_empty() {
             return wrong;
         }
-        let mut known: FxHashMap<(VariantIx, u32), BitSet> = FxHashMap::default();
+        let mut known: FxHashMap<(VariantIx, FilterId), BitSet> = FxHashMap::default();
         for launch in launches {
             let Some(at) = tier.variants.position(|from| *from == launch.from) else { continue };
             let choosy = !self.pools[launch.from.pool].min_values.is_empty();

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     Plan,
     existing::room::Place,
-    ids::{ClassIx, DomainSetIx, NodeIx, OfferIx, PodIx, PoolIx},
+    ids::{ClassIx, DomainSetIx, InstanceTypeIx, NodeIx, OfferIx, PodIx, PoolIx},
     index_vec::IndexVec,
     model::{
         catalog::CapacityType,
@@ -26,8 +26,8 @@ use crate::{
         reasons::{Reasons, Want},
     },
     state::{
-        attachments,
         interner::{Sym, label},
+        requests::{ResourceId, amount},
     },
 };
 
@@ -222,27 +222,25 @@ fn instance(
     let (rec, variant) = context.variant(launch.from);
     let text = |sym| cluster.tables.symbols.text(sym).to_owned();
     let offer = rec.catalog.offers.get(usize::from(launch.offer))?;
-    let kind = rec.catalog.source.get(offer.kind as usize)?;
+    let kind = rec.catalog.source.get(usize::from(offer.kind))?;
 
     // A pod without requests counts for something and requests nothing.
-    let assumed = |dim: u32| {
+    let assumed = |id: ResourceId| {
         let all = launch.content.iter().map(|item| {
             let class = context.demand.classes.find(item.class);
-            class.map_or(0, |class| class.assumed(cluster, dim)).saturating_mul(i64::from(item.count))
+            class.map_or(0, |class| class.assumed(cluster, id)).saturating_mul(i64::from(item.count))
         });
         all.fold(0, i64::saturating_add)
     };
     let mut requests = Resources::new();
     let row = launch.table.row(launch.offer);
-    let has = rec.catalog.allocatable.get(offer.kind as usize)?;
+    let has = rec.catalog.allocatable.find(offer.kind)?;
     for ((dim, used), row) in launch.dims.iter().zip(&launch.used).zip(row) {
-        if attachments::driver(*dim).is_some() {
-            continue;
-        }
+        let Some(id) = dim.resource() else { continue };
         // The row lacks exactly what DaemonSets request of the allocatable.
-        let daemons = crate::state::requests::amount(has, *dim).saturating_sub(*row);
-        let asked = used.saturating_sub(assumed(*dim));
-        requests.set(cluster.tables.resources.name(*dim), asked.saturating_add(daemons));
+        let daemons = amount(has, id).saturating_sub(*row);
+        let asked = used.saturating_sub(assumed(id));
+        requests.set(cluster.tables.resources.name(id), asked.saturating_add(daemons));
     }
     let mut names = Vec::new();
     for item in &launch.content {
@@ -301,7 +299,7 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let cost = |o: OfferIx| launch.table.cost(o);
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
-    let has = |kind: u32| catalog.capacity.get(kind as usize);
+    let has = |kind: InstanceTypeIx| catalog.capacity.find(kind);
     let suits = |o: OfferIx| {
         launch.bits.contains(o.into())
             && catalog.offers.get(usize::from(o)).is_some_and(|it| {
@@ -312,7 +310,7 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
                     && (!launch.limited
                         || cost(o) <= cost(launch.offer)
                             && has(it.kind).zip(has(own.kind)).is_some_and(|(a, b)| {
-                                a.iter().all(|(id, v)| *v <= crate::state::requests::amount(b, *id))
+                                a.iter().all(|(id, v)| *v <= amount(b, *id))
                             })
                         || o == launch.offer)
             })
@@ -334,7 +332,9 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
         if !suits(o) {
             continue;
         }
-        let Some(name) = catalog.source.get(catalog.kind(o.into())).map(|t| &t.name) else { continue };
+        let Some(name) = catalog.source.get(usize::from(catalog.kind(o.into()))).map(|t| &t.name) else {
+            continue;
+        };
         if !names.contains(name) {
             names.push(name.clone());
             for (key, _, seen) in &mut missing {

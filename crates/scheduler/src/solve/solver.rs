@@ -27,6 +27,7 @@ use crate::{
         catalog_index::{PoolRec, Variant},
         interner::{Sym, label},
         node_requirement::Expr,
+        pod_shape::{FilterId, NodeReqId, TolerationsId},
         taint,
     },
     topology::{
@@ -209,16 +210,17 @@ fn value_on(context: &Context<'_>, (from, offer): Instance, key: Sym) -> Option<
 }
 
 /// True if a planned instance passes `filter`.
-fn passes(context: &Context<'_>, instance: Instance, filter: u32) -> bool {
+fn passes(context: &Context<'_>, instance: Instance, filter: FilterId) -> bool {
     let (from, offer) = instance;
     let cluster = context.cluster;
     let (tables, keys) = (&cluster.tables, &cluster.keys);
     let (rec, it) = context.variant(from);
     let filter = tables.filters.get(filter);
-    let tolerated = |t: u32| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
+    let tolerated = |t: TolerationsId| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
     let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, instance, key).is_some();
-    let suits =
-        |req: &u32| it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req));
+    let suits = |req: &NodeReqId| {
+        it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req))
+    };
     filter.keys.iter().all(|k| has(*k))
         && filter.tolerations.is_none_or(tolerated)
         && filter.reqs.iter().all(suits)
@@ -257,7 +259,7 @@ impl Index {
     }
 
     /// Variants that may satisfy `reqs`, in order.
-    fn candidates(&self, cluster: &Cluster, reqs: &[u32]) -> Vec<PoolVariant> {
+    fn candidates(&self, cluster: &Cluster, reqs: &[NodeReqId]) -> Vec<PoolVariant> {
         for req in reqs {
             let [term] = &*cluster.tables.reqs.get(*req).terms else { continue };
             let chooses = |e: &&Expr| e.operator == Operator::In && self.keys.contains(&e.key);
@@ -274,7 +276,7 @@ impl Index {
 
 /// Offerings that each class may use, by pool and variant; none for classes without pending pods.
 fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVec<ClassIx, Vec<Allowed>> {
-    let mut known: FxHashMap<(Arc<[u32]>, u32), Vec<Allowed>> = FxHashMap::default();
+    let mut known: FxHashMap<(Arc<[NodeReqId]>, TolerationsId), Vec<Allowed>> = FxHashMap::default();
     let cluster = context.cluster;
     let index = Index::new(context);
     let mut everything: FxHashMap<PoolVariant, Arc<BitSet>> = FxHashMap::default();
@@ -316,7 +318,7 @@ fn suits(
     cluster: &Cluster,
     (rec, it): (&PoolRec, &Variant),
     class: &Class,
-    tolerations: u32,
+    tolerations: TolerationsId,
     everything: &Arc<BitSet>,
 ) -> Option<Arc<BitSet>> {
     let tables = &cluster.tables;

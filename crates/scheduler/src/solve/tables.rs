@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::{PoolVariant, VariantIx},
+    ids::{InstanceTypeIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::{
@@ -14,17 +14,18 @@ use crate::{
     },
     solve::{block::Context, tier_packing::Tier},
     state::{
-        attachments,
+        attachments::Dimension,
         catalog_index::{CatalogIndex, PoolRec},
         interner::Sym,
-        requests::amount,
+        pod_shape::ShapeId,
+        requests::{ResourceId, amount},
         taint,
     },
 };
 
 impl Context<'_> {
     /// DaemonSets that will run on instances of a variant: (offerings, requests by dimension, shape).
-    fn daemons(&self, from: PoolVariant, dims: &[u32]) -> Vec<(BitSet, Vec<i64>, u32)> {
+    fn daemons(&self, from: PoolVariant, dims: &[Dimension]) -> Vec<(BitSet, Vec<i64>, ShapeId)> {
         let tables = &self.cluster.tables;
         let (rec, it) = self.variant(from);
         let mut result = Vec::new();
@@ -40,7 +41,8 @@ impl Context<'_> {
                 bits.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
             }
             if !bits.is_empty() {
-                let size = dims.iter().map(|dim| amount(&shape.requests, *dim)).collect();
+                let asked = |dim: &Dimension| dim.resource().map_or(0, |id| amount(&shape.requests, id));
+                let size = dims.iter().map(asked).collect();
                 result.push((bits, size, daemon.shape));
             }
         }
@@ -53,24 +55,25 @@ impl Context<'_> {
         let (rec, it) = self.variant(from);
         let tables = &self.cluster.tables;
         let shapes = self.cluster.daemons.values().map(|daemon| tables.shapes.get(daemon.shape));
-        let mut dims: Vec<u32> =
-            shapes.flat_map(|shape| shape.requests.iter().map(|(dim, _)| *dim)).collect();
-        dims.sort_unstable();
-        dims.dedup();
+        let mut resources: Vec<ResourceId> =
+            shapes.flat_map(|shape| shape.requests.iter().map(|(id, _)| *id)).collect();
+        resources.sort_unstable();
+        resources.dedup();
+        let dims: Vec<Dimension> = resources.iter().copied().map(Dimension::Resource).collect();
         let daemons = self.daemons(from, &dims);
         if daemons.is_empty() {
             return it.allowed.clone();
         }
         let mut roomy = BitSet::none(rec.catalog.offers.len());
         for offer in it.allowed.iter() {
-            let kind = rec.catalog.offers.get(offer).map(|offer| offer.kind as usize);
-            let has = kind.and_then(|kind| rec.catalog.allocatable.get(kind)).map_or(&[][..], |has| has);
-            let fits = dims.iter().enumerate().all(|(at, dim)| {
+            let kind = rec.catalog.offers.get(offer).map(|offer| offer.kind);
+            let has = kind.and_then(|kind| rec.catalog.allocatable.find(kind)).map_or(&[][..], |has| has);
+            let fits = resources.iter().enumerate().all(|(at, id)| {
                 let there = daemons.iter().filter(|(bits, _, _)| bits.contains(offer));
                 let sum = there
                     .filter_map(|(_, size, _)| size.get(at))
                     .fold(0, |sum: i64, s| sum.saturating_add(*s));
-                sum == 0 || sum <= amount(has, *dim)
+                sum == 0 || sum <= amount(has, *id)
             });
             if fits {
                 roomy.insert(offer);
@@ -80,14 +83,16 @@ impl Context<'_> {
     }
 
     /// The amount that a type has in a dimension: a resource, or attachments.
-    fn has(&self, catalog: &CatalogIndex, kind: u32, dim: u32) -> i64 {
-        match attachments::driver(dim) {
-            Some(driver) => self.demand.attach_limits.of_kind(self.cluster, catalog, kind, driver),
-            None => catalog.allocatable.get(kind as usize).map_or(0, |has| amount(has, dim)),
+    fn has(&self, catalog: &CatalogIndex, kind: InstanceTypeIx, dim: Dimension) -> i64 {
+        match dim {
+            Dimension::Attachments(driver) => {
+                self.demand.attach_limits.of_kind(self.cluster, catalog, kind, driver)
+            }
+            Dimension::Resource(id) => catalog.allocatable.find(kind).map_or(0, |has| amount(has, id)),
         }
     }
 
-    pub(crate) fn table(&self, from: PoolVariant, dims: &[u32]) -> Arc<Table> {
+    pub(crate) fn table(&self, from: PoolVariant, dims: &[Dimension]) -> Arc<Table> {
         let (rec, it) = self.variant(from);
         let daemons = self.daemons(from, dims);
         let surcharge = Surcharge {
@@ -151,11 +156,10 @@ impl Context<'_> {
         list
     }
 
-    /// For each minValues of the pool: each offering's value as a number, and how many distinct values must
-    /// remain.
-    fn min_values(&self, rec: &PoolRec) -> Vec<(Vec<u32>, usize)> {
+    /// For each minValues of the pool: each offering's value or [`Sym::NONE`], and how many distinct values must remain.
+    fn min_values(&self, rec: &PoolRec) -> Vec<(Vec<Sym>, usize)> {
         let column = |key: Sym| {
-            let value = |o| rec.catalog.value(&self.cluster.keys, o, key).map_or(u32::MAX, |v| v.0);
+            let value = |o| rec.catalog.value(&self.cluster.keys, o, key).unwrap_or(Sym::NONE);
             (0..rec.catalog.offers.len()).map(value).collect()
         };
         rec.min_values.iter().map(|(key, n)| (column(*key), *n as usize)).collect()

@@ -19,6 +19,7 @@ use crate::{
         rows::Rows,
     },
     solve::block::{Block, Context, Solved},
+    state::{attachments::Dimension, pod_shape::FilterId},
     topology::{
         assignment,
         domains::{
@@ -142,7 +143,7 @@ pub(super) struct Unplaced {
 #[derive(Default)]
 pub(super) struct Found {
     /// Classes whose offerings must be partitioned by the filter before counting.
-    pub(super) parted: BTreeSet<(LocalClassIx, u32)>,
+    pub(super) parted: BTreeSet<(LocalClassIx, FilterId)>,
     /// Classes that need more offerings than they prefer: domains decide where they may go.
     pub(super) wide: BTreeSet<LocalClassIx>,
     /// Where limits, or missing affinity targets, leave room for so many pods of a class and no more.
@@ -185,8 +186,8 @@ fn unsure_of(
     view: &TopologyView,
     choices: &[Choice],
     assigned: &Assignment,
-    parted: &BTreeSet<(LocalClassIx, u32)>,
-) -> BTreeSet<(LocalClassIx, u32)> {
+    parted: &BTreeSet<(LocalClassIx, FilterId)>,
+) -> BTreeSet<(LocalClassIx, FilterId)> {
     let mut result = BTreeSet::new();
     for SpreadViolation { class, group, domain } in &assigned.violations {
         let Some((it, filter)) = groups.list.find(*group).and_then(|g| Some((g, g.filter?))) else {
@@ -209,7 +210,7 @@ fn unsure_of(
 pub(super) struct Tier<'b> {
     /// As in the packing problem.
     pub(super) variants: IndexVec<VariantIx, PoolVariant>,
-    pub(super) dims: Arc<[u32]>,
+    pub(super) dims: Arc<[Dimension]>,
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
     pub(super) block: &'b Block,
 }

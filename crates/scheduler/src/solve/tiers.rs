@@ -11,7 +11,7 @@ use crate::{
         block::{Block, Context, Solved},
         tier_packing::{Settled, Tier, Unplaced, Wanted},
     },
-    state::requests::{RES_CPU, RES_MEMORY, RES_PODS},
+    state::{attachments::Dimension, requests::ResourceId},
 };
 
 impl Context<'_> {
@@ -106,19 +106,21 @@ impl Context<'_> {
 
     fn tier<'b>(&self, block: &'b Block, now: &[Wanted]) -> Tier<'b> {
         let mut variants = BTreeSet::new();
-        let mut resources = BTreeSet::new();
+        let mut others = BTreeSet::new();
         for Wanted { local, weight, .. } in now {
             let class = block.classes[*local].0;
             let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == *weight);
             variants.extend(heavy.map(|a| a.from));
-            resources.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));
+            others.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));
         }
-        for fixed in [RES_CPU, RES_MEMORY, RES_PODS] {
-            resources.remove(&fixed);
+        let [cpu, memory, pods] =
+            [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS].map(Dimension::Resource);
+        for fixed in [cpu, memory, pods] {
+            others.remove(&fixed);
         }
-        let mut dims = vec![RES_CPU, RES_MEMORY];
-        dims.extend(resources);
-        dims.push(RES_PODS);
+        let mut dims = vec![cpu, memory];
+        dims.extend(others);
+        dims.push(pods);
         let variants: IndexVec<VariantIx, PoolVariant> = variants.into_iter().collect();
         let tables = variants.iter().map(|from| self.table(*from, &dims)).collect();
         Tier { variants, dims: dims.into(), tables, block }

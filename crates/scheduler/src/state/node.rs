@@ -12,7 +12,7 @@ use crate::{
         cluster::Cluster,
         interner::{self, Labels, Sym},
         pod_shape::Shape,
-        requests::{self, Port},
+        requests::{self, Port, ResourceId},
         taint::Taint,
     },
 };
@@ -22,9 +22,9 @@ use crate::{
 pub(crate) struct NodeInfo {
     pub(crate) labels: Labels,
     pub(crate) taints: Box<[Taint]>,
-    /// By resource id, sorted.
-    pub(crate) allocatable: Box<[(u32, i64)]>,
-    pub(crate) capacity: Box<[(u32, i64)]>,
+    /// Sorted.
+    pub(crate) allocatable: Box<[(ResourceId, i64)]>,
+    pub(crate) capacity: Box<[(ResourceId, i64)]>,
     /// A coming node: the NodeClaim has no Node yet.
     pub(crate) coming: bool,
     pub(crate) deleting: bool,
@@ -58,7 +58,7 @@ impl NodeSlot {
     pub(super) fn settle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<(Sym, Sym)>) {
         self.pods.push(ix);
         for (id, value) in &shape.requests {
-            let at = *id as usize;
+            let at = usize::from(*id);
             if self.used.len() <= at {
                 self.used.resize(at + 1, 0);
             }
@@ -76,7 +76,7 @@ impl NodeSlot {
     pub(super) fn unsettle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<(Sym, Sym)>) {
         forget(&mut self.pods, &ix);
         for (id, value) in &shape.requests {
-            if let Some(used) = self.used.get_mut(*id as usize) {
+            if let Some(used) = self.used.get_mut(usize::from(*id)) {
                 *used = used.saturating_sub(*value);
             }
         }
@@ -87,8 +87,8 @@ impl NodeSlot {
         }
     }
 
-    pub(crate) fn used(&self, resource: u32) -> i64 {
-        self.used.get(resource as usize).copied().unwrap_or(0)
+    pub(crate) fn used(&self, resource: ResourceId) -> i64 {
+        self.used.get(usize::from(resource)).copied().unwrap_or(0)
     }
 }
 

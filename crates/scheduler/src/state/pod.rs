@@ -11,7 +11,7 @@ use crate::{
         claim::Claim,
         cluster::Cluster,
         interner::Sym,
-        pod_shape::{self, Shape},
+        pod_shape::{self, IdentId, Shape, ShapeId},
     },
 };
 
@@ -19,8 +19,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct PodRec {
     pub(crate) key: Arc<PodKey>,
-    pub(crate) shape: u32,
-    pub(crate) ident: u32,
+    pub(crate) shape: ShapeId,
+    pub(crate) ident: IdentId,
     pub(crate) priority: i32,
     /// When it was made, in microseconds, and in what order it came.
     pub(crate) order: (i64, u64),

@@ -5,27 +5,40 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 
 use crate::{
+    ids::ids,
     model::error::InputError,
     state::{
         claim::{Claim, Ephemeral},
         interner::{Interner, Sym, Symbols},
         node_requirement::{Expr, NodeReq, Term},
-        requests::{self, Port, ResourceNames},
+        requests::{self, Port, ResourceId, ResourceNames},
         selector::{self, Ident, Namespaces, OneSelector, Selector},
         taint::Toleration,
     },
 };
 
-/// Number of an interned [`Selector`].
-pub(crate) type SelId = u32;
+ids! {
+    /// An interned [`NodeReq`].
+    NodeReqId
+    /// An interned set of tolerations.
+    TolerationsId
+    /// An interned [`Selector`].
+    SelectorId
+    /// An interned [`Filter`].
+    FilterId
+    /// An interned [`Ident`].
+    IdentId
+    /// An interned [`Shape`].
+    ShapeId
+}
 
 /// Which nodes count for a topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Filter {
-    /// Numbers of [`NodeReq`]s, all of which must hold.
-    pub(crate) reqs: Box<[u32]>,
+    /// All of them must hold.
+    pub(crate) reqs: Box<[NodeReqId]>,
     /// Whose hard taints must be tolerated; `None`: taints don't matter.
-    pub(crate) tolerations: Option<u32>,
+    pub(crate) tolerations: Option<TolerationsId>,
     /// Labels that must be there.
     pub(crate) keys: Box<[Sym]>,
 }
@@ -34,8 +47,8 @@ pub(crate) struct Filter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spread {
     pub(crate) key: Sym,
-    pub(crate) selector: SelId,
-    pub(crate) filter: u32,
+    pub(crate) selector: SelectorId,
+    pub(crate) filter: FilterId,
     pub(crate) max_skew: i32,
     pub(crate) min_domains: i32,
     /// DoNotSchedule.
@@ -46,26 +59,25 @@ pub(crate) struct Spread {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodPreference {
     pub(crate) weight: i32,
-    pub(crate) selector: SelId,
+    pub(crate) selector: SelectorId,
     pub(crate) key: Sym,
     pub(crate) anti: bool,
 }
 
 /// The needs of a pod on a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
-    /// By resource number, sorted, without zeroes.
-    pub(crate) requests: Box<[(u32, i64)]>,
-    /// Numbers of [`NodeReq`]s, all of which must hold.
-    pub(crate) reqs: Box<[u32]>,
-    /// Number of a set of tolerations.
-    pub(crate) tolerations: u32,
+    /// Sorted, without zeroes.
+    pub(crate) requests: Box<[(ResourceId, i64)]>,
+    /// All of them must hold.
+    pub(crate) reqs: Box<[NodeReqId]>,
+    pub(crate) tolerations: TolerationsId,
     pub(crate) ports: Box<[Port]>,
     pub(crate) spreads: Box<[Spread]>,
     /// Required pod affinity: pods that match all terms, and the terms' topologies.
-    pub(crate) affinity: Option<(SelId, Box<[Sym]>)>,
+    pub(crate) affinity: Option<(SelectorId, Box<[Sym]>)>,
     /// Required pod anti-affinity, term by term.
-    pub(crate) anti_affinity: Box<[(SelId, Sym)]>,
+    pub(crate) anti_affinity: Box<[(SelectorId, Sym)]>,
     pub(crate) preferred_nodes: Box<[(i32, Term)]>,
     pub(crate) preferred_pods: Box<[PodPreference]>,
     /// Namespace and names of the PersistentVolumeClaims.
@@ -76,28 +88,28 @@ pub(crate) struct Shape {
     pub(crate) devices: bool,
 }
 
-/// Everything that shapes refer to by number.
+/// Everything that shapes refer to by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) symbols: Symbols,
     pub(crate) resources: ResourceNames,
-    pub(crate) reqs: Interner<NodeReq>,
-    pub(crate) tolerations: Interner<[Toleration]>,
-    pub(crate) selectors: Interner<Selector>,
-    pub(crate) filters: Interner<Filter>,
-    pub(crate) idents: Interner<Ident>,
-    pub(crate) shapes: Interner<Shape>,
+    pub(crate) reqs: Interner<NodeReqId, NodeReq>,
+    pub(crate) tolerations: Interner<TolerationsId, [Toleration]>,
+    pub(crate) selectors: Interner<SelectorId, Selector>,
+    pub(crate) filters: Interner<FilterId, Filter>,
+    pub(crate) idents: Interner<IdentId, Ident>,
+    pub(crate) shapes: Interner<ShapeId, Shape>,
 }
 
 impl Tables {
-    pub(crate) fn req(&mut self, req: NodeReq) -> u32 {
+    pub(crate) fn req(&mut self, req: NodeReq) -> NodeReqId {
         match self.reqs.find(&req) {
             Some(id) => id,
             None => self.reqs.id(Arc::new(req)),
         }
     }
 
-    fn selector(&mut self, mut parts: Vec<OneSelector>, live_only: bool) -> SelId {
+    fn selector(&mut self, mut parts: Vec<OneSelector>, live_only: bool) -> SelectorId {
         parts.dedup();
         let selector = Selector { parts: parts.into(), live_only };
         match self.selectors.find(&selector) {
@@ -106,7 +118,7 @@ impl Tables {
         }
     }
 
-    fn filter(&mut self, filter: Filter) -> u32 {
+    fn filter(&mut self, filter: Filter) -> FilterId {
         match self.filters.find(&filter) {
             Some(id) => id,
             None => self.filters.id(Arc::new(filter)),
@@ -121,7 +133,7 @@ fn at<T>(field: &str, result: Result<T, String>) -> Result<T, Problem> {
 }
 
 /// Compiles `pod`.
-pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<u32, InputError> {
+pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, InputError> {
     read(tables, pod).map_err(|(field, problem)| InputError {
         kind: "Pod",
         name: format!(
@@ -134,8 +146,8 @@ pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<u32, InputError>
     })
 }
 
-/// Number of what selectors see of `pod`.
-pub(crate) fn ident(tables: &mut Tables, pod: &Pod) -> u32 {
+/// The fields of `pod` that selectors read.
+pub(crate) fn ident(tables: &mut Tables, pod: &Pod) -> IdentId {
     let namespace = tables.symbols.sym(pod.metadata.namespace.as_deref().unwrap_or("default"));
     let labels = crate::state::interner::labels(&mut tables.symbols, pod.metadata.labels.iter().flatten());
     let ident = Ident { namespace, labels, terminating: pod.metadata.deletion_timestamp.is_some() };
@@ -145,7 +157,7 @@ pub(crate) fn ident(tables: &mut Tables, pod: &Pod) -> u32 {
     }
 }
 
-fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
+fn read(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, Problem> {
     let requests = requests::of_pod(&mut tables.resources, pod)?;
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
@@ -204,7 +216,9 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
         claims,
         ephemeral,
         devices: spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()),
-        ..Shape::default()
+        affinity: None,
+        anti_affinity: Box::default(),
+        preferred_pods: Box::default(),
     };
     read_pod_terms(tables, spec, labels, namespace, &mut shape)?;
     Ok(match tables.shapes.find(&shape) {
@@ -218,8 +232,8 @@ fn read_spreads(
     spec: &PodSpec,
     labels: &BTreeMap<String, String>,
     namespace: Sym,
-    reqs: &[u32],
-    tolerations: u32,
+    reqs: &[NodeReqId],
+    tolerations: TolerationsId,
 ) -> Result<Vec<Spread>, Problem> {
     let field = "spec.topologySpreadConstraints";
     let list = spec.topology_spread_constraints.as_deref().unwrap_or_default();

@@ -16,14 +16,15 @@ use crate::{
         cluster::Cluster,
         interner::Sym,
         node_requirement::{Expr, NodeReq, Term},
+        pod_shape::NodeReqId,
     },
 };
 
 /// A PersistentVolume.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
-    /// Numbers of requirements on the node.
-    pub(crate) reqs: Box<[u32]>,
+    /// Requirements on the node.
+    pub(crate) reqs: Box<[NodeReqId]>,
     pub(crate) class: Option<Sym>,
     pub(crate) claimed: bool,
     pub(crate) size: i64,
@@ -34,7 +35,7 @@ pub(crate) struct Volume {
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     pub(crate) waits: bool,
-    pub(crate) topologies: Option<u32>,
+    pub(crate) topologies: Option<NodeReqId>,
     /// The driver; `None` for volumes that are made by hand.
     pub(crate) driver: Option<Sym>,
     default: bool,
@@ -54,7 +55,7 @@ pub(crate) struct Volumes {
 
 impl Volumes {
     /// Every string and requirement that volumes name.
-    pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(u32)) {
+    pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(NodeReqId)) {
         for ((namespace, name), claim) in self.claims.iter().chain(&self.templates) {
             [*namespace, *name].into_iter().chain(claim.symbols()).for_each(&mut see);
         }

@@ -17,7 +17,7 @@ use crate::{
     ids::{DomainSetIx, GroupIx, LocalClassIx, VariantIx},
     index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind},
-    state::interner::Sym,
+    state::{interner::Sym, pod_shape::FilterId},
     topology::groups::{BlockGroups, Group, PodCounts, SpreadRule},
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct DomainSet {
     /// The domain set that this one is a part of, or its own id.
     pub(crate) whole: DomainSetIx,
     /// Filters that no offering of a part passes, while others of the whole do.
-    pub(crate) fails: SmallVec<[u32; 2]>,
+    pub(crate) fails: SmallVec<[FilterId; 2]>,
 }
 
 /// The domain sets that a class may choose.
@@ -47,7 +47,7 @@ pub(crate) struct Choice {
     /// Groups of [`Topology::matching_groups`] whose filter some of the class's offerings pass.
     pub(crate) counting_groups: Vec<GroupIx>,
     /// Filters of those groups that other offerings of the class don't pass: the instance decides.
-    pub(crate) unsure: SmallVec<[u32; 2]>,
+    pub(crate) unsure: SmallVec<[FilterId; 2]>,
 }
 
 /// Pods of one class in one domain set; `None`: the domain set doesn't matter.
@@ -137,13 +137,13 @@ pub(crate) struct TopologyView {
 }
 
 /// A domain that a planned instance opens: the filter of the spread that counts it, its key and its value.
-pub(crate) type Opened = (u32, Sym, Sym);
+pub(crate) type Opened = (FilterId, Sym, Sym);
 
 /// By filter and key of spreads: the domains that each of them counts.
-pub(crate) type Seen = BTreeMap<(u32, Sym), BTreeSet<Sym>>;
+pub(crate) type Seen = BTreeMap<(FilterId, Sym), BTreeSet<Sym>>;
 
 /// Records the domains that a spread counts, as far as it counted them each time.
-pub(crate) fn note_domains(seen: &mut Seen, spread: (u32, Sym), domains: BTreeSet<Sym>) {
+pub(crate) fn note_domains(seen: &mut Seen, spread: (FilterId, Sym), domains: BTreeSet<Sym>) {
     let known = seen.entry(spread).or_insert_with(|| domains.clone());
     known.retain(|value| domains.contains(value));
 }

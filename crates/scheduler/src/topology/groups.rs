@@ -9,7 +9,7 @@ use crate::{
     state::{
         cluster::Cluster,
         interner::{Sym, label},
-        pod_shape::{SelId, Shape},
+        pod_shape::{FilterId, IdentId, NodeReqId, SelectorId, Shape},
         taint,
     },
 };
@@ -35,10 +35,10 @@ pub(crate) struct Domain {
 /// Pods that a selector matches, by domain of one topology key.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    pub(crate) selector: SelId,
+    pub(crate) selector: SelectorId,
     pub(crate) key: Sym,
     /// Only nodes that pass this filter count.
-    pub(crate) filter: Option<u32>,
+    pub(crate) filter: Option<FilterId>,
     /// Domains of any key other than the hostname.
     pub(crate) domains: Vec<Domain>,
     /// For the hostname, whose domains are nodes.
@@ -51,7 +51,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// A group without counts.
-    pub(crate) fn new(selector: SelId, key: Sym, filter: Option<u32>) -> Self {
+    pub(crate) fn new(selector: SelectorId, key: Sym, filter: Option<FilterId>) -> Self {
         let (nodes, left_out_domains) = (FxHashMap::default(), FxHashSet::default());
         Self { selector, key, filter, domains: Vec::new(), nodes, total: 0, left_out_domains }
     }
@@ -149,13 +149,13 @@ impl<C> Default for Groups<C> {
 #[derive(Default)]
 struct Builder {
     list: IndexVec<GroupIx, Group>,
-    ids: FxHashMap<(SelId, Sym, Option<u32>), GroupIx>,
-    by_selector: FxHashMap<SelId, Vec<GroupIx>>,
+    ids: FxHashMap<(SelectorId, Sym, Option<FilterId>), GroupIx>,
+    by_selector: FxHashMap<SelectorId, Vec<GroupIx>>,
 }
 
 impl Builder {
     /// The group of `selector`, existing or new, without counts. `key` is canonical.
-    fn group(&mut self, selector: SelId, key: Sym, filter: Option<u32>) -> GroupIx {
+    fn group(&mut self, selector: SelectorId, key: Sym, filter: Option<FilterId>) -> GroupIx {
         let Self { list, ids, by_selector } = self;
         *ids.entry((selector, key, filter)).or_insert_with(|| {
             let group = list.push(Group::new(selector, key, filter));
@@ -213,7 +213,7 @@ impl Builder {
 
     /// Adds the anti-affinity of running pods, where it concerns the demand.
     fn add_repelling(&mut self, cluster: &Cluster, demand: &Demand) {
-        let seen: rustc_hash::FxHashSet<SelId> =
+        let seen: rustc_hash::FxHashSet<SelectorId> =
             demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
         let mut terms: Vec<_> = cluster.holders.keys().filter(|(s, _)| seen.contains(s)).copied().collect();
         terms.sort_unstable();
@@ -304,7 +304,7 @@ pub(crate) fn node_domain(cluster: &Cluster, node: NodeIx, key: Sym) -> Option<S
 }
 
 /// True if `node` passes `filter`.
-pub(crate) fn is_eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
+pub(crate) fn is_eligible(cluster: &Cluster, filter: FilterId, node: NodeIx) -> bool {
     let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;
@@ -321,7 +321,7 @@ pub(crate) fn is_eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool 
             .is_none_or(|t| taint::untolerated(tables.tolerations.get(t), &info.taints).is_none())
 }
 
-fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelId, Sym)) {
+fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelectorId, Sym)) {
     for (node, count) in cluster.holders.get(&term).into_iter().flatten() {
         if !is_counted_in(cluster, demand, group, *node) {
             continue;
@@ -338,7 +338,7 @@ fn count_matching(cluster: &Cluster, demand: &Demand, group: &mut Group) {
     let tables = &cluster.tables;
     let selector = tables.selectors.get(group.selector);
     let host = group.key == cluster.keys.hostname;
-    let mut add = |ident: u32| {
+    let mut add = |ident: IdentId| {
         if !selector.matches(&tables.symbols, &cluster.namespaces, tables.idents.get(ident)) {
             return;
         }
@@ -390,7 +390,7 @@ fn count_matching(cluster: &Cluster, demand: &Demand, group: &mut Group) {
 
 /// Existing and coming nodes that may satisfy all of `reqs`: those under the rarest label that one of them
 /// names.
-pub(crate) fn candidates(cluster: &Cluster, reqs: &[u32]) -> Vec<NodeIx> {
+pub(crate) fn candidates(cluster: &Cluster, reqs: &[NodeReqId]) -> Vec<NodeIx> {
     let mut best: Option<(usize, &crate::state::node_requirement::Expr)> = None;
     for req in reqs {
         let req = cluster.tables.reqs.get(*req);

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     demand::{Class, Demand},
     ids::NodeIx,
-    state::{cluster::Cluster, interner::Sym, pod_shape::SelId},
+    state::{cluster::Cluster, interner::Sym, pod_shape::SelectorId},
     topology::groups::{is_remaining, node_domain},
 };
 
@@ -16,7 +16,7 @@ const SPREAD_WEIGHT: i64 = 50;
 /// Pods that a class prefers near or, with a negative weight, far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
-    pub(crate) selector: SelId,
+    pub(crate) selector: SelectorId,
     /// Canonical.
     pub(crate) key: Sym,
     pub(crate) weight: i64,
@@ -46,7 +46,7 @@ pub(crate) fn shuns_itself(cluster: &Cluster, class: &Class) -> bool {
 /// The pods that preferences match, planned ones included, by domain.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    by: FxHashMap<(SelId, Sym), FxHashMap<Sym, i64>>,
+    by: FxHashMap<(SelectorId, Sym), FxHashMap<Sym, i64>>,
 }
 
 impl Tally {
