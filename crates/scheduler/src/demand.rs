@@ -1,6 +1,6 @@
 //! Pending pods as classes: pods with the same needs, in order of arrival.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -15,9 +15,10 @@ use crate::{
         attachments::{AttachLimits, Dimension},
         claim::Claim,
         cluster::Cluster,
-        interner::Sym,
+        interner::{NamespacedName, Sym},
         node_requirement::{NodeReq, Term},
-        pod_shape::{IdentId, NodeReqId, SelectorId, Shape, ShapeId},
+        pod::QueueRank,
+        pod_shape::{ClaimNames, IdentId, NodeReqId, SelectorId, Shape, ShapeId, TolerationsId},
         requests::{ResourceId, amount},
         taint,
     },
@@ -41,7 +42,7 @@ pub(crate) struct Class {
     /// Why no pool can take these pods.
     pub(crate) blocked: Option<(ReasonKind, String)>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
-    pub(crate) claims: Vec<(Sym, Sym)>,
+    pub(crate) claims: Vec<NamespacedName>,
     /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes
     /// that no pod before it has, by the dimension of their driver. Sorted.
     pub(crate) requests: Arc<[(Dimension, i64)]>,
@@ -60,13 +61,39 @@ impl Class {
         cluster.without_requests.iter().find(|(id, _)| *id == resource).map_or(0, |(_, size)| *size)
     }
 
+    pub(crate) fn node_needs(&self, cluster: &Cluster) -> NodeNeeds {
+        NodeNeeds { reqs: Arc::clone(&self.reqs), tolerations: self.shape(cluster).tolerations }
+    }
+
     pub(crate) fn matches(&self, selector: SelectorId) -> bool {
         self.matched.binary_search(&selector).is_ok()
     }
 }
 
-/// The properties that pods of one class share: priority, shape, the selectors of others that match them, and whether they wait.
-type ClassKey = (i32, ShapeId, Arc<[SelectorId]>, bool);
+/// The properties that pods of one class share.
+#[derive(PartialEq, Eq, Hash)]
+struct ClassKey {
+    priority: i32,
+    shape: ShapeId,
+    /// The selectors of others that match them.
+    matched: Arc<[SelectorId]>,
+    /// They wait for a claim of a pod before them.
+    waits: bool,
+}
+
+/// Some pods of a class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassPods {
+    pub(crate) class: ClassIx,
+    pub(crate) count: u32,
+}
+
+/// The requirements of pods on a node, and the taints that they tolerate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeNeeds {
+    pub(crate) reqs: Arc<[NodeReqId]>,
+    pub(crate) tolerations: TolerationsId,
+}
 
 /// Input of one solve.
 #[derive(Debug, Default)]
@@ -89,8 +116,8 @@ pub(crate) struct Demand {
 impl Demand {
     pub(crate) fn new(cluster: &Cluster, options: &Options) -> Self {
         let mut gone: FxHashSet<NodeIx> = FxHashSet::default();
-        type Rank = (Reverse<i32>, i64, u64);
-        let mut order: Vec<(Rank, PodIx)> = cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
+        let mut order: Vec<(QueueRank, PodIx)> =
+            cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
         for node in options.without_nodes.iter().flat_map(|name| cluster.numbers_of(name)) {
             if !gone.insert(node) {
                 continue;
@@ -132,9 +159,10 @@ impl Demand {
             let Some(Some(rec)) = cluster.pods.find(ix) else { continue };
             let selectors = by_ident.entry(rec.ident).or_insert_with(|| matched.of(cluster, rec.ident));
             let waits = exclusive.is_taken(cluster, rec.shape);
-            let key = (rec.priority, rec.shape, Arc::clone(selectors), waits);
+            let matched = Arc::clone(selectors);
+            let key = ClassKey { priority: rec.priority, shape: rec.shape, matched, waits };
             let number = *numbers.entry(key).or_insert_with_key(|key| {
-                let mut class = resolve(cluster, &gone, rec.shape, rec.priority, Arc::clone(&key.2));
+                let mut class = resolve(cluster, &gone, rec.shape, rec.priority, Arc::clone(&key.matched));
                 if waits {
                     class.blocked.get_or_insert((ReasonKind::VolumeNotFound, WAITS.to_owned()));
                 }
@@ -162,10 +190,10 @@ impl Demand {
             return;
         }
         self.attach_limits = AttachLimits::new(cluster);
-        let mut seen: FxHashSet<(Sym, Sym)> = FxHashSet::default();
+        let mut seen: FxHashSet<NamespacedName> = FxHashSet::default();
         for class in self.classes.iter_mut() {
             let is_single = class.pods.len() == 1;
-            let new: Vec<(Sym, Sym)> =
+            let new: Vec<NamespacedName> =
                 class.claims.iter().filter(|claim| seen.insert(**claim)).copied().collect();
             let volumes = self.attach_limits.requests(cluster, &new);
             if is_single && !volumes.is_empty() {
@@ -242,17 +270,16 @@ const WAITS: &str = "its ReadWriteOncePod claim is another pending pod's, which 
 
 /// Claims with ReadWriteOncePod that a pending pod has.
 #[derive(Default)]
-struct Exclusive(FxHashSet<(Sym, Sym)>);
+struct Exclusive(FxHashSet<NamespacedName>);
 
 impl Exclusive {
     /// True if a pod of this shape needs a claim that a pod before it has. Its own are taken from here on.
     fn is_taken(&mut self, cluster: &Cluster, shape: ShapeId) -> bool {
-        let Some((namespace, names)) = &cluster.tables.shapes.get(shape).claims else { return false };
-        let exclusive = names
+        let Some(claims) = &cluster.tables.shapes.get(shape).claims else { return false };
+        let exclusive = claims
             .iter()
-            .map(|name| (*namespace, *name))
             .filter(|claim| cluster.volumes.claims.get(claim).is_some_and(|claim| claim.exclusive));
-        let own: Vec<(Sym, Sym)> = exclusive.collect();
+        let own: Vec<NamespacedName> = exclusive.collect();
         let is_taken = own.iter().any(|claim| self.0.contains(claim));
         if !is_taken {
             self.0.extend(own);
@@ -353,16 +380,13 @@ fn resolve(
         let detail = "the pod has resource claims, which Croft can't evaluate".to_owned();
         class.blocked = Some((ReasonKind::UnsupportedResourceClaim, detail));
     }
-    if let Some((namespace, names)) = &it.claims {
-        for name in names {
-            class.claims.push((*namespace, *name));
-            let template = it.ephemeral.iter().find(|v| v.name == *name).map(|v| &v.template);
-            let claim = (*namespace, *name);
-            let found = in_use(cluster, gone, claim)
-                .and_then(|()| volume(cluster, claim, template, &mut reqs, &mut extra));
-            if let Err(problem) = found {
-                class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
-            }
+    for claim in it.claims.iter().flat_map(ClaimNames::iter) {
+        class.claims.push(claim);
+        let template = it.ephemeral.iter().find(|v| v.name == claim.name).map(|v| &v.template);
+        let found = in_use(cluster, gone, claim)
+            .and_then(|()| volume(cluster, claim, template, &mut reqs, &mut extra));
+        if let Err(problem) = found {
+            class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
         }
     }
     class.reqs = reqs.into();
@@ -371,14 +395,14 @@ fn resolve(
 }
 
 /// An error for a ReadWriteOncePod claim that a pod has on a node that stays.
-fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: (Sym, Sym)) -> Result<(), String> {
+fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: NamespacedName) -> Result<(), String> {
     if !cluster.volumes.claims.get(&claim).is_some_and(|claim| claim.exclusive) {
         return Ok(());
     }
     let mut staying = cluster.nodes.enumerate().filter(|(node, _)| !gone.contains(node));
     if staying.any(|(_, slot)| slot.claims.contains(&claim)) {
         let text = |sym| cluster.tables.symbols.text(sym);
-        let (namespace, name) = (text(claim.0), text(claim.1));
+        let (namespace, name) = (text(claim.namespace), text(claim.name));
         return Err(format!(
             "PersistentVolumeClaim {namespace}/{name} is ReadWriteOncePod and in use by another pod"
         ));
@@ -390,15 +414,15 @@ fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: (Sym, Sym)) -> Res
 /// `template` says: kube-scheduler waits for it, and then sees this.
 fn volume(
     cluster: &Cluster,
-    (namespace, name): (Sym, Sym),
+    name: NamespacedName,
     template: Option<&Claim>,
     reqs: &mut Vec<NodeReqId>,
     extra: &mut Vec<NodeReq>,
 ) -> Result<(), String> {
     let text = |sym| cluster.tables.symbols.text(sym);
     let volumes = &cluster.volumes;
-    let shown = || format!("PersistentVolumeClaim {}/{}", text(namespace), text(name));
-    let claim = match (volumes.claims.get(&(namespace, name)), template) {
+    let shown = || format!("PersistentVolumeClaim {}/{}", text(name.namespace), text(name.name));
+    let claim = match (volumes.claims.get(&name), template) {
         (Some(claim), Some(template)) if !claim.is_for(template) => {
             return Err(format!(
                 "{} wasn't created for the pod, whose ephemeral volume needs its name",

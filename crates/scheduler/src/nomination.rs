@@ -1,6 +1,6 @@
 //! Which pods of a plan must be nominated to their node, and which nominations are compatible.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,12 +11,35 @@ use crate::{
         cluster::Cluster,
         interner::Sym,
         node_requirement::Expr,
-        pod::PodRec,
+        pod::{PodRec, QueueRank},
         pod_shape::{FilterId, IdentId, SelectorId, Shape, ShapeId, Spread},
         taint,
     },
     topology::groups::{is_eligible, node_domain},
 };
+
+/// The node that pods are nominated to.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    labels: &'a BTreeMap<String, String>,
+    /// All pods that are planned for it.
+    pods: &'a FxHashSet<&'a PodKey>,
+}
+
+/// The pods that a spread counts, and the domains that it compares.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct SpreadScope {
+    selector: SelectorId,
+    key: Sym,
+    filter: FilterId,
+}
+
+impl SpreadScope {
+    fn of(spread: &Spread) -> Self {
+        let Spread { selector, key, filter, .. } = *spread;
+        Self { selector, key, filter }
+    }
+}
 
 /// A pod planned for a node.
 struct Planned<'c, 'p> {
@@ -50,11 +73,12 @@ impl Cluster {
         // priority.
         pods.sort_by_key(|pod| (!pod.met, pod.rec.rank()));
         let here: FxHashSet<&PodKey> = pods.iter().map(|pod| pod.key).collect();
+        let target = Target { labels, pods: &here };
         let mut chosen: Vec<Planned<'_, 'p>> = Vec::new();
         let mut known = Known::default();
         for pod in pods {
             chosen.push(pod);
-            if !self.evenly(&chosen, (labels, &here), &mut known) {
+            if !self.evenly(&chosen, target, &mut known) {
                 chosen.pop();
             }
         }
@@ -135,12 +159,7 @@ impl Cluster {
 
     /// True if no spread of these pods keeps one of them out because of the others. What keeps it out in any case doesn't depend
     /// on nominations.
-    fn evenly(
-        &self,
-        pods: &[Planned<'_, '_>],
-        (labels, here): (&BTreeMap<String, String>, &FxHashSet<&PodKey>),
-        known: &mut Known,
-    ) -> bool {
+    fn evenly(&self, pods: &[Planned<'_, '_>], target: Target<'_>, known: &mut Known) -> bool {
         let tables = &self.tables;
         pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
             tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
@@ -155,9 +174,8 @@ impl Cluster {
                 if count == 0 {
                     return true;
                 }
-                let key = (spread.selector, spread.key, spread.filter);
-                let standing =
-                    known.standings.entry(key).or_insert_with(|| self.standing(spread, (labels, here)));
+                let scope = SpreadScope::of(spread);
+                let standing = known.standings.entry(scope).or_insert_with(|| self.standing(spread, target));
                 let Some(standing) = standing else { return true };
                 // A follower can't be bound first and make room again, and by its turn others may have come
                 // to other nodes of the domain.
@@ -166,7 +184,7 @@ impl Cluster {
                     return false;
                 }
                 let ahead =
-                    known.ahead.entry((key, rec.rank())).or_insert_with(|| standing.ahead(rec.rank()));
+                    known.ahead.entry((scope, rec.rank())).or_insert_with(|| standing.ahead(rec.rank()));
                 let count = count.saturating_add(usize::from(meant(rec.ident)));
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 count.saturating_add(*ahead) <= i64::from(spread.max_skew)
@@ -191,16 +209,12 @@ impl Cluster {
             && reqs.into_iter().any(|req| matches!(&*req.terms, [term] if term.labels.iter().any(only)))
     }
 
-    /// How a spread counts the domain that `labels` say, and the others; `None` if it counts no others.
-    fn standing(
-        &self,
-        spread: &Spread,
-        (labels, here): (&BTreeMap<String, String>, &FxHashSet<&PodKey>),
-    ) -> Option<Standing> {
+    /// How a spread counts the domain of `target`, and the others; `None` if it counts no others.
+    fn standing(&self, spread: &Spread, target: Target<'_>) -> Option<Standing> {
         let key = self.keys.canonical(spread.key);
         let mut standing = Standing::default();
         // A fresh host has no pods.
-        let Some(domain) = self.domain_of(labels, key) else { return Some(standing) };
+        let Some(domain) = self.domain_of(target.labels, key) else { return Some(standing) };
         let mut meant: FxHashMap<IdentId, bool> = FxHashMap::default();
         standing.here = Some(domain);
         if key == self.keys.hostname {
@@ -228,7 +242,7 @@ impl Cluster {
                 }
                 if !rec.nominated {
                     *bound += 1;
-                } else if !here.contains(&*rec.key) {
+                } else if !target.pods.contains(&*rec.key) {
                     standing.planned.push(Ahead {
                         rank: rec.rank(),
                         domain: value,
@@ -244,9 +258,10 @@ impl Cluster {
 
     /// `maxSkew` of the pod's own spread over the same pods and domains; the largest number without one.
     fn own_skew(&self, rec: &PodRec, spread: &Spread) -> i64 {
-        let sees = |spread: &Spread| (spread.selector, spread.key, spread.filter);
+        let scope = SpreadScope::of(spread);
         let mut own = self.tables.shapes.get(rec.shape).spreads.iter();
-        own.find(|own| own.hard && sees(own) == sees(spread)).map_or(i64::MAX, |own| i64::from(own.max_skew))
+        own.find(|own| own.hard && SpreadScope::of(own) == scope)
+            .map_or(i64::MAX, |own| i64::from(own.max_skew))
     }
 
     /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
@@ -259,9 +274,6 @@ impl Cluster {
         i64::try_from(count.count()).unwrap_or(i64::MAX)
     }
 }
-
-/// A place in kube-scheduler's queue.
-type Rank = (Reverse<i32>, i64, u64);
 
 /// How a spread counts a domain and others.
 #[derive(Default)]
@@ -276,7 +288,7 @@ struct Standing {
 
 /// A pod that a spread counts, planned onto another node.
 struct Ahead {
-    rank: Rank,
+    rank: QueueRank,
     domain: Sym,
     /// Its node is registered.
     registered: bool,
@@ -288,7 +300,7 @@ impl Standing {
     /// By how many pods the domain is ahead of the least of the others, or behind it, once it is the turn of the pod of this
     /// rank. Pods that come before it are bound as planned by then, but maybe not those whose nodes aren't registered, nor those
     /// that the same spread makes wait until this domain has more.
-    fn ahead(&self, rank: Rank) -> i64 {
+    fn ahead(&self, rank: QueueRank) -> i64 {
         let with = |all: bool| {
             let before = self.planned.iter().take_while(|other| other.rank < rank);
             let before = before.filter(|other| all || other.registered);
@@ -311,11 +323,11 @@ impl Standing {
     }
 }
 
-/// Facts for the spreads of a node's pods, each found once.
+/// The spreads of a node's pods: each is evaluated once.
 #[derive(Default)]
 struct Known {
-    standings: FxHashMap<(SelectorId, Sym, FilterId), Option<Standing>>,
-    ahead: FxHashMap<((SelectorId, Sym, FilterId), Rank), i64>,
+    standings: FxHashMap<SpreadScope, Option<Standing>>,
+    ahead: FxHashMap<(SpreadScope, QueueRank), i64>,
 }
 
 impl Shape {

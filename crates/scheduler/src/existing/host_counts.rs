@@ -28,6 +28,15 @@ pub(super) struct HostCounts {
     with_coming: bool,
 }
 
+/// Pods of a group that are planned onto a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlannedPods {
+    pub(super) node: NodeIx,
+    /// How many the host had already.
+    pub(super) before: i64,
+    pub(super) count: i64,
+}
+
 impl HostCounts {
     pub(super) fn new(with_coming: bool) -> Self {
         Self { by_group: FxHashMap::default(), with_coming }
@@ -77,15 +86,15 @@ impl HostCounts {
         Some(hosts)
     }
 
-    /// Counts pods that are planned onto `node`, which had `before` of the group.
+    /// Counts planned pods of a group with that filter.
     pub(super) fn add(
         &mut self,
         cluster: &Cluster,
-        (group, filter): (GroupIx, Option<FilterId>),
-        node: NodeIx,
-        before: i64,
-        count: i64,
+        group: GroupIx,
+        filter: Option<FilterId>,
+        planned: PlannedPods,
     ) {
+        let PlannedPods { node, before, count } = planned;
         let compared = filter.is_some_and(|filter| self.compares(cluster, filter, node));
         let Some(Some(hosts)) = self.by_group.get_mut(&group).filter(|_| compared) else { return };
         if let Some(number) = hosts.get_mut(&before) {

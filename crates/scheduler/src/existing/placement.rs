@@ -12,7 +12,7 @@ use crate::{
     demand::{Class, Demand},
     existing::{
         cache::SolveCache,
-        host_counts::HostCounts,
+        host_counts::{HostCounts, PlannedPods},
         room::Place,
         rules::{domain_allows, host_room, spreads_allow},
     },
@@ -22,7 +22,7 @@ use crate::{
     state::{
         attachments::AttachLimits,
         cluster::Cluster,
-        interner::Sym,
+        interner::{NamespacedName, Sym},
         node_requirement::{NodeReq, Term},
         requests::{ResourceId, amount},
         taint,
@@ -171,8 +171,7 @@ impl<'a> Existing<'a> {
     fn suitable(&self, class: &Class) -> Arc<[NodeIx]> {
         let cluster = self.cluster;
         let shape = class.shape(cluster);
-        let key = (Arc::clone(&class.reqs), shape.tolerations);
-        self.cache.suitable(&key, || {
+        self.cache.suitable(class.node_needs(cluster), || {
             let tables = &cluster.tables;
             let tolerations = tables.tolerations.get(shape.tolerations);
             let mut list: Vec<NodeIx> = candidates(cluster, &class.reqs)
@@ -441,7 +440,7 @@ impl<'a> Existing<'a> {
         for g in &topology.host_matching_groups {
             let group = &mut groups.list[*g];
             let matching = &mut group.nodes.entry(node).or_default().matching;
-            self.hosts.add(cluster, (*g, group.filter), node, *matching, count);
+            self.hosts.add(cluster, *g, group.filter, PlannedPods { node, before: *matching, count });
             *matching += count;
             group.total += count;
         }
@@ -570,13 +569,13 @@ fn room_for(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Cla
 
 /// True if the node can attach the class's volumes as well.
 fn attaches(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Class) -> bool {
-    let driver = |claim: &(Sym, Sym)| cluster.volumes.driver(*claim);
+    let driver = |claim: &NamespacedName| cluster.volumes.driver(*claim);
     let new = class.claims.iter().filter(|claim| !place.claims.contains(claim));
     let drivers: BTreeSet<Sym> = new.filter_map(driver).collect();
     if drivers.is_empty() {
         return true;
     }
-    let all: FxHashSet<&(Sym, Sym)> = place.claims.iter().chain(&class.claims).collect();
+    let all: FxHashSet<&NamespacedName> = place.claims.iter().chain(&class.claims).collect();
     drivers.into_iter().all(|wanted| {
         let count = all.iter().filter(|claim| driver(claim) == Some(wanted)).count();
         i64::try_from(count).unwrap_or(i64::MAX) <= limits.of_node(cluster, place.node, wanted)

@@ -1,15 +1,13 @@
 //! Free resources of existing and coming nodes, before and while pods are planned onto them.
 
-use std::sync::Arc;
-
 use crate::{
-    demand::Class,
+    demand::{Class, ClassPods},
     ids::{ClassIx, NodeIx},
     index_vec::IndexVec,
     state::{
         cluster::Cluster,
-        interner::Sym,
-        pod_shape::{NodeReqId, Shape, ShapeId, TolerationsId},
+        interner::NamespacedName,
+        pod_shape::{Shape, ShapeId},
         requests::{Port, ResourceId},
         taint,
     },
@@ -20,7 +18,7 @@ use crate::{
 pub(crate) struct Room {
     pub(super) free: IndexVec<ResourceId, i64>,
     ports: Vec<Port>,
-    claims: Vec<(Sym, Sym)>,
+    claims: Vec<NamespacedName>,
 }
 
 /// Remainder of a node while pods are planned onto it.
@@ -29,13 +27,9 @@ pub(crate) struct Place {
     pub(crate) node: NodeIx,
     pub(super) free: IndexVec<ResourceId, i64>,
     pub(super) ports: Vec<Port>,
-    pub(super) claims: Vec<(Sym, Sym)>,
-    /// (class, count).
-    pub(crate) content: Vec<(ClassIx, u32)>,
+    pub(super) claims: Vec<NamespacedName>,
+    pub(crate) content: Vec<ClassPods>,
 }
-
-/// What a node must have, and the taints that it may have.
-pub(crate) type Needs = (Arc<[NodeReqId]>, TolerationsId);
 
 impl Room {
     pub(crate) fn new(cluster: &Cluster, node: NodeIx) -> Self {
@@ -91,9 +85,9 @@ impl Place {
         }
         self.ports.extend(&shape.ports);
         self.claims.extend(&class.claims);
-        match self.content.iter_mut().find(|(c, _)| *c == number) {
-            Some((_, n)) => *n += count,
-            None => self.content.push((number, count)),
+        match self.content.iter_mut().find(|pods| pods.class == number) {
+            Some(pods) => pods.count += count,
+            None => self.content.push(ClassPods { class: number, count }),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     packing::{
         compatibility::CompatibilitySets,
         limits,
-        problem::{Limit, PackingProblem, Pattern, Rules, fits},
+        problem::{Limit, MinValues, PackingProblem, Pattern, Rules, fits},
         rows::Rows,
     },
     state::{interner::Sym, requests::Port},
@@ -372,7 +372,7 @@ fn keeps_values(
     used: &[i64],
 ) -> bool {
     let Some(ctx) = problem.variants.find(variant) else { return false };
-    ctx.min_values.iter().all(|(values, least)| {
+    ctx.min_values.iter().all(|MinValues { values, least }| {
         let mut seen: Vec<Sym> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
             let holds =

@@ -31,8 +31,16 @@ pub(crate) struct VariantCtx {
     pub(crate) ports: Vec<Port>,
     /// Limits that count this variant's instances.
     pub(crate) limits: Vec<LimitIx>,
-    /// (value of each offering, or [`Sym::NONE`]; how many distinct values must remain).
-    pub(crate) min_values: Vec<(Vec<Sym>, usize)>,
+    pub(crate) min_values: Vec<MinValues>,
+}
+
+/// A minValues of a pool's requirement.
+#[derive(Debug)]
+pub(crate) struct MinValues {
+    /// Of each offering; [`Sym::NONE`] without the label.
+    pub(crate) values: Vec<Sym>,
+    /// How many distinct values must remain.
+    pub(crate) least: usize,
 }
 
 /// Rules between pods on one host.

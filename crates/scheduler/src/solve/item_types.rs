@@ -65,7 +65,7 @@ impl Context<'_> {
                 || topology.host_matching_groups.iter().any(|group| required.contains(group))
         };
         for item in items {
-            let class = tier.block.classes[item.class].0;
+            let class = tier.block.classes[item.class].class;
             let options = known.entry((item.class, item.domain_set)).or_insert_with(|| {
                 let mut list = SmallVec::new();
                 for (at, bits) in choices.options.get(&item.class).into_iter().flatten() {
@@ -184,7 +184,7 @@ impl Context<'_> {
     fn willing(&self, tier: &Tier<'_>, items: &[Item], content: &[Item<ClassIx>]) -> usize {
         let host = self.cluster.keys.hostname;
         let score = |item: &Item| -> i64 {
-            let class = &self.demand.classes[tier.block.classes[item.class].0];
+            let class = &self.demand.classes[tier.block.classes[item.class].class];
             let wishes = preferences::wishes(self.cluster, class).filter(|w| w.key == host);
             wishes.fold(0i64, |sum, wish| {
                 let there = content.iter().filter(|it| self.demand.classes[it.class].matches(wish.selector));
@@ -199,7 +199,7 @@ impl Context<'_> {
     /// True if the class of some of `items` prefers pods on its host, so that it matters which of them is taken.
     fn is_choosy(&self, tier: &Tier<'_>, items: &[Item]) -> bool {
         let host = self.cluster.keys.hostname;
-        let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].0];
+        let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].class];
         let wishes = |item: &Item| preferences::wishes(self.cluster, class(item)).any(|w| w.key == host);
         items.len() > 1 && items.iter().any(wishes)
     }
@@ -231,7 +231,7 @@ impl Context<'_> {
                     let at = if choosy { self.willing(tier, items, &content) } else { last };
                     let Some(item) = items.get_mut(at) else { break };
                     let take = if choosy { 1 } else { need.min(item.count) };
-                    let class = tier.block.classes[item.class].0;
+                    let class = tier.block.classes[item.class].class;
                     add(&mut content, Item { class, domain_set: item.domain_set, count: take });
                     item.count -= take;
                     need -= take;

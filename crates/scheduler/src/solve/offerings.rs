@@ -9,14 +9,14 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    existing::cache::Parts,
+    existing::cache::{Part, PartsKey},
     ids::{ClassIx, DomainSetIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
         block::{Context, Launch},
-        tier_packing::{ClassOptions, Found, Tier, TierChoices},
+        tier_packing::{ChoiceInput, ClassOptions, Found, Tier, TierChoices, Wanted},
     },
     state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
@@ -35,7 +35,7 @@ impl Context<'_> {
         weight: i32,
         found: &Found,
     ) -> (ClassOptions, bool) {
-        let class = tier.block.classes[local].0;
+        let class = tier.block.classes[local].class;
         let size = self.size(tier, class);
         let mut result = SmallVec::new();
         for a in self.allowed[class].iter().filter(|a| self.weight(a) == weight) {
@@ -138,8 +138,8 @@ impl Context<'_> {
         for (at, from) in tier.variants.enumerate() {
             let (rec, variant) = self.variant(*from);
             let open = variant.allowed.and(&rec.catalog.available);
-            for (values, bits) in self.parts(*from, &view.keys).iter() {
-                let here = bits.and(&open);
+            for Part { values, offers } in self.parts(*from, &view.keys).iter() {
+                let here = offers.and(&open);
                 if here.is_empty() {
                     continue;
                 }
@@ -165,40 +165,42 @@ impl Context<'_> {
 
     /// The catalogue of a variant, partitioned by the values of `keys`. Variants with the same labels share
     /// it.
-    pub(super) fn parts(&self, from: PoolVariant, keys: &[Sym]) -> Arc<Parts> {
+    pub(super) fn parts(&self, from: PoolVariant, keys: &[Sym]) -> Arc<[Part]> {
         let (rec, it) = self.variant(from);
         let own = keys.iter().map(|k| crate::state::interner::label(&it.labels, *k)).collect();
-        let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
+        let key = PartsKey { catalog: Arc::as_ptr(&rec.catalog).addr(), keys: keys.to_vec(), own };
         let mut known = self.cache.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = known.entry(key).or_insert_with(|| {
             let size = rec.catalog.offers.len();
             let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
-            let mut parts: Parts = Vec::new();
+            let mut parts: Vec<Part> = Vec::new();
             for offer in 0..size {
                 let values =
                     keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
                 let number = *numbers.entry(values).or_insert_with_key(|values| {
-                    parts.push((values.clone(), BitSet::none(size)));
+                    parts.push(Part { values: values.clone(), offers: BitSet::none(size) });
                     parts.len() - 1
                 });
-                if let Some((_, bits)) = parts.get_mut(number) {
-                    bits.insert(offer);
+                if let Some(part) = parts.get_mut(number) {
+                    part.offers.insert(offer);
                 }
             }
-            Arc::new(parts)
+            parts.into()
         });
         Arc::clone(parts)
     }
 
+    /// The domain sets that a class may choose, and the groups that count it there.
     pub(super) fn choice(
         &self,
-        (tier, groups): (&Tier<'_>, &BlockGroups),
+        input: ChoiceInput<'_>,
         view: &mut TopologyView,
-        (local, count): (LocalClassIx, u32),
+        wanted: Wanted,
         options: &[(VariantIx, BitSet)],
-        found: &Found,
     ) -> Choice {
-        let class = tier.block.classes[local].0;
+        let ChoiceInput { tier, groups, found } = input;
+        let Wanted { local, count, .. } = wanted;
+        let class = tier.block.classes[local].class;
         let topology = &groups.of[local];
         let mut choice = Choice {
             class: local,
@@ -340,7 +342,7 @@ impl Context<'_> {
             .list
             .iter()
             .filter(|c| !c.unsure.is_empty())
-            .map(|c| (tier.block.classes[c.class].0, c))
+            .map(|c| (tier.block.classes[c.class].class, c))
             .collect();
         if unsure.is_empty() {
             return wrong;

@@ -92,7 +92,7 @@ fn of_template(
     want: Want,
 ) -> Reason {
     match suiting(context, class, number, want) {
-        Ok(open) => limited(context, limits, class, number, (want, &open)),
+        Ok(open) => limited(context, limits, class, number, want, &open),
         Err((reason, detail)) => {
             let pool = context.pools[number].pool.name.clone();
             // Of the reasons without a node that would suit, a limit is that of a fixed size alone.
@@ -166,7 +166,8 @@ fn limited(
     limits: &IndexVec<LimitIx, Limit>,
     class: &Class,
     number: PoolIx,
-    (want, open): (Want, &IndexVec<PoolVariantIx, BitSet>),
+    want: Want,
+    open: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Reason {
     let pool = context.pools[number].pool.name.clone();
     let offers = holding(context, number, &class.requests, open);
@@ -182,12 +183,8 @@ fn limited(
     });
     let found = full.and_then(|full| {
         let (reason, detail) = limit(context, full, number, &offers)?;
-        Some(Reason {
-            pool: pool.clone(),
-            reason,
-            detail,
-            limit: reached(context, limits, full, number, &offers),
-        })
+        let limit = reached(context, limits, full, number, &offers);
+        Some(Reason { pool: pool.clone(), reason, detail, limit })
     });
     found.unwrap_or_else(|| {
         let detail = format!("no node of {pool} has room beside what else it must hold");

@@ -9,19 +9,20 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Plan,
+    demand::ClassPods,
     existing::room::Place,
     ids::{ClassIx, DomainSetIx, InstanceTypeIx, NodeIx, OfferIx, PodIx, PoolIx},
     index_vec::IndexVec,
     model::{
         catalog::CapacityType,
-        plan::{ExistingPlacement, PlannedInstance, PodKey, ReasonKind, Unschedulable},
+        plan::{ExistingPlacement, PlannedInstance, PodKey, Unschedulable},
         price::Price,
         requirement::Requirement,
         resources::Resources,
         well_known::{CAPACITY_TYPE, CROFT_CAPACITY_TYPE, INSTANCE_TYPE, ZONE},
     },
     solve::{
-        block::{Context, Launch, Solved},
+        block::{Context, Launch, LeftOutPods, Solved},
         limits::node_price,
         reasons::{Reasons, Want},
     },
@@ -89,7 +90,7 @@ pub(crate) fn plan(
     context: &Context<'_>,
     places: &[Place],
     solved: Vec<Solved>,
-    hopeless: Vec<(ClassIx, u32)>,
+    hopeless: Vec<ClassPods>,
     steps: u64,
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
@@ -125,7 +126,7 @@ pub(crate) fn plan(
     for (class, domain_sets) in domain_sets {
         pods.deal(class, domain_sets.into_iter().collect());
     }
-    let mut left: Vec<(ClassIx, u32, Option<ReasonKind>)> = Vec::new();
+    let mut left: Vec<LeftOutPods> = Vec::new();
     let mut launches: Vec<Launch> = Vec::new();
     let (mut bound, mut relaxed) = (0i64, BTreeSet::new());
     for block in solved {
@@ -148,14 +149,15 @@ pub(crate) fn plan(
     plan.bound = if plan.unpriced() == 0 { Price::from_micros(bound) } else { Price::ZERO };
     plan.bound_relaxes = relaxed.into_iter().collect();
 
-    left.extend(hopeless.into_iter().map(|(class, count)| (class, count, None)));
-    left.sort_by_key(|(class, _, _)| *class);
+    let without_pool = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
+    left.extend(hopeless.into_iter().map(without_pool));
+    left.sort_by_key(|pods| pods.class);
     let mut reasons = Reasons::new(
         context,
         context.limits.after(&context.pools, launches.iter().map(|l| (l.from.pool, l.offer))),
     );
-    for (class, count, kind) in left {
-        let reasons = reasons.of(Want { class, kind });
+    for LeftOutPods { class, count, reason } in left {
+        let reasons = reasons.of(Want { class, kind: reason });
         for _ in 0..count {
             let Some(pod) = pods.take(class).and_then(|p| pods.key(p)) else { break };
             plan.unschedulable.push(Unschedulable { pod, reasons: Arc::clone(&reasons) });
@@ -177,7 +179,7 @@ fn existing(
     let rec = pool_of(&info.labels).and_then(|number| context.pools.find(number));
     let mut requests = Resources::new();
     let mut keys = Vec::new();
-    for (class, count) in &place.content {
+    for ClassPods { class, count } in &place.content {
         let shape = context.demand.classes.find(*class)?.shape(cluster);
         for (id, size) in &shape.requests {
             let name = cluster.tables.resources.name(*id);

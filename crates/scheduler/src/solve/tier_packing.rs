@@ -23,7 +23,8 @@ use crate::{
     topology::{
         assignment,
         domains::{
-            Assignment, Choice, Item, Order, Seen, SpreadViolation, TopologyView, by_priority, note_domains,
+            Assignment, Choice, CountedDomains, Item, Order, SpreadViolation, TopologyView, by_priority,
+            note_domains,
         },
         groups::{BlockGroups, Topology},
     },
@@ -130,6 +131,14 @@ pub(super) struct Wanted {
     pub(super) local: LocalClassIx,
     pub(super) count: u32,
     pub(super) weight: i32,
+}
+
+/// Input of the choices of all classes of a tier.
+#[derive(Clone, Copy)]
+pub(super) struct ChoiceInput<'a> {
+    pub(super) tier: &'a Tier<'a>,
+    pub(super) groups: &'a BlockGroups,
+    pub(super) found: &'a Found,
 }
 
 /// Pods of a class that a tier left out.
@@ -251,7 +260,7 @@ impl Context<'_> {
     fn left_by_priority(&self, tier: &Tier<'_>, now: &[Wanted], left: &[Unplaced]) -> Vec<u32> {
         by_priority(now.iter().map(|wanted| {
             let of_class = left.iter().filter(|unplaced| unplaced.local == wanted.local);
-            let class = tier.block.classes[wanted.local].0;
+            let class = tier.block.classes[wanted.local].class;
             (self.demand.classes[class].priority, of_class.map(|unplaced| unplaced.count).sum())
         }))
     }
@@ -267,15 +276,15 @@ impl Context<'_> {
         const ROUNDS: u32 = 12;
         let mut wanted = now.to_vec();
         let mut left: Vec<Unplaced> = Vec::new();
-        let (mut steps, mut seen) = (0, Seen::new());
+        let (mut steps, mut counted_domains) = (0, CountedDomains::new());
         let mut round = 0;
         let (mut gave_way, mut gave_way_opened_only) = (false, false);
         let mut found = Found { unopened, ..Found::default() };
         loop {
             let mut attempt = self.attempt(tier, &wanted, limits, &found);
             steps += attempt.solved.steps;
-            for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
-                note_domains(&mut seen, spread, domains);
+            for (scope, domains) in std::mem::take(&mut attempt.solved.counted_domains) {
+                note_domains(&mut counted_domains, scope, domains);
             }
             // A pod counts for a spread only on instances that pass the spread's filter, and its instance is
             // known only after packing. Offerings are partitioned in advance only where that went wrong,
@@ -320,7 +329,7 @@ impl Context<'_> {
                 reason: self.reason(tier, item.class),
             }));
             attempt.solved.steps = steps;
-            attempt.solved.seen = seen;
+            attempt.solved.counted_domains = counted_domains;
             let Attempt { solved, settled, groups, limits, .. } = attempt;
             return Packed {
                 solved,
@@ -378,7 +387,7 @@ impl Context<'_> {
             }
         };
         for choice in &choices.list {
-            choices.view.note_seen(&groups, choice, &mut out.seen);
+            choices.view.note_counted(&groups, choice, &mut out.counted_domains);
         }
         let mut left = std::mem::take(&mut choices.left);
         left.extend(assigned.unplaced.iter().map(|pods| {
@@ -408,7 +417,7 @@ impl Context<'_> {
         }
         let parted = self.misjudged(tier, &choices, &mut out.launches);
         for item in out.launches.iter().flat_map(|l| &l.content) {
-            let local = tier.block.classes.search(&item.class, |(class, _)| *class);
+            let local = tier.block.classes.search(&item.class, |pods| pods.class);
             let BlockGroups { list, of } = &mut groups;
             for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_matching_groups)
             {
@@ -441,7 +450,8 @@ impl Context<'_> {
             narrow: BTreeSet::new(),
             left: Vec::new(),
         };
-        for Wanted { local, count, weight } in now.iter().copied() {
+        for wanted in now.iter().copied() {
+            let Wanted { local, count, weight } = wanted;
             let (options, narrowed) = self.options_of(tier, local, weight, found);
             if narrowed {
                 choices.narrow.insert(local);
@@ -450,7 +460,8 @@ impl Context<'_> {
                 choices.left.push(Unplaced { local, count, reason: None });
                 continue;
             }
-            let choice = self.choice((tier, groups), &mut choices.view, (local, count), &options, found);
+            let choice =
+                self.choice(ChoiceInput { tier, groups, found }, &mut choices.view, wanted, &options);
             choices.list.push(choice);
             choices.options.insert(local, options);
         }

@@ -8,7 +8,7 @@ use crate::{
     index_vec::IndexVec,
     model::plan::{ReasonKind, Relaxed},
     solve::{
-        block::{Block, Context, Solved},
+        block::{Block, Context, LeftOutPods, Solved},
         tier_packing::{Settled, Tier, Unplaced, Wanted},
     },
     state::{attachments::Dimension, requests::ResourceId},
@@ -45,10 +45,10 @@ impl Context<'_> {
         let mut settled: Vec<Settled> = Vec::new();
         let mut limits = self.limits.left.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
-            block.classes.enumerate().map(|(local, (_, count))| (local, *count)).collect();
+            block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
         let mut weights: BTreeSet<i32> = BTreeSet::new();
-        for (class, _) in &block.classes {
-            weights.extend(self.allowed[*class].iter().map(|a| self.weight(a)));
+        for pods in &block.classes {
+            weights.extend(self.allowed[pods.class].iter().map(|a| self.weight(a)));
         }
         if weights.len() > 1 {
             out.relaxed.insert(Relaxed::Weight);
@@ -60,7 +60,7 @@ impl Context<'_> {
         while !waiting.is_empty() {
             let mut now: Vec<Wanted> = Vec::new();
             for (local, count) in waiting.drain(..) {
-                let class = block.classes[local].0;
+                let class = block.classes[local].class;
                 let weight = self.allowed[class]
                     .iter()
                     .map(|a| self.weight(a))
@@ -68,7 +68,7 @@ impl Context<'_> {
                     .max();
                 match weight {
                     Some(weight) => now.push(Wanted { local, count, weight }),
-                    None => out.left.push((class, count, blame[local])),
+                    None => out.left.push(LeftOutPods { class, count, reason: blame[local] }),
                 }
             }
             if now.is_empty() {
@@ -90,7 +90,8 @@ impl Context<'_> {
                 }
                 blame[local] = blame[local].or(reason);
                 if ceiling[local] == i32::MIN {
-                    out.left.push((block.classes[local].0, count, blame[local]));
+                    let class = block.classes[local].class;
+                    out.left.push(LeftOutPods { class, count, reason: blame[local] });
                 } else if let Some((_, rest)) = waiting.iter_mut().find(|(other, _)| *other == local) {
                     *rest += count;
                 } else {
@@ -108,7 +109,7 @@ impl Context<'_> {
         let mut variants = BTreeSet::new();
         let mut others = BTreeSet::new();
         for Wanted { local, weight, .. } in now {
-            let class = block.classes[*local].0;
+            let class = block.classes[*local].class;
             let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == *weight);
             variants.extend(heavy.map(|a| a.from));
             others.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));

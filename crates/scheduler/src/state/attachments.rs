@@ -9,7 +9,7 @@ use crate::{
     state::{
         catalog_index::CatalogIndex,
         cluster::Cluster,
-        interner::{Sym, label},
+        interner::{NamespacedName, Sym, label},
         requests::ResourceId,
     },
 };
@@ -108,7 +108,7 @@ impl AttachLimits {
     }
 
     /// The volumes of `claims` by dimension, as far as a limit of their driver is known.
-    pub(crate) fn requests(&mut self, cluster: &Cluster, claims: &[(Sym, Sym)]) -> Vec<(Dimension, i64)> {
+    pub(crate) fn requests(&mut self, cluster: &Cluster, claims: &[NamespacedName]) -> Vec<(Dimension, i64)> {
         let drivers: Vec<Sym> = claims.iter().filter_map(|claim| cluster.volumes.driver(*claim)).collect();
         let kinds: BTreeSet<Sym> =
             drivers.iter().copied().filter(|driver| self.drivers.contains(driver)).collect();

@@ -26,9 +26,9 @@ use crate::{
     },
     state::{
         catalog_index::{CatalogIndex, Keys, PoolRec},
-        interner::{self, Sym},
+        interner::{self, NamespacedName, Sym},
         node::NodeSlot,
-        pod::PodRec,
+        pod::{PodRec, QueueRank},
         pod_shape::{self, IdentId, SelectorId, ShapeId, Tables},
         requests::{ResourceId, amount},
         selector::NamespaceLabels,
@@ -53,16 +53,15 @@ pub struct Cluster {
     /// The limits of the nodes of all pools.
     pub(crate) limits: BTreeMap<String, Quantity>,
     pub(crate) namespaces: NamespaceLabels,
-    /// By namespace and name.
-    pub(crate) daemons: BTreeMap<(Sym, Sym), Daemon>,
+    pub(crate) daemons: BTreeMap<NamespacedName, Daemon>,
     pub(crate) volumes: Volumes,
 
     pub(crate) pods: IndexVec<PodIx, Option<PodRec>>,
     pub(crate) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
     pub(super) free_pods: Vec<PodIx>,
     pub(super) arrivals: u64,
-    /// Pending pods: (priority, highest first; creation; arrival) to id.
-    pub(crate) demand: BTreeMap<(std::cmp::Reverse<i32>, i64, u64), PodIx>,
+    /// Pending pods.
+    pub(crate) demand: BTreeMap<QueueRank, PodIx>,
     /// CPU and memory of a pod that requests none, where an instance is launched for it.
     pub(crate) without_requests: [(ResourceId, i64); 2],
     /// Schedulers whose pending pods are no demand.
@@ -285,7 +284,8 @@ impl Cluster {
             name: format!("{namespace}/{name}"),
             ..error
         })?;
-        let key = (self.tables.symbols.sym(&namespace), self.tables.symbols.sym(&name));
+        let symbols = &mut self.tables.symbols;
+        let key = NamespacedName { namespace: symbols.sym(&namespace), name: symbols.sym(&name) };
         self.daemons.insert(key, Daemon { shape });
         Ok(())
     }
@@ -295,7 +295,7 @@ impl Cluster {
         if let (Some(namespace), Some(name)) =
             (self.tables.symbols.find(namespace), self.tables.symbols.find(name))
         {
-            self.daemons.remove(&(namespace, name));
+            self.daemons.remove(&NamespacedName { namespace, name });
         }
     }
 

@@ -4,9 +4,9 @@ use crate::{
     model::bit_set::BitSet,
     state::{
         cluster::Cluster,
-        interner::{Interner, Sym},
+        interner::{Interner, NamespacedName, Sym},
         node_requirement::{Expr, Term},
-        pod_shape::{Shape, Tables},
+        pod_shape::{ClaimNames, Shape, Tables},
         requests::{Port, ResourceId},
         selector::{Namespaces, Selector},
         taint::Taint,
@@ -31,6 +31,11 @@ struct Live {
 impl Live {
     fn sym(&mut self, sym: Sym) {
         self.symbols.insert(sym.into());
+    }
+
+    fn object(&mut self, object: NamespacedName) {
+        self.sym(object.namespace);
+        self.sym(object.name);
     }
 
     fn pairs(&mut self, pairs: &[(Sym, Sym)]) {
@@ -110,10 +115,7 @@ impl Live {
             self.selectors.insert(preference.selector.into());
             self.sym(preference.key);
         }
-        if let Some((namespace, names)) = &shape.claims {
-            self.sym(*namespace);
-            names.iter().for_each(|name| self.sym(*name));
-        }
+        shape.claims.iter().flat_map(ClaimNames::iter).for_each(|claim| self.object(claim));
         for volume in &shape.ephemeral {
             volume.template.symbols().for_each(|sym| self.sym(sym));
         }
@@ -229,20 +231,19 @@ impl Cluster {
             live.pairs(labels);
         }
         for (key, daemon) in &self.daemons {
-            live.pairs(&[*key]);
+            live.object(*key);
             live.shapes.insert(daemon.shape.into());
         }
         for rec in self.pods.iter().flatten() {
             live.shapes.insert(rec.shape.into());
             live.idents.insert(rec.ident.into());
-            live.pairs(rec.daemon.as_slice());
+            rec.daemon.into_iter().for_each(|daemon| live.object(daemon));
             rec.chosen.into_iter().for_each(|node| live.sym(node));
         }
         for slot in &self.nodes {
             live.sym(slot.name);
             live.ports(&slot.ports);
-            live.pairs(&slot.daemons);
-            live.pairs(&slot.claims);
+            slot.daemons.iter().chain(&slot.claims).for_each(|object| live.object(*object));
             if let Some(info) = &slot.info {
                 live.pairs(&info.labels);
                 live.taints(&info.taints);

@@ -110,6 +110,13 @@ impl Symbols {
     }
 }
 
+/// The namespace and the name of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NamespacedName {
+    pub(crate) namespace: Sym,
+    pub(crate) name: Sym,
+}
+
 /// Labels, sorted by key.
 pub(crate) type Labels = Box<[(Sym, Sym)]>;
 

@@ -9,7 +9,7 @@ use crate::{
     model::error::InputError,
     state::{
         claim::{Claim, Ephemeral},
-        interner::{Interner, Sym, Symbols},
+        interner::{Interner, NamespacedName, Sym, Symbols},
         node_requirement::{Expr, NodeReq, Term},
         requests::{self, Port, ResourceId, ResourceNames},
         selector::{self, Ident, Namespaces, OneSelector, Selector},
@@ -64,6 +64,22 @@ pub(crate) struct PodPreference {
     pub(crate) anti: bool,
 }
 
+/// The PersistentVolumeClaims of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimNames {
+    /// That of the pod.
+    pub(crate) namespace: Sym,
+    /// Sorted.
+    pub(crate) names: Box<[Sym]>,
+}
+
+impl ClaimNames {
+    /// One claim after the other.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NamespacedName> {
+        self.names.iter().map(|name| NamespacedName { namespace: self.namespace, name: *name })
+    }
+}
+
 /// The needs of a pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
@@ -80,8 +96,7 @@ pub(crate) struct Shape {
     pub(crate) anti_affinity: Box<[(SelectorId, Sym)]>,
     pub(crate) preferred_nodes: Box<[(i32, Term)]>,
     pub(crate) preferred_pods: Box<[PodPreference]>,
-    /// Namespace and names of the PersistentVolumeClaims.
-    pub(crate) claims: Option<(Sym, Box<[Sym]>)>,
+    pub(crate) claims: Option<ClaimNames>,
     /// The ones among `claims` that the ephemeral volume controller creates.
     pub(crate) ephemeral: Box<[Ephemeral]>,
     /// Has resource claims.
@@ -313,8 +328,8 @@ fn read_ports(tables: &mut Tables, spec: &PodSpec) -> Vec<Port> {
     ports
 }
 
-/// Namespace and names of the claims, and the templates of those that a controller creates.
-type Claims = (Option<(Sym, Box<[Sym]>)>, Box<[Ephemeral]>);
+/// All claims, and the templates of those that a controller creates.
+type Claims = (Option<ClaimNames>, Box<[Ephemeral]>);
 
 /// A generic ephemeral volume uses the claim `<pod>-<volume>`, if the pod controls that
 /// (`k8s.io/component-helpers/storage/ephemeral`).
@@ -339,7 +354,7 @@ fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -
     names.sort_unstable();
     names.dedup();
     ephemeral.sort_unstable_by_key(|volume| volume.name);
-    Ok(((!names.is_empty()).then(|| (namespace, names.into())), ephemeral.into()))
+    Ok(((!names.is_empty()).then(|| ClaimNames { namespace, names: names.into() }), ephemeral.into()))
 }
 
 fn read_pod_terms(

@@ -1,4 +1,4 @@
-//! Whom the pods that wait may concern.
+//! The pods that wait, by the pools that they may go to.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,7 @@ impl Cluster {
         let mut shapes: FxHashMap<ShapeId, FxHasher> = FxHashMap::default();
         for (rank, ix) in &self.demand {
             let Some(Some(rec)) = self.pods.find(*ix) else { continue };
-            (rank.1, &rec.key).hash(shapes.entry(rec.shape).or_default());
+            (rank.created, &rec.key).hash(shapes.entry(rec.shape).or_default());
         }
         Waiting(shapes.into_iter().map(|(shape, hasher)| (shape, hasher.finish())).collect())
     }

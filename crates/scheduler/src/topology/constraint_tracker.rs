@@ -224,7 +224,8 @@ impl<'a> ConstraintTracker<'a> {
     pub(super) fn has_host_candidate(
         &self,
         groups: &BlockGroups,
-        (choice, topology): (&Choice, &Topology),
+        choice: &Choice,
+        topology: &Topology,
         domain_set: DomainSetIx,
     ) -> bool {
         let Some(g) = topology.host_affinity else { return true };
