@@ -7,8 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use crate::{
     request::{
         amounts::ExtendedResources,
-        object::objects,
-        text::{Map, Text},
+        text::{Map, Text, objects},
     },
     tenancy::taint,
 };
