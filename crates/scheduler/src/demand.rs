@@ -190,11 +190,11 @@ impl Demand {
             return;
         }
         self.attach_limits = AttachLimits::new(cluster);
-        let mut seen: FxHashSet<NamespacedName> = FxHashSet::default();
+        let mut counted: FxHashSet<NamespacedName> = FxHashSet::default();
         for class in self.classes.iter_mut() {
             let is_single = class.pods.len() == 1;
             let new: Vec<NamespacedName> =
-                class.claims.iter().filter(|claim| seen.insert(**claim)).copied().collect();
+                class.claims.iter().filter(|claim| counted.insert(**claim)).copied().collect();
             let volumes = self.attach_limits.requests(cluster, &new);
             if is_single && !volumes.is_empty() {
                 class.requests = class.requests.iter().copied().chain(volumes).collect();

@@ -78,7 +78,7 @@ impl Cluster {
         let mut known = Known::default();
         for pod in pods {
             chosen.push(pod);
-            if !self.evenly(&chosen, target, &mut known) {
+            if !self.is_within_skew(&chosen, target, &mut known) {
                 chosen.pop();
             }
         }
@@ -95,7 +95,7 @@ impl Cluster {
         else {
             return false;
         };
-        if !self.tables.shapes.get(shape).only_room()
+        if !self.tables.shapes.get(shape).needs_only_room()
             || !pods.iter().all(|key| found(key).is_some_and(|r| r.shape == shape))
         {
             return false;
@@ -104,7 +104,7 @@ impl Cluster {
         let waiting = self.pods.iter().flatten().filter(|rec| rec.node.is_none() || rec.nominated);
         waiting
             .filter(|rec| rec.is_movable() && rec.shape != shape)
-            .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.admits(node, rec.shape)))
+            .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.may_enter_node(node, rec.shape)))
     }
 
     /// True if two pending pods are the same to every constraint, their own and others': either may take the
@@ -119,7 +119,7 @@ impl Cluster {
     }
 
     /// True if the node's labels and taints admit such pods.
-    fn admits(&self, node: NodeIx, shape: ShapeId) -> bool {
+    fn may_enter_node(&self, node: NodeIx, shape: ShapeId) -> bool {
         let Some(slot) = self.nodes.find(node) else { return true };
         let Some(info) = &slot.info else { return true };
         let (tables, shape) = (&self.tables, self.tables.shapes.get(shape));
@@ -140,8 +140,8 @@ impl Cluster {
             let key = self.keys.canonical(*key);
             *known.entry((*selector, key)).or_insert_with(|| {
                 let Some(here) = self.domain_of(labels, key) else { return false };
-                let mut meant = FxHashMap::default();
-                let mut some = |node| self.bound_on(node, *selector, &mut meant) > 0;
+                let mut selected = FxHashMap::default();
+                let mut some = |node| self.bound_on(node, *selector, &mut selected) > 0;
                 if key == self.keys.hostname {
                     return self.find_node(self.tables.symbols.text(here)).is_some_and(some);
                 }
@@ -159,13 +159,13 @@ impl Cluster {
 
     /// True if no spread of these pods keeps one of them out because of the others. What keeps it out in any case doesn't depend
     /// on nominations.
-    fn evenly(&self, pods: &[Planned<'_, '_>], target: Target<'_>, known: &mut Known) -> bool {
+    fn is_within_skew(&self, pods: &[Planned<'_, '_>], target: Target<'_>, known: &mut Known) -> bool {
         let tables = &self.tables;
         pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
             tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
-                let meant = |ident| self.means(spread.selector, ident);
+                let selected = |ident| self.is_selected(spread.selector, ident);
                 // Only nominations of its own priority and above count for a pod.
-                let counts = |other: &PodRec| other.priority >= rec.priority && meant(other.ident);
+                let counts = |other: &PodRec| other.priority >= rec.priority && selected(other.ident);
                 let others = || {
                     let others = pods.iter().enumerate().filter(|(number, _)| *number != at);
                     others.map(|(_, other)| other).filter(|other| counts(other.rec))
@@ -185,14 +185,14 @@ impl Cluster {
                 }
                 let ahead =
                     known.ahead.entry((scope, rec.rank())).or_insert_with(|| standing.ahead(rec.rank()));
-                let count = count.saturating_add(usize::from(meant(rec.ident)));
+                let count = count.saturating_add(usize::from(selected(rec.ident)));
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 count.saturating_add(*ahead) <= i64::from(spread.max_skew)
             })
         })
     }
 
-    fn means(&self, selector: SelectorId, ident: IdentId) -> bool {
+    fn is_selected(&self, selector: SelectorId, ident: IdentId) -> bool {
         let selector = self.tables.selectors.get(selector);
         selector.matches(&self.tables.symbols, &self.namespaces, self.tables.idents.get(ident))
     }
@@ -215,11 +215,11 @@ impl Cluster {
         let mut standing = Standing::default();
         // A fresh host has no pods.
         let Some(domain) = self.domain_of(target.labels, key) else { return Some(standing) };
-        let mut meant: FxHashMap<IdentId, bool> = FxHashMap::default();
+        let mut selected: FxHashMap<IdentId, bool> = FxHashMap::default();
         standing.here = Some(domain);
         if key == self.keys.hostname {
             let node = self.find_node(self.tables.symbols.text(domain));
-            let bound = node.map_or(0, |node| self.bound_on(node, spread.selector, &mut meant));
+            let bound = node.map_or(0, |node| self.bound_on(node, spread.selector, &mut selected));
             standing.bound.insert(domain, bound);
             return Some(standing);
         }
@@ -237,7 +237,8 @@ impl Cluster {
             let bound = standing.bound.entry(value).or_default();
             let pods = slot.pods.iter().filter_map(|pod| self.pods.find(*pod)?.as_ref());
             for rec in pods {
-                if !*meant.entry(rec.ident).or_insert_with(|| self.means(spread.selector, rec.ident)) {
+                if !*selected.entry(rec.ident).or_insert_with(|| self.is_selected(spread.selector, rec.ident))
+                {
                     continue;
                 }
                 if !rec.nominated {
@@ -264,13 +265,14 @@ impl Cluster {
             .map_or(i64::MAX, |own| i64::from(own.max_skew))
     }
 
-    /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
-    fn bound_on(&self, node: NodeIx, selector: SelectorId, meant: &mut FxHashMap<IdentId, bool>) -> i64 {
+    /// How many pods that a selector means are bound to a node; `selected` says which identities those are.
+    fn bound_on(&self, node: NodeIx, selector: SelectorId, selected: &mut FxHashMap<IdentId, bool>) -> i64 {
         let slot = self.nodes.find(node);
         let pods = slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.find(*pod)?.as_ref());
-        let is_meant = |ident| self.means(selector, ident);
-        let count = pods
-            .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));
+        let is_of_selector = |ident| self.is_selected(selector, ident);
+        let count = pods.filter(|rec| {
+            !rec.nominated && *selected.entry(rec.ident).or_insert_with(|| is_of_selector(rec.ident))
+        });
         i64::try_from(count.count()).unwrap_or(i64::MAX)
     }
 }
@@ -332,7 +334,7 @@ struct Known {
 
 impl Shape {
     /// True if no other pod, no volume, port or device, and no preference has a say in where such a pod goes.
-    fn only_room(&self) -> bool {
+    fn needs_only_room(&self) -> bool {
         let Self {
             requests: _,
             reqs: _,

@@ -12,7 +12,13 @@ use crate::{
 impl Existing<'_> {
     /// Places each pod on the node where it leaves the largest share free, as kube-scheduler's LeastAllocated
     /// does.
-    pub(super) fn emptiest(&mut self, groups: &mut Groups, number: ClassIx, nodes: &[NodeIx], most: u32) {
+    pub(super) fn place_on_emptiest(
+        &mut self,
+        groups: &mut Groups,
+        number: ClassIx,
+        nodes: &[NodeIx],
+        most: u32,
+    ) {
         let least = self.left[number].saturating_sub(most);
         let requests = &self.demand.classes[number].shape(self.cluster).requests;
         // Among equals, the first of `nodes`.
@@ -28,7 +34,7 @@ impl Existing<'_> {
             self.steps += 1;
             let placed = self.put(groups, number, node, 1);
             if placed > 0 {
-                self.note(number, node, placed);
+                self.record(number, node, placed);
                 heap.push((self.share_left(node, requests), at, node));
             }
         }

@@ -53,7 +53,7 @@ impl HostCounts {
         node: NodeIx,
     ) -> i64 {
         let group = &groups.list[rule.group];
-        let Some(filter) = group.filter.filter(|filter| self.compares(cluster, *filter, node)) else {
+        let Some(filter) = group.filter.filter(|filter| self.is_compared(cluster, *filter, node)) else {
             return 0;
         };
         if !self.by_group.contains_key(&rule.group) {
@@ -73,12 +73,12 @@ impl HostCounts {
         filter: FilterId,
         group: &Group,
     ) -> Option<BTreeMap<i64, u32>> {
-        if demand.gone.iter().any(|node| self.compares(cluster, filter, *node)) {
+        if demand.gone.iter().any(|node| self.is_compared(cluster, filter, *node)) {
             return None;
         }
         let mut hosts = BTreeMap::new();
         for node in candidates(cluster, &cluster.tables.filters.get(filter).reqs) {
-            if self.compares(cluster, filter, node) {
+            if self.is_compared(cluster, filter, node) {
                 let count = group.nodes.get(&node).map_or(0, |pods| pods.matching);
                 *hosts.entry(count).or_default() += 1;
             }
@@ -95,8 +95,8 @@ impl HostCounts {
         planned: PlannedPods,
     ) {
         let PlannedPods { node, before, count } = planned;
-        let compared = filter.is_some_and(|filter| self.compares(cluster, filter, node));
-        let Some(Some(hosts)) = self.by_group.get_mut(&group).filter(|_| compared) else { return };
+        let is_counted = filter.is_some_and(|filter| self.is_compared(cluster, filter, node));
+        let Some(Some(hosts)) = self.by_group.get_mut(&group).filter(|_| is_counted) else { return };
         if let Some(number) = hosts.get_mut(&before) {
             *number -= 1;
             if *number == 0 {
@@ -106,7 +106,7 @@ impl HostCounts {
         *hosts.entry(before + count).or_default() += 1;
     }
 
-    fn compares(&self, cluster: &Cluster, filter: FilterId, node: NodeIx) -> bool {
+    fn is_compared(&self, cluster: &Cluster, filter: FilterId, node: NodeIx) -> bool {
         let info = cluster.nodes.find(node).and_then(|slot| slot.info.as_ref());
         info.is_some_and(|info| self.with_coming || !info.coming) && is_eligible(cluster, filter, node)
     }

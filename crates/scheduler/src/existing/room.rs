@@ -47,7 +47,7 @@ impl Room {
         }
         let mut ports = slot.ports.clone();
         for (key, daemon) in &cluster.daemons {
-            if slot.daemons.contains(key) || !daemon_runs(cluster, daemon.shape, node) {
+            if slot.daemons.contains(key) || !may_run_daemon(cluster, daemon.shape, node) {
                 continue;
             }
             let shape = cluster.tables.shapes.get(daemon.shape);
@@ -93,7 +93,7 @@ impl Place {
 }
 
 /// True if a DaemonSet's pod runs on `node`.
-fn daemon_runs(cluster: &Cluster, shape: ShapeId, node: NodeIx) -> bool {
+fn may_run_daemon(cluster: &Cluster, shape: ShapeId, node: NodeIx) -> bool {
     let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;

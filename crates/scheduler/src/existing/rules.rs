@@ -96,11 +96,11 @@ pub(super) fn host_room(
 }
 
 /// True if one more pod of the class may come into the node's domains.
-pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
+pub(super) fn is_domain_open(cluster: &Cluster, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
     let topology = &groups.of[number];
     let domain = |g: GroupIx| node_domain(cluster, node, groups.list[g].key);
     let values: SmallVec<[Option<Sym>; 2]> = topology.spreads.iter().map(|rule| domain(rule.group)).collect();
-    if !spreads_allow(groups, number, &values) {
+    if !is_within_skew(groups, number, &values) {
         return false;
     }
     if !topology.affinity.is_empty() {
@@ -119,7 +119,7 @@ pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx,
 }
 
 /// True if one more pod of the class keeps its spreads in the domains `values`, one for each of them.
-pub(super) fn spreads_allow(groups: &Groups, number: ClassIx, values: &[Option<Sym>]) -> bool {
+pub(super) fn is_within_skew(groups: &Groups, number: ClassIx, values: &[Option<Sym>]) -> bool {
     groups.of[number].spreads.iter().zip(values).all(|(rule, value)| {
         let count = groups.list[rule.group].count_in(*value);
         value.is_some() && count + i64::from(rule.own) - groups.min_count_now(rule) <= rule.max_skew

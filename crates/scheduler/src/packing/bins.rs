@@ -373,19 +373,19 @@ fn keeps_values(
 ) -> bool {
     let Some(ctx) = problem.variants.find(variant) else { return false };
     ctx.min_values.iter().all(|MinValues { values, least }| {
-        let mut seen: Vec<Sym> = Vec::new();
+        let mut distinct: Vec<Sym> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
             let holds =
                 problem.row(variant, OfferIx::from(offer)).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
             let Some(value) = values.get(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
-            if !seen.contains(value) {
-                seen.push(*value);
-                if seen.len() >= *least {
+            if !distinct.contains(value) {
+                distinct.push(*value);
+                if distinct.len() >= *least {
                     return true;
                 }
             }
         }
-        seen.len() >= *least
+        distinct.len() >= *least
     })
 }
 

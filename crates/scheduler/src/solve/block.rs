@@ -88,7 +88,6 @@ pub(crate) struct Solved {
 }
 
 impl Solved {
-    /// Adds a tier.
     pub(super) fn add(&mut self, mut tier: Self) {
         self.launches.append(&mut tier.launches);
         self.left.append(&mut tier.left);

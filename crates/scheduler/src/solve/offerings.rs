@@ -16,7 +16,8 @@ use crate::{
     packing::problem::fits,
     solve::{
         block::{Context, Launch},
-        tier_packing::{ChoiceInput, ClassOptions, Found, Tier, TierChoices, Wanted},
+        findings::Findings,
+        tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, Wanted},
     },
     state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
@@ -33,7 +34,7 @@ impl Context<'_> {
         tier: &Tier<'_>,
         local: LocalClassIx,
         weight: i32,
-        found: &Found,
+        findings: &Findings,
     ) -> (ClassOptions, bool) {
         let class = tier.block.classes[local].class;
         let size = self.size(tier, class);
@@ -48,7 +49,7 @@ impl Context<'_> {
                 result.push((at, open));
             }
         }
-        let narrowed = !found.wide.contains(&local) && self.prefer(tier, class, &mut result);
+        let narrowed = !findings.widened.contains(&local) && self.prefer(tier, class, &mut result);
         (result, narrowed)
     }
 
@@ -198,7 +199,7 @@ impl Context<'_> {
         wanted: Wanted,
         options: &[(VariantIx, BitSet)],
     ) -> Choice {
-        let ChoiceInput { tier, groups, found } = input;
+        let ChoiceInput { tier, groups, findings } = input;
         let Wanted { local, count, .. } = wanted;
         let class = tier.block.classes[local].class;
         let topology = &groups.of[local];
@@ -207,16 +208,19 @@ impl Context<'_> {
             count,
             priority: self.demand.classes[class].priority,
             domain_sets: Vec::new(),
-            full: found.full_for(local).map(|((_, c), n)| (*c, *n)).collect(),
+            limited_room: findings.limited_room_of(local).map(|((_, c), n)| (*c, *n)).collect(),
             counting_groups: Vec::new(),
-            unsure: SmallVec::new(),
+            undecided_filters: SmallVec::new(),
         };
         if !topology.needs_domain() && topology.host_affinity.is_none() {
             return choice;
         }
         let size = self.size(tier, class);
-        let filters: SmallVec<[FilterId; 2]> =
-            found.parted.range((local, FilterId::LEAST)..=(local, FilterId::NONE)).map(|(_, f)| *f).collect();
+        let filters: SmallVec<[FilterId; 2]> = findings
+            .partitioned
+            .range((local, FilterId::LEAST)..=(local, FilterId::NONE))
+            .map(|(_, f)| *f)
+            .collect();
         for number in self.domain_sets(tier, view, &filters) {
             let domain_set = &view.domain_sets[number];
             let mut cheapest = None;
@@ -248,8 +252,8 @@ impl Context<'_> {
             }
             if some {
                 choice.counting_groups.push(*g);
-                if !all && !choice.unsure.contains(&filter) {
-                    choice.unsure.push(filter);
+                if !all && !choice.undecided_filters.contains(&filter) {
+                    choice.undecided_filters.push(filter);
                 }
             }
         }
@@ -298,11 +302,11 @@ impl Context<'_> {
     }
 
     /// Offerings of a variant whose nodes pass `filter`.
-    fn passing(&self, tier: &Tier<'_>, at: VariantIx, filter: FilterId) -> BitSet {
+    fn passing(&self, tier: &Tier<'_>, variant: VariantIx, filter: FilterId) -> BitSet {
         let tables = &self.cluster.tables;
         let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
-        let (rec, it) = self.variant(tier.variants[at]);
+        let (rec, it) = self.variant(tier.variants[variant]);
         let size = rec.catalog.offers.len();
         if let Some(t) = filter.tolerations
             && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
@@ -331,43 +335,43 @@ impl Context<'_> {
 
     /// Classes and filters of planned instances that count differently than assumed. Alternatives of an
     /// instance are narrowed to those that count as it does.
-    pub(super) fn misjudged(
+    pub(super) fn miscounted(
         &self,
         tier: &Tier<'_>,
         choices: &TierChoices,
         launches: &mut [Launch],
     ) -> BTreeSet<(LocalClassIx, FilterId)> {
-        let mut wrong = BTreeSet::new();
-        let unsure: FxHashMap<ClassIx, &Choice> = choices
+        let mut miscounted = BTreeSet::new();
+        let undecided: FxHashMap<ClassIx, &Choice> = choices
             .list
             .iter()
-            .filter(|c| !c.unsure.is_empty())
+            .filter(|c| !c.undecided_filters.is_empty())
             .map(|c| (tier.block.classes[c.class].class, c))
             .collect();
-        if unsure.is_empty() {
-            return wrong;
+        if undecided.is_empty() {
+            return miscounted;
         }
         let mut known: FxHashMap<(VariantIx, FilterId), BitSet> = FxHashMap::default();
         for launch in launches {
             let Some(at) = tier.variants.position(|from| *from == launch.from) else { continue };
-            let choosy = !self.pools[launch.from.pool].min_values.is_empty();
+            let has_min_values = !self.pools[launch.from.pool].min_values.is_empty();
             for Item { class, domain_set, .. } in &launch.content {
-                let Some(choice) = unsure.get(class) else { continue };
-                for filter in &choice.unsure {
+                let Some(choice) = undecided.get(class) else { continue };
+                for filter in &choice.undecided_filters {
                     if domain_set.is_some_and(|c| choices.view.domain_sets[c].fails.contains(filter)) {
                         continue;
                     }
                     let passing =
                         known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
                     let narrowed = launch.bits.and(passing);
-                    if !passing.contains(launch.offer.into()) || choosy && narrowed != launch.bits {
-                        wrong.insert((choice.class, *filter));
+                    if !passing.contains(launch.offer.into()) || has_min_values && narrowed != launch.bits {
+                        miscounted.insert((choice.class, *filter));
                     } else {
                         launch.bits = narrowed;
                     }
                 }
             }
         }
-        wrong
+        miscounted
     }
 }

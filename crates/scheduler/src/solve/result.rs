@@ -85,7 +85,7 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// Assembles the plan.
+/// Names the pods of all placements, and gives a reason for those without a place.
 pub(crate) fn plan(
     context: &Context<'_>,
     places: &[Place],
@@ -144,7 +144,7 @@ pub(crate) fn plan(
         *number += 1;
         plan.instances.extend(instance(context, launch, *number, &mut pods));
     }
-    plan.cost = plan.instances.iter().filter_map(|m| m.price).sum();
+    plan.cost = plan.instances.iter().filter_map(|instance| instance.price).sum();
     // An instance without a price is packed at a stand-in price and isn't in the cost: nothing is proven about the sum.
     plan.bound = if plan.unpriced() == 0 { Price::from_micros(bound) } else { Price::ZERO };
     plan.bound_relaxes = relaxed.into_iter().collect();
@@ -289,7 +289,7 @@ fn instance(
 }
 
 /// True if the offering holds the pods of the launch.
-fn holds(launch: &Launch, offer: OfferIx) -> bool {
+fn has_room(launch: &Launch, offer: OfferIx) -> bool {
     launch.table.row(offer).iter().zip(&launch.used).all(|(row, used)| *used <= 0 || row >= used)
 }
 
@@ -307,7 +307,7 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
             && catalog.offers.get(usize::from(o)).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
-                    && holds(launch, o)
+                    && has_room(launch, o)
                     // A limit counts the planned type's capacity; a larger alternative would exceed it.
                     && (!launch.limited
                         || cost(o) <= cost(launch.offer)
@@ -326,7 +326,8 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let mut missing: Vec<(Sym, u32, BTreeSet<Option<Sym>>)> =
         rec.min_values.iter().map(|(key, n)| (*key, *n, BTreeSet::new())).collect();
     for o in list {
-        let wanted = missing.iter().any(|(_, n, seen)| u32::try_from(seen.len()).unwrap_or(u32::MAX) < *n);
+        let wanted =
+            missing.iter().any(|(_, n, values)| u32::try_from(values.len()).unwrap_or(u32::MAX) < *n);
         let is_affordable = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);
         if !is_affordable && !wanted {
             break;
@@ -339,8 +340,8 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
         };
         if !names.contains(name) {
             names.push(name.clone());
-            for (key, _, seen) in &mut missing {
-                seen.insert(catalog.value(&context.cluster.keys, o.into(), *key));
+            for (key, _, values) in &mut missing {
+                values.insert(catalog.value(&context.cluster.keys, o.into(), *key));
             }
         }
     }

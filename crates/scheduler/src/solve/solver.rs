@@ -174,7 +174,6 @@ struct Instance {
     offer: OfferIx,
 }
 
-/// Planned instances.
 type Made = BTreeSet<Instance>;
 
 /// Solves blocks again whose spreads see a domain that another block opens, until no new domain appears.
@@ -204,7 +203,7 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
             for (scope, counted) in &it.counted_domains {
                 let values = instances.get(&scope.key).into_iter().flatten();
                 for (value, instances) in values.filter(|(value, _)| !counted.contains(value)) {
-                    if instances.iter().any(|m| passes(context, *m, scope.filter)) {
+                    if instances.iter().any(|instance| is_passing(context, *instance, scope.filter)) {
                         fresh = true;
                         opened.insert(OpenedDomain { scope: *scope, value: *value });
                     }
@@ -233,7 +232,7 @@ fn value_on(context: &Context<'_>, instance: Instance, key: Sym) -> Option<Sym> 
 }
 
 /// True if a planned instance passes `filter`.
-fn passes(context: &Context<'_>, instance: Instance, filter: FilterId) -> bool {
+fn is_passing(context: &Context<'_>, instance: Instance, filter: FilterId) -> bool {
     let Instance { from, offer } = instance;
     let cluster = context.cluster;
     let (tables, keys) = (&cluster.tables, &cluster.keys);
@@ -395,12 +394,12 @@ impl Sets {
         MemberIx::from(self.groups + usize::from(group))
     }
 
-    fn root(&mut self, mut at: MemberIx) -> MemberIx {
-        while self.parent[at] != at {
-            self.parent[at] = self.parent[self.parent[at]];
-            at = self.parent[at];
+    fn root(&mut self, mut member: MemberIx) -> MemberIx {
+        while self.parent[member] != member {
+            self.parent[member] = self.parent[self.parent[member]];
+            member = self.parent[member];
         }
-        at
+        member
     }
 
     fn join(&mut self, a: MemberIx, b: MemberIx) {

@@ -9,7 +9,7 @@ use crate::{
     model::plan::{ReasonKind, Relaxed},
     solve::{
         block::{Block, Context, LeftOutPods, Solved},
-        tier_packing::{Settled, Tier, Unplaced, Wanted},
+        tier_packing::{Tier, TierDomains, Unplaced, Wanted},
     },
     state::{attachments::Dimension, requests::ResourceId},
 };
@@ -42,7 +42,7 @@ impl Context<'_> {
         deferred: &BTreeSet<LocalClassIx>,
     ) -> (Solved, BTreeSet<LocalClassIx>) {
         let mut out = Solved::default();
-        let mut settled: Vec<Settled> = Vec::new();
+        let mut tiers: Vec<TierDomains> = Vec::new();
         let mut limits = self.limits.left.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
             block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
@@ -83,7 +83,7 @@ impl Context<'_> {
             limits = packed.limits;
             // Counts of placed pods stay with the groups for the next tier.
             block.groups = packed.groups;
-            settled.push(packed.settled);
+            tiers.push(packed.domains);
             for Unplaced { local, count, reason } in packed.left {
                 if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
                     ceiling[local] = wanted.weight;
@@ -100,8 +100,8 @@ impl Context<'_> {
             }
         }
         // Nothing comes after the last tier.
-        settled.pop();
-        let violating = settled.iter().flat_map(|tier| tier.violating_since(&block.groups)).collect();
+        tiers.pop();
+        let violating = tiers.iter().flat_map(|tier| tier.violating_since(&block.groups)).collect();
         (out, violating)
     }
 

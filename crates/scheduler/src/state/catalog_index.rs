@@ -61,7 +61,6 @@ impl Keys {
         }
     }
 
-    /// Every key.
     pub(crate) fn each(&self, mut see: impl FnMut(Sym)) {
         let Self { hostname, zone, region, capacity_type, instance_type, arch, os, pool, template, aliases } =
             self;

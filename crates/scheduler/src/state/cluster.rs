@@ -60,7 +60,7 @@ pub struct Cluster {
     pub(crate) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
     pub(super) free_pods: Vec<PodIx>,
     pub(super) arrivals: u64,
-    /// Pending pods.
+    /// Pods to place, in the order of kube-scheduler's queue.
     pub(crate) demand: BTreeMap<QueueRank, PodIx>,
     /// CPU and memory of a pod that requests none, where an instance is launched for it.
     pub(crate) without_requests: [(ResourceId, i64); 2],

@@ -143,11 +143,11 @@ impl Tables {
 
 type Problem = (String, String);
 
-fn at<T>(field: &str, result: Result<T, String>) -> Result<T, Problem> {
+fn in_field<T>(field: &str, result: Result<T, String>) -> Result<T, Problem> {
     result.map_err(|problem| (field.to_owned(), problem))
 }
 
-/// Compiles `pod`.
+/// Reads the needs of a pod, and interns them.
 pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, InputError> {
     read(tables, pod).map_err(|(field, problem)| InputError {
         kind: "Pod",
@@ -194,7 +194,7 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, Problem> {
         node_affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
     {
         let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
-        let req = at(field, NodeReq::from_api(&mut tables.symbols, required))?;
+        let req = in_field(field, NodeReq::from_api(&mut tables.symbols, required))?;
         reqs.push(tables.req(req));
     }
     let mut preferred_nodes = Vec::new();
@@ -204,13 +204,14 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, Problem> {
         .flatten()
     {
         let field = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
-        preferred_nodes.push((p.weight, at(field, Term::from_api(&mut tables.symbols, &p.preference))?));
+        preferred_nodes
+            .push((p.weight, in_field(field, Term::from_api(&mut tables.symbols, &p.preference))?));
     }
     preferred_nodes.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
 
     let mut tolerations = Vec::new();
     for t in spec.tolerations.iter().flatten() {
-        tolerations.push(at("spec.tolerations", Toleration::from_api(&mut tables.symbols, t))?);
+        tolerations.push(in_field("spec.tolerations", Toleration::from_api(&mut tables.symbols, t))?);
     }
     tolerations.sort_unstable();
     tolerations.dedup();
@@ -284,7 +285,7 @@ fn read_spreads(
         let by_affinity = honor(&c.node_affinity_policy, true)?;
         let by_taints = honor(&c.node_taints_policy, false)?;
         let match_keys = c.match_label_keys.as_deref().unwrap_or_default();
-        let exprs = at(
+        let exprs = in_field(
             field,
             selector::exprs(&mut tables.symbols, c.label_selector.as_ref(), match_keys, &[], labels),
         )?;
@@ -344,7 +345,7 @@ fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -
             let name = symbols.sym(&format!("{pod_name}-{}", volume.name));
             let template = source.volume_claim_template.as_ref();
             let field = "spec.volumes.ephemeral.volumeClaimTemplate.spec.resources.requests.storage";
-            let claim = at(field, Claim::read(symbols, template.map(|t| &t.spec)))?;
+            let claim = in_field(field, Claim::read(symbols, template.map(|t| &t.spec)))?;
             let owner = pod.metadata.uid.as_deref().map(|uid| symbols.sym(uid));
             let template = Claim { owner, is_new: owner.is_none(), ..claim };
             ephemeral.push(Ephemeral { name, template });
@@ -372,7 +373,7 @@ fn read_pod_terms(
             pods.required_during_scheduling_ignored_during_execution.as_deref().unwrap_or_default();
         let (mut parts, mut keys) = (Vec::new(), Vec::new());
         for term in required {
-            parts.push(at(field, pod_term(tables, term, labels, namespace))?);
+            parts.push(in_field(field, pod_term(tables, term, labels, namespace))?);
             keys.push(tables.symbols.sym(&term.topology_key));
         }
         if !required.is_empty() {
@@ -381,7 +382,7 @@ fn read_pod_terms(
             shape.affinity = Some((tables.selector(parts, false), keys.into()));
         }
         for p in pods.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
-            let part = at(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
+            let part = in_field(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
             let key = tables.symbols.sym(&p.pod_affinity_term.topology_key);
             let selector = tables.selector(vec![part], false);
             preferred.push(PodPreference { weight: p.weight, selector, key, anti: false });
@@ -391,7 +392,7 @@ fn read_pod_terms(
         let field = "spec.affinity.podAntiAffinity";
         let mut anti = Vec::new();
         for term in pods.required_during_scheduling_ignored_during_execution.iter().flatten() {
-            let part = at(field, pod_term(tables, term, labels, namespace))?;
+            let part = in_field(field, pod_term(tables, term, labels, namespace))?;
             let key = tables.symbols.sym(&term.topology_key);
             anti.push((tables.selector(vec![part], false), key));
         }
@@ -399,7 +400,7 @@ fn read_pod_terms(
         anti.dedup();
         shape.anti_affinity = anti.into();
         for p in pods.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
-            let part = at(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
+            let part = in_field(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
             let key = tables.symbols.sym(&p.pod_affinity_term.topology_key);
             let selector = tables.selector(vec![part], false);
             preferred.push(PodPreference { weight: p.weight, selector, key, anti: true });

@@ -20,7 +20,6 @@ use crate::{
     },
 };
 
-/// A PersistentVolume.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
     /// Requirements on the node.
@@ -31,7 +30,6 @@ pub(crate) struct Volume {
     pub(crate) driver: Option<Sym>,
 }
 
-/// A StorageClass.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     pub(crate) waits: bool,

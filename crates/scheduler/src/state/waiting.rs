@@ -60,12 +60,12 @@ impl Cluster {
     }
 
     fn pools_of(&self, shape: ShapeId) -> Vec<String> {
-        let pools = self.pools.iter().filter(|(_, templates)| self.enters(shape, templates));
+        let pools = self.pools.iter().filter(|(_, templates)| self.may_enter_pool(shape, templates));
         pools.map(|(name, _)| name.clone()).collect()
     }
 
     /// True if the labels and the taints of one of a pool's templates let pods of this shape in.
-    fn enters(&self, shape: ShapeId, templates: &[PoolRec]) -> bool {
+    fn may_enter_pool(&self, shape: ShapeId, templates: &[PoolRec]) -> bool {
         let tables = &self.tables;
         let shape = tables.shapes.get(shape);
         let req = |r: &NodeReqId| tables.reqs.get(*r);
@@ -83,7 +83,7 @@ impl Waiting {
     #[must_use]
     pub fn for_pool(&self, cluster: &Cluster, pool: &str) -> Option<u64> {
         let templates = cluster.pools.get(pool)?;
-        let own = self.0.iter().filter(|(shape, _)| cluster.enters(**shape, templates));
+        let own = self.0.iter().filter(|(shape, _)| cluster.may_enter_pool(**shape, templates));
         // In whatever order the map has them.
         own.map(|(shape, hash)| hash ^ u64::from(*shape)).reduce(u64::wrapping_add)
     }

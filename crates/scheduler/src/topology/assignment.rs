@@ -411,7 +411,9 @@ fn room(
     unrecorded: &[(DomainSetIx, u32)],
     out: &Assignment,
 ) -> u32 {
-    let Some((_, most)) = choice.full.iter().find(|(full, _)| *full == domain_set) else { return u32::MAX };
+    let Some((_, most)) = choice.limited_room.iter().find(|(other, _)| *other == domain_set) else {
+        return u32::MAX;
+    };
     let placed = out.items.iter().filter(|i| i.class == choice.class && i.domain_set == Some(domain_set));
     let unrecorded = unrecorded.iter().filter(|(c, _)| *c == domain_set).map(|(_, n)| *n);
     most.saturating_sub(placed.map(|i| i.count).chain(unrecorded).sum())

@@ -43,11 +43,11 @@ pub(crate) struct Choice {
     /// Domain sets where an available offering is large enough, with the price of the cheapest.
     pub(crate) domain_sets: Vec<(DomainSetIx, i64)>,
     /// Domain sets with room for so many pods and no more.
-    pub(crate) full: SmallVec<[(DomainSetIx, u32); 2]>,
+    pub(crate) limited_room: SmallVec<[(DomainSetIx, u32); 2]>,
     /// Groups of [`Topology::matching_groups`] whose filter some of the class's offerings pass.
     pub(crate) counting_groups: Vec<GroupIx>,
     /// Filters of those groups that other offerings of the class don't pass: the instance decides.
-    pub(crate) unsure: SmallVec<[FilterId; 2]>,
+    pub(crate) undecided_filters: SmallVec<[FilterId; 2]>,
 }
 
 /// Pods of one class in one domain set; `None`: the domain set doesn't matter.

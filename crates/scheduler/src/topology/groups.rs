@@ -213,9 +213,10 @@ impl Builder {
 
     /// Adds the anti-affinity of running pods, where it concerns the demand.
     fn add_repelling(&mut self, cluster: &Cluster, demand: &Demand) {
-        let seen: rustc_hash::FxHashSet<SelectorId> =
+        let matched: rustc_hash::FxHashSet<SelectorId> =
             demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
-        let mut terms: Vec<_> = cluster.holders.keys().filter(|(s, _)| seen.contains(s)).copied().collect();
+        let mut terms: Vec<_> =
+            cluster.holders.keys().filter(|(s, _)| matched.contains(s)).copied().collect();
         terms.sort_unstable();
         for (selector, k) in terms {
             let group = self.group(selector, cluster.keys.canonical(k), None);
@@ -267,9 +268,9 @@ impl Groups {
 
     /// The least count among the domains that kube-scheduler counts now; zero with fewer than `min_domains`.
     pub(crate) fn min_count_now(&self, rule: &SpreadRule) -> i64 {
-        let seen = self.list[rule.group].domains.iter().filter(|d| d.exists);
+        let existing = self.list[rule.group].domains.iter().filter(|d| d.exists);
         let (mut least, mut number) = (i64::MAX, 0);
-        for domain in seen {
+        for domain in existing {
             least = least.min(domain.pods.matching);
             number += 1;
         }
