@@ -18,7 +18,9 @@ use crate::{
         interner::{NamespacedName, Sym},
         node_requirement::{NodeReq, Term},
         pod::QueueRank,
-        pod_shape::{ClaimNames, IdentId, NodeReqId, SelectorId, Shape, ShapeId, TolerationsId},
+        pod_shape::{
+            ClaimNames, IdentId, NodeReqId, PodAntiAffinity, SelectorId, Shape, ShapeId, TolerationsId,
+        },
         requests::{ResourceId, amount},
         taint,
     },
@@ -311,12 +313,12 @@ impl Matcher {
         for shape in shapes {
             let shape = tables.shapes.get(shape);
             selectors.extend(shape.spreads.iter().map(|s| s.selector));
-            selectors.extend(shape.affinity.iter().map(|(s, _)| *s));
-            selectors.extend(shape.anti_affinity.iter().map(|(s, _)| *s));
+            selectors.extend(shape.affinity.iter().map(|affinity| affinity.selector));
+            selectors.extend(shape.anti_affinity.iter().map(|term| term.selector));
             selectors.extend(shape.preferred_pods.iter().map(|p| p.selector));
         }
         // Anti-affinity of running pods matters only where its selector matches the demand.
-        for (selector, _) in cluster.holders.keys() {
+        for PodAntiAffinity { selector, .. } in cluster.holders.keys() {
             let named = tables.selectors.get(*selector).named_namespaces();
             if named.is_none_or(|names| names.iter().any(|n| namespaces.contains(n))) {
                 selectors.insert(*selector);

@@ -12,7 +12,7 @@ use crate::{
         interner::Sym,
         node_requirement::Expr,
         pod::{PodRec, QueueRank},
-        pod_shape::{FilterId, IdentId, SelectorId, Shape, ShapeId, Spread},
+        pod_shape::{FilterId, IdentId, PodAffinity, SelectorId, Shape, ShapeId, Spread},
         taint,
     },
     topology::groups::{is_eligible, node_domain},
@@ -135,7 +135,8 @@ impl Cluster {
         labels: &BTreeMap<String, String>,
         known: &mut FxHashMap<(SelectorId, Sym), bool>,
     ) -> bool {
-        let Some((selector, keys)) = &self.tables.shapes.get(rec.shape).affinity else { return true };
+        let Some(affinity) = &self.tables.shapes.get(rec.shape).affinity else { return true };
+        let PodAffinity { selector, keys } = affinity;
         keys.iter().all(|key| {
             let key = self.keys.canonical(*key);
             *known.entry((*selector, key)).or_insert_with(|| {

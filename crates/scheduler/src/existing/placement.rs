@@ -190,7 +190,7 @@ impl<'a> Existing<'a> {
                 .collect();
             list.sort_by_cached_key(|ix| {
                 let slot = &cluster.nodes[*ix];
-                let soft = slot.info.as_ref().is_some_and(|i| taint::discouraged(tolerations, &i.taints));
+                let soft = slot.info.as_ref().is_some_and(|i| taint::is_discouraged(tolerations, &i.taints));
                 (soft, tables.symbols.text(slot.name))
             });
             list.into()

@@ -79,7 +79,7 @@ fn one(
     bins: &mut OpenBins,
 ) {
     let Some(count) = left.find(item_type).copied().filter(|n| *n > 0) else { return };
-    if colocation::waits(packing, item_type, left) {
+    if colocation::must_wait(packing, item_type, left) {
         return;
     }
     let mut rest = fill(packing, compat_sets, item_type, count, bins);

@@ -45,13 +45,13 @@ impl Limit {
         }
     }
 
-    fn counts(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
+    fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
         self.only.is_none() || self.only == catalog.identity(offer)
     }
 
     /// Counts an instance of `offer`, whether or not the limit allows it.
     pub(crate) fn spend(&mut self, catalog: &CatalogIndex, offer: OfferIx) {
-        if !self.counts(catalog, offer) {
+        if !self.is_counted(catalog, offer) {
             return;
         }
         if let Some(nodes) = &mut self.nodes {
@@ -95,7 +95,7 @@ impl Limit {
         old: Option<OfferIx>,
         new: OfferIx,
     ) -> bool {
-        let counts = |o| problem.variants.find(variant).is_some_and(|ctx| self.counts(&ctx.catalog, o));
+        let counts = |o| problem.variants.find(variant).is_some_and(|ctx| self.is_counted(&ctx.catalog, o));
         if self.only.is_some() && !counts(new) {
             return true;
         }
@@ -116,7 +116,7 @@ impl Limit {
     }
 
     fn count(&mut self, problem: &PackingProblem, variant: VariantIx, offer: OfferIx, sign: i64) {
-        if !problem.variants.find(variant).is_some_and(|ctx| self.counts(&ctx.catalog, offer)) {
+        if !problem.variants.find(variant).is_some_and(|ctx| self.is_counted(&ctx.catalog, offer)) {
             return;
         }
         if let Some(nodes) = &mut self.nodes {

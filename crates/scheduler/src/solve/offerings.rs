@@ -77,7 +77,7 @@ impl Context<'_> {
                         .zip(&some.ladder)
                         .all(|(a, b)| table.cost(*a) == table.cost(*b) && table.row(*a) == table.row(*b))
             });
-            if free && self.keeps_spreads(tier, class, options, &narrowed) {
+            if free && self.may_keep_spreads(tier, class, options, &narrowed) {
                 some |= *options != narrowed;
                 *options = narrowed;
             }
@@ -87,7 +87,7 @@ impl Context<'_> {
 
     /// True if the pods of the class keep their topology spread constraints in the domains that are left of `options` in
     /// `narrowed`: a domain that only a preference leaves out counts, as one with few pods.
-    fn keeps_spreads(
+    fn may_keep_spreads(
         &self,
         tier: &Tier<'_>,
         class: ClassIx,

@@ -358,11 +358,11 @@ fn domain(
     let (cluster, rec) = (context.cluster, context.pools[number]);
     let shape = class.shape(cluster);
     let spreads = shape.spreads.iter().filter(|spread| spread.hard).map(|spread| spread.key);
-    let affinity = shape.affinity.iter().flat_map(|(_, keys)| keys.iter().copied());
+    let affinity = shape.affinity.iter().flat_map(|affinity| affinity.keys.iter().copied());
     let keys: BTreeSet<Sym> = spreads
         .clone()
         .chain(affinity)
-        .chain(shape.anti_affinity.iter().map(|(_, key)| *key))
+        .chain(shape.anti_affinity.iter().map(|term| term.key))
         .filter(|key| *key != cluster.keys.hostname)
         .collect();
     for key in keys.into_iter().filter(|_| !rec.min_values.is_empty()) {

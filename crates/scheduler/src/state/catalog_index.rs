@@ -284,7 +284,7 @@ impl CatalogIndex {
         self.values.iter().filter_map(move |(key, column)| Some((*key, (*column.get(kind)?)?)))
     }
 
-    fn knows(&self, keys: &Keys, key: Sym) -> bool {
+    fn has_label(&self, keys: &Keys, key: Sym) -> bool {
         key == keys.zone || key == keys.capacity_type || key == keys.region || self.values.contains_key(&key)
     }
 
@@ -531,7 +531,7 @@ fn expand(
         } else if *key == keys.os {
             let systems = catalog.systems.keys().copied().collect();
             narrow(symbols, &mut choices, *key, systems, expr);
-        } else if catalog.knows(keys, *key) {
+        } else if catalog.has_label(keys, *key) {
             allowed.intersect(&catalog.matching(symbols, keys, *key, expr));
         } else if expr.operator == Operator::In {
             narrow(symbols, &mut choices, *key, expr.values.to_vec(), expr);

@@ -29,7 +29,7 @@ use crate::{
         interner::{self, NamespacedName, Sym},
         node::NodeSlot,
         pod::{PodRec, QueueRank},
-        pod_shape::{self, IdentId, SelectorId, ShapeId, Tables},
+        pod_shape::{self, IdentId, PodAntiAffinity, ShapeId, Tables},
         requests::{ResourceId, amount},
         selector::NamespaceLabels,
         volume::Volumes,
@@ -78,7 +78,7 @@ pub struct Cluster {
     pub(crate) ident_nodes: FxHashMap<IdentId, FxHashMap<NodeIx, u32>>,
     pub(crate) idents_of: FxHashMap<Sym, BTreeSet<IdentId>>,
     /// Running pods with required anti-affinity, by term and node.
-    pub(crate) holders: FxHashMap<(SelectorId, Sym), FxHashMap<NodeIx, u32>>,
+    pub(crate) holders: FxHashMap<PodAntiAffinity, FxHashMap<NodeIx, u32>>,
 }
 
 impl Default for Cluster {

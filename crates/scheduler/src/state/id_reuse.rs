@@ -6,7 +6,7 @@ use crate::{
         cluster::Cluster,
         interner::{Interner, NamespacedName, Sym},
         node_requirement::{Expr, Term},
-        pod_shape::{ClaimNames, Shape, Tables},
+        pod_shape::{ClaimNames, PodAffinity, PodAntiAffinity, Shape, Tables},
         requests::{Port, ResourceId},
         selector::{Namespaces, Selector},
         taint::Taint,
@@ -102,11 +102,11 @@ impl Live {
             self.selectors.insert(spread.selector.into());
             self.filters.insert(spread.filter.into());
         }
-        if let Some((selector, keys)) = &shape.affinity {
+        if let Some(PodAffinity { selector, keys }) = &shape.affinity {
             self.selectors.insert((*selector).into());
             keys.iter().for_each(|key| self.sym(*key));
         }
-        for (selector, key) in &shape.anti_affinity {
+        for PodAntiAffinity { selector, key } in &shape.anti_affinity {
             self.selectors.insert((*selector).into());
             self.sym(*key);
         }

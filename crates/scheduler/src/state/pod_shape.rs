@@ -11,7 +11,7 @@ use crate::{
         claim::{Claim, Ephemeral},
         interner::{Interner, NamespacedName, Sym, Symbols},
         node_requirement::{Expr, NodeReq, Term},
-        requests::{self, Port, ResourceId, ResourceNames},
+        requests::{self, Port, Problem, ResourceId, ResourceNames},
         selector::{self, Ident, Namespaces, OneSelector, Selector},
         taint::Toleration,
     },
@@ -55,6 +55,22 @@ pub(crate) struct Spread {
     pub(crate) hard: bool,
 }
 
+/// The required pod affinity of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PodAffinity {
+    /// Pods that match all terms.
+    pub(crate) selector: SelectorId,
+    /// The topologies of the terms, sorted.
+    pub(crate) keys: Box<[Sym]>,
+}
+
+/// A required pod anti-affinity term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PodAntiAffinity {
+    pub(crate) selector: SelectorId,
+    pub(crate) key: Sym,
+}
+
 /// A preferred pod affinity or anti-affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodPreference {
@@ -90,10 +106,10 @@ pub(crate) struct Shape {
     pub(crate) tolerations: TolerationsId,
     pub(crate) ports: Box<[Port]>,
     pub(crate) spreads: Box<[Spread]>,
-    /// Required pod affinity: pods that match all terms, and the terms' topologies.
-    pub(crate) affinity: Option<(SelectorId, Box<[Sym]>)>,
+    /// Required pod affinity, all terms together.
+    pub(crate) affinity: Option<PodAffinity>,
     /// Required pod anti-affinity, term by term.
-    pub(crate) anti_affinity: Box<[(SelectorId, Sym)]>,
+    pub(crate) anti_affinity: Box<[PodAntiAffinity]>,
     pub(crate) preferred_nodes: Box<[(i32, Term)]>,
     pub(crate) preferred_pods: Box<[PodPreference]>,
     pub(crate) claims: Option<ClaimNames>,
@@ -141,15 +157,13 @@ impl Tables {
     }
 }
 
-type Problem = (String, String);
-
 fn in_field<T>(field: &str, result: Result<T, String>) -> Result<T, Problem> {
-    result.map_err(|problem| (field.to_owned(), problem))
+    result.map_err(|problem| Problem { field: field.to_owned(), problem })
 }
 
 /// Reads the needs of a pod, and interns them.
 pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, InputError> {
-    read(tables, pod).map_err(|(field, problem)| InputError {
+    read(tables, pod).map_err(|Problem { field, problem }| InputError {
         kind: "Pod",
         name: format!(
             "{}/{}",
@@ -252,6 +266,7 @@ fn read_spreads(
     tolerations: TolerationsId,
 ) -> Result<Vec<Spread>, Problem> {
     let field = "spec.topologySpreadConstraints";
+    let refuse = |problem| Problem { field: field.to_owned(), problem };
     let list = spec.topology_spread_constraints.as_deref().unwrap_or_default();
     let hard = |c: &TopologySpreadConstraint| c.when_unsatisfiable != "ScheduleAnyway";
     // kube-scheduler counts only nodes that have every key of the pod's constraints of the same kind.
@@ -266,21 +281,19 @@ fn read_spreads(
                 "unknown whenUnsatisfiable {:?}: write DoNotSchedule or ScheduleAnyway",
                 c.when_unsatisfiable
             );
-            return Err((field.to_owned(), problem));
+            return Err(refuse(problem));
         }
         if c.max_skew < 1 {
-            return Err((field.to_owned(), format!("maxSkew {} must be 1 or more", c.max_skew)));
+            return Err(refuse(format!("maxSkew {} must be 1 or more", c.max_skew)));
         }
         if c.min_domains.is_some_and(|d| d < 1) {
-            return Err((field.to_owned(), "minDomains must be 1 or more".to_owned()));
+            return Err(refuse("minDomains must be 1 or more".to_owned()));
         }
         let honor = |policy: &Option<String>, default: bool| match policy.as_deref() {
             None | Some("") => Ok(default),
             Some("Honor") => Ok(true),
             Some("Ignore") => Ok(false),
-            Some(other) => {
-                Err((field.to_owned(), format!("unknown node policy {other:?}: write Honor or Ignore")))
-            }
+            Some(other) => Err(refuse(format!("unknown node policy {other:?}: write Honor or Ignore"))),
         };
         let by_affinity = honor(&c.node_affinity_policy, true)?;
         let by_taints = honor(&c.node_taints_policy, false)?;
@@ -379,7 +392,8 @@ fn read_pod_terms(
         if !required.is_empty() {
             keys.sort_unstable();
             keys.dedup();
-            shape.affinity = Some((tables.selector(parts, false), keys.into()));
+            let selector = tables.selector(parts, false);
+            shape.affinity = Some(PodAffinity { selector, keys: keys.into() });
         }
         for p in pods.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
             let part = in_field(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
@@ -394,7 +408,7 @@ fn read_pod_terms(
         for term in pods.required_during_scheduling_ignored_during_execution.iter().flatten() {
             let part = in_field(field, pod_term(tables, term, labels, namespace))?;
             let key = tables.symbols.sym(&term.topology_key);
-            anti.push((tables.selector(vec![part], false), key));
+            anti.push(PodAntiAffinity { selector: tables.selector(vec![part], false), key });
         }
         anti.sort_unstable();
         anti.dedup();

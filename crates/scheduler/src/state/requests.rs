@@ -88,21 +88,24 @@ fn raise(to: &mut Amounts, id: ResourceId, value: i64) {
 
 type ApiMap = BTreeMap<String, ApiQuantity>;
 
-/// (field, problem)
-type Problem = (String, String);
+/// A field of a pod that can't be read.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) field: String,
+    pub(crate) problem: String,
+}
 
 fn read(
     names: &mut ResourceNames,
     map: Option<&ApiMap>,
     field: impl Fn() -> String,
 ) -> Result<Amounts, Problem> {
+    let refuse = |name: &str, problem| Problem { field: format!("{}.{name}", field()), problem };
     let mut result = Amounts::new();
     for (name, text) in map.into_iter().flatten() {
-        let quantity =
-            text.0.parse::<Quantity>().map_err(|e| (format!("{}.{name}", field()), e.to_string()))?;
+        let quantity = text.0.parse::<Quantity>().map_err(|e| refuse(name, e.to_string()))?;
         if quantity.is_negative() {
-            let problem = format!("{} is negative: write 0 or more", text.0);
-            return Err((format!("{}.{name}", field()), problem));
+            return Err(refuse(name, format!("{} is negative: write 0 or more", text.0)));
         }
         result.push((names.id(name), native(name, quantity)));
     }

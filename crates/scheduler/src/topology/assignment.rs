@@ -278,7 +278,7 @@ fn place_with_dependents<'a>(
     while left > 0 {
         let is_dependent = |other: &&mut WaitingPods<'_>| {
             let class = other.choice.class;
-            other.count > 0 && class < choice.class && waits_for(groups, class, choice, &topology)
+            other.count > 0 && class < choice.class && is_waiting_for(groups, class, choice, &topology)
         };
         let dependents: SmallVec<[_; 4]> = waiting.iter_mut().filter(is_dependent).collect();
         let step = if dependents.is_empty() { left } else { 1 };
@@ -297,7 +297,7 @@ fn place_with_dependents<'a>(
 }
 
 /// True if a pod of `choice` may make pods of `class` placeable: it counts for their affinity, or for their skew.
-fn waits_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
+fn is_waiting_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
     groups.of.find(class).is_some_and(|other| {
         let spread_groups = other.spreads.iter().map(|rule| &rule.group);
         other.affinity.iter().chain(spread_groups).any(|g| choice.counting_groups.contains(g))
@@ -361,7 +361,8 @@ fn place_class<'a>(
             }
             let matching =
                 |g: GroupIx| view.pod_counts(groups, *domain_set, g).map_or(0, |pods| pods.matching);
-            let counts = |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.counts(g, *domain_set));
+            let counts =
+                |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.is_counted(g, *domain_set));
             let rank = Rank {
                 excluded: tracker.excluded_pods(groups, view, choice, topology, *domain_set),
                 followers_without_domain: tracker
@@ -430,7 +431,7 @@ fn count_placement(
 ) {
     for g in &choice.counting_groups {
         let Some(group) = groups.list.find_mut(*g) else { continue };
-        if let Some(value) = view.value(group, domain_set).filter(|_| view.counts(group, domain_set)) {
+        if let Some(value) = view.value(group, domain_set).filter(|_| view.is_counted(group, domain_set)) {
             group.domain(value).pods.matching += count;
             group.total += count;
         }

@@ -323,7 +323,7 @@ impl<'a> ConstraintTracker<'a> {
         domain_set: DomainSetIx,
     ) -> usize {
         let is_violated = |g: &&GroupIx| {
-            let Some(group) = groups.list.find(**g).filter(|group| view.counts(group, domain_set)) else {
+            let Some(group) = groups.list.find(**g).filter(|group| view.is_counted(group, domain_set)) else {
                 return false;
             };
             let Some(value) = view.value(group, domain_set) else { return false };

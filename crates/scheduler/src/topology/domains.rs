@@ -165,7 +165,7 @@ impl TopologyView {
     }
 
     /// True if pods in the domain set count for the group under its filter.
-    pub(crate) fn counts(&self, group: &Group, domain_set: DomainSetIx) -> bool {
+    pub(crate) fn is_counted(&self, group: &Group, domain_set: DomainSetIx) -> bool {
         group.filter.is_none_or(|f| self.domain_sets.find(domain_set).is_none_or(|c| !c.fails.contains(&f)))
     }
 

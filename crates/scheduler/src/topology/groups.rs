@@ -9,7 +9,7 @@ use crate::{
     state::{
         cluster::Cluster,
         interner::{Sym, label},
-        pod_shape::{FilterId, IdentId, NodeReqId, SelectorId, Shape},
+        pod_shape::{FilterId, IdentId, NodeReqId, PodAffinity, PodAntiAffinity, SelectorId, Shape},
         taint,
     },
 };
@@ -180,7 +180,7 @@ impl Builder {
             let to = if s.key == host { &mut topology.host_spreads } else { &mut topology.spreads };
             to.push(rule);
         }
-        if let Some((selector, keys)) = &shape.affinity {
+        if let Some(PodAffinity { selector, keys }) = &shape.affinity {
             topology.may_be_first = class.matches(*selector);
             for k in keys {
                 let group = self.group(*selector, key(*k), None);
@@ -192,18 +192,18 @@ impl Builder {
             }
         }
         if topology.host_affinity.is_some()
-            && let Some((selector, _)) = &shape.affinity
+            && let Some(PodAffinity { selector, .. }) = &shape.affinity
         {
             // Pods on one host share its zone: domains that the class chooses must be those of its affinity targets.
             let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
-            for k in chosen.chain(shape.anti_affinity.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
+            for k in chosen.chain(shape.anti_affinity.iter().map(|term| term.key)).filter(|k| *k != host) {
                 let group = self.group(*selector, key(k), None);
                 if !topology.affinity.contains(&group) {
                     topology.affinity.push(group);
                 }
             }
         }
-        for (selector, k) in &shape.anti_affinity {
+        for PodAntiAffinity { selector, key: k } in &shape.anti_affinity {
             let group = self.group(*selector, key(*k), None);
             let to = if *k == host { &mut topology.host_anti_affinity } else { &mut topology.anti_affinity };
             to.push(group);
@@ -216,11 +216,11 @@ impl Builder {
         let matched: rustc_hash::FxHashSet<SelectorId> =
             demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
         let mut terms: Vec<_> =
-            cluster.holders.keys().filter(|(s, _)| matched.contains(s)).copied().collect();
+            cluster.holders.keys().filter(|term| matched.contains(&term.selector)).copied().collect();
         terms.sort_unstable();
-        for (selector, k) in terms {
-            let group = self.group(selector, cluster.keys.canonical(k), None);
-            count_repelling(cluster, demand, &mut self.list[group], (selector, k));
+        for term in terms {
+            let group = self.group(term.selector, cluster.keys.canonical(term.key), None);
+            count_repelling(cluster, demand, &mut self.list[group], term);
         }
     }
 }
@@ -322,14 +322,14 @@ pub(crate) fn is_eligible(cluster: &Cluster, filter: FilterId, node: NodeIx) -> 
             .is_none_or(|t| taint::untolerated(tables.tolerations.get(t), &info.taints).is_none())
 }
 
-fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelectorId, Sym)) {
+fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: PodAntiAffinity) {
     for (node, count) in cluster.holders.get(&term).into_iter().flatten() {
         if !is_counted_in(cluster, demand, group, *node) {
             continue;
         }
         if group.key == cluster.keys.hostname {
             group.nodes.entry(*node).or_default().repelling += i64::from(*count);
-        } else if let Some(value) = node_domain(cluster, *node, term.1) {
+        } else if let Some(value) = node_domain(cluster, *node, term.key) {
             group.domain(value).pods.repelling += i64::from(*count);
         }
     }
