@@ -12,7 +12,7 @@
 //! 3. The same again for classes with affinity or spreads, since pods placed since then may allow more of them, until nothing changes.
 //! 4. The same on coming nodes.
 //!
-//! What is placed must hold in whatever order kube-scheduler binds the pods. A pod that would keep another planned one out, or take
+//! A placement must hold in whatever order kube-scheduler binds the pods. A pod that would keep another planned one out, or take
 //! the last room beside an affinity target, is held off; `solve` lets it in again if that was in vain.
 //!
 //! | file | question that it answers |
