@@ -10,7 +10,7 @@ use croft_cloud::{
     CloudError, Launched, OfferingKey,
     catalog::{self, builtin_entries, estimate_spot},
     class::setup,
-    facts::{EFA, Facts, Setup, node_labels},
+    facts::{EFA, Ec2InstanceType, Setup, node_labels},
 };
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price, Resources};
 
@@ -28,7 +28,7 @@ use croft_runtime::clock::{Clock, SystemClock};
 
 /// The newest image that an instance of the type can boot and that has drivers for its devices. A type without one isn't
 /// launched: its pods would find no device.
-pub(crate) fn image_for<'a>(facts: &Facts, images: &'a [Image]) -> Option<&'a Image> {
+pub(crate) fn image_for<'a>(facts: &Ec2InstanceType, images: &'a [Image]) -> Option<&'a Image> {
     let maker = facts.gpu.iter().chain(&facts.accelerator).next().map(|d| d.manufacturer.as_str());
     images.iter().find(|image| image.arch == facts.arch && image.serves.includes(maker))
 }
@@ -271,7 +271,7 @@ impl Build<'_> {
     fn offerings(
         &self,
         name: &str,
-        facts: &Facts,
+        facts: &Ec2InstanceType,
         zones: &BTreeSet<&str>,
         roomy: &BTreeSet<&str>,
     ) -> Vec<Offering> {

@@ -3,7 +3,7 @@
 use croft_cloud::{
     Fault,
     catalog::REGION,
-    facts::{Facts, Setup},
+    facts::{Ec2InstanceType, Setup},
 };
 use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{CapacityType, Catalog, InstanceType, Offering};
@@ -53,14 +53,14 @@ pub async fn region_catalog(access: &Access) -> Result<RegionCatalog, Fault> {
         Spot::default()
     });
     let home = clients.region == REGION;
-    let of = |facts: &Facts| instance_type(facts, &types, &on_demand, &spot, home);
+    let of = |facts: &Ec2InstanceType| instance_type(facts, &types, &on_demand, &spot, home);
     let instance_types = types.facts.values().filter_map(of).collect();
     Ok(RegionCatalog { region: clients.region, catalog: Catalog { instance_types }, warnings })
 }
 
 /// `None` if no zone offers the type.
 fn instance_type(
-    facts: &Facts,
+    facts: &Ec2InstanceType,
     types: &Types,
     on_demand: &OnDemand,
     spot: &Spot,

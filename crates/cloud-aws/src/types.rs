@@ -7,7 +7,7 @@ use aws_sdk_ec2::types::{
 };
 use croft_cloud::{
     Fault,
-    facts::{Arch, Device, Facts},
+    facts::{Arch, Device, Ec2InstanceType},
 };
 
 use crate::{connect::Clients, pace::Paces};
@@ -15,7 +15,7 @@ use crate::{connect::Clients, pace::Paces};
 /// Types by name, and the zones of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Types {
-    pub(crate) facts: BTreeMap<String, Facts>,
+    pub(crate) facts: BTreeMap<String, Ec2InstanceType>,
     pub(crate) zones: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn types(clients: &Clients, paces: &Paces) -> Result<Types, Fau
 }
 
 /// `None` for a type that can't run Linux nodes.
-fn facts(info: &InstanceTypeInfo) -> Option<Facts> {
+fn facts(info: &InstanceTypeInfo) -> Option<Ec2InstanceType> {
     let processor = info.processor_info()?;
     let arch = processor.supported_architectures().iter().find_map(|a| Arch::parse(a.as_str()))?;
     let network = info.network_info()?;
@@ -78,7 +78,7 @@ fn facts(info: &InstanceTypeInfo) -> Option<Facts> {
     let storage = info
         .instance_storage_info()
         .filter(|s| !matches!(s.nvme_support(), None | Some(EphemeralNvmeSupport::Unsupported)));
-    Some(Facts {
+    Some(Ec2InstanceType {
         name: info.instance_type()?.as_str().to_owned(),
         arch,
         vcpus: positive(info.v_cpu_info()?.default_v_cpus()),

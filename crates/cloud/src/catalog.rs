@@ -11,7 +11,7 @@ use std::{
 
 use croft_scheduler::{CapacityType, InstanceType, Offering, Price};
 
-use crate::facts::{Arch, Device, Facts, Setup};
+use crate::facts::{Arch, Device, Ec2InstanceType, Setup};
 
 /// The columns of the file, in order.
 pub const COLUMNS: &str = "name arch vcpus memoryMiB hypervisor cpuMaker clockMHz ebsMbps netMbps enis ipsPerEni \
@@ -30,7 +30,7 @@ static TEXT: &str = include_str!("../data/catalog-us-east-1.txt");
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// EC2's description.
-    pub facts: Facts,
+    pub facts: Ec2InstanceType,
     /// Last letters of its zones.
     pub zones: String,
     /// On-demand price, if known.
@@ -132,7 +132,7 @@ fn parse_line(line: &str) -> Result<Entry, String> {
     let name = next()?.1.to_owned();
     let arch = next()?.1;
     let arch = Arch::parse(arch).ok_or_else(|| format!("{arch} is no architecture"))?;
-    let mut facts = Facts { name, arch, ..Facts::default() };
+    let mut facts = Ec2InstanceType { name, arch, ..Ec2InstanceType::default() };
     facts.vcpus = number(next()?)?;
     facts.memory_mib = number(next()?)?;
     facts.hypervisor = word(next()?.1);

@@ -10,7 +10,7 @@ use croft_api::{
 use croft_scheduler::{Quantity, Resources};
 
 use crate::{
-    facts::{DEFAULT_ROOT_GIB, Facts, Kept, Setup, Threshold},
+    facts::{DEFAULT_ROOT_GIB, Ec2InstanceType, Kept, Setup, Threshold},
     kubelet::{EVICTION_HARD, reserved},
     userdata::{Family, KubeletSetup},
 };
@@ -146,7 +146,7 @@ pub fn kubelet(spec: &EC2NodeClassSpec) -> KubeletSetup {
 /// The kubelet settings that a node of the type is told: the class's, and the plan's wherever the image would compute
 /// others, so that the node has what was planned.
 #[must_use]
-pub fn kubelet_of(spec: &EC2NodeClassSpec, facts: &Facts, setup: &Setup) -> KubeletSetup {
+pub fn kubelet_of(spec: &EC2NodeClassSpec, facts: &Ec2InstanceType, setup: &Setup) -> KubeletSetup {
     let mut told = kubelet(spec);
     let pods = facts.max_pods(setup);
     let computed = reserved(facts.vcpus, pods);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     /// Writes what is told as `maxPods, kubeReserved, evictionHard`.
-    fn told(family: &str, kubelet: serde_json::Value, facts: &Facts, prefixes: bool) -> String {
+    fn told(family: &str, kubelet: serde_json::Value, facts: &Ec2InstanceType, prefixes: bool) -> String {
         let mut spec = spec(family, json!([]));
         spec.kubelet = serde_json::from_value(kubelet).unwrap();
         let told = kubelet_of(&spec, facts, &setup(&spec, None, prefixes));
@@ -265,11 +265,16 @@ mod tests {
 
     #[test]
     fn node_is_told_what_the_image_would_compute_otherwise() {
-        let m5 =
-            Facts { vcpus: 2, enis: 3, ips_per_eni: 10, hypervisor: "nitro".to_owned(), ..Facts::default() };
-        let tiny = Facts { enis: 2, ips_per_eni: 2, ..m5.clone() };
-        let xen = Facts { hypervisor: "xen".to_owned(), ..m5.clone() };
-        let large = Facts { vcpus: 96, enis: 15, ips_per_eni: 50, ..m5.clone() };
+        let m5 = Ec2InstanceType {
+            vcpus: 2,
+            enis: 3,
+            ips_per_eni: 10,
+            hypervisor: "nitro".to_owned(),
+            ..Ec2InstanceType::default()
+        };
+        let tiny = Ec2InstanceType { enis: 2, ips_per_eni: 2, ..m5.clone() };
+        let xen = Ec2InstanceType { hypervisor: "xen".to_owned(), ..m5.clone() };
+        let large = Ec2InstanceType { vcpus: 96, enis: 15, ips_per_eni: 50, ..m5.clone() };
         let none = json!({});
         let pods = json!({"maxPods": 110});
         let same = json!({"maxPods": 29});

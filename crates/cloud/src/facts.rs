@@ -10,7 +10,7 @@ use crate::kubelet;
 
 /// EC2's description of an instance type, in its units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Ec2InstanceType {
     /// Name, such as `m5.large`.
     pub name: String,
     /// Architecture.
@@ -39,9 +39,9 @@ pub struct Facts {
     pub network_cards: u32,
     /// Local NVMe in GB; 0 for none.
     pub nvme_gb: u64,
-    /// Limit of attached EBS volumes, and whether network interfaces count against it.
+    /// Limit of attached EBS volumes.
     pub ebs_attachments: u32,
-    /// True if interfaces and volumes share that limit.
+    /// True if network interfaces count against that limit.
     pub attachments_shared: bool,
     /// True if traffic between instances is encrypted.
     pub encryption_in_transit: bool,
@@ -49,9 +49,9 @@ pub struct Facts {
     pub gpu: Option<Device>,
     /// Other accelerators.
     pub accelerator: Option<Device>,
-    /// Capacity types that can be launched.
+    /// True if on-demand instances can be launched.
     pub on_demand: bool,
-    /// True if spot can be launched.
+    /// True if spot instances can be launched.
     pub spot: bool,
 }
 
@@ -227,7 +227,7 @@ const EBS_DRIVER: &str = "ebs.csi.aws.com";
 /// The label of the capacity type.
 pub const CAPACITY_TYPE: &str = "karpenter.sh/capacity-type";
 
-impl Facts {
+impl Ec2InstanceType {
     /// The part before the dot: `m5`.
     #[must_use]
     pub fn family(&self) -> &str {
@@ -430,8 +430,8 @@ fn signed(n: u64) -> i64 {
 mod tests {
     use super::*;
 
-    fn named(name: &str) -> Facts {
-        Facts { name: name.to_owned(), ..Facts::default() }
+    fn named(name: &str) -> Ec2InstanceType {
+        Ec2InstanceType { name: name.to_owned(), ..Ec2InstanceType::default() }
     }
 
     #[test]
@@ -451,8 +451,8 @@ mod tests {
         }
     }
 
-    fn m5_large() -> Facts {
-        Facts {
+    fn m5_large() -> Ec2InstanceType {
+        Ec2InstanceType {
             vcpus: 2,
             memory_mib: 8192,
             enis: 3,
@@ -495,12 +495,12 @@ mod tests {
 
     #[test]
     fn setup_changes_pods_and_disk() {
-        let facts = Facts { nvme_gb: 75, ..m5_large() };
+        let facts = Ec2InstanceType { nvme_gb: 75, ..m5_large() };
         let prefix = Setup { prefix_delegation: true, ..Setup::default() };
         assert_eq!(facts.max_pods(&prefix), 110);
-        assert_eq!(Facts { vcpus: 96, ..m5_large() }.max_pods(&prefix), 250);
+        assert_eq!(Ec2InstanceType { vcpus: 96, ..m5_large() }.max_pods(&prefix), 250);
         assert_eq!(
-            Facts { hypervisor: "xen".into(), ..m5_large() }.max_pods(&prefix),
+            Ec2InstanceType { hypervisor: "xen".into(), ..m5_large() }.max_pods(&prefix),
             29,
             "no prefixes on xen"
         );

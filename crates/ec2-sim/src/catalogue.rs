@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use croft_cloud::{
     catalog::{Entry, builtin_entries, parse},
-    facts::{Arch, Device, Facts, LABEL_PREFIX},
+    facts::{Arch, Device, Ec2InstanceType, LABEL_PREFIX},
 };
 use croft_scheduler::{CapacityType, InstanceType, Price};
 
@@ -116,7 +116,7 @@ fn add(catalogue: &mut Catalogue, kind: &InstanceType, region: &str) -> Result<(
     Ok(())
 }
 
-fn derive(kind: &InstanceType) -> Option<Facts> {
+fn derive(kind: &InstanceType) -> Option<Ec2InstanceType> {
     let label = |name: &str| kind.labels.get(&format!("{LABEL_PREFIX}{name}")).map(String::as_str);
     let number = |name: &str| label(name).and_then(|text| text.parse().ok());
     let amount = |name: &str| u64::try_from(kind.capacity.get(name)).unwrap_or(0);
@@ -131,7 +131,7 @@ fn derive(kind: &InstanceType) -> Option<Facts> {
             memory_mib: 0,
         })
     };
-    Some(Facts {
+    Some(Ec2InstanceType {
         name: kind.name.clone(),
         arch: Arch::parse(&kind.arch)?,
         vcpus: u32::try_from(kind.capacity.get("cpu") / 1000).unwrap_or(0),
@@ -145,7 +145,7 @@ fn derive(kind: &InstanceType) -> Option<Facts> {
         efas: count(croft_cloud::facts::EFA),
         gpu: device("nvidia.com/gpu", "nvidia", "gpu").or_else(|| device("amd.com/gpu", "amd", "gpu")),
         accelerator: device("aws.amazon.com/neuron", "aws", "accelerator"),
-        ..Facts::default()
+        ..Ec2InstanceType::default()
     })
 }
 

@@ -4,7 +4,7 @@
 //! Sources: awslabs/amazon-eks-ami, nodeadm/internal/kubelet/config.go and files/bootstrap.sh; Bottlerocket's
 //! kube_reserve_memory.
 
-use croft_cloud::facts::{EFA, Facts, Setup};
+use croft_cloud::facts::{EFA, Ec2InstanceType, Setup};
 use croft_scheduler::{Quantity, Resources};
 
 use crate::{
@@ -28,7 +28,7 @@ impl World {
 
 /// Capacity and allocatable resources of an instance.
 pub(crate) fn of(
-    facts: &Facts,
+    facts: &Ec2InstanceType,
     instance: &Instance,
     image: &Image,
     settings: &KubeletSettings,
@@ -69,7 +69,7 @@ pub(crate) fn of(
 }
 
 /// The disk under the kubelet: of Bottlerocket the one that isn't the system's, else the one that the image boots from.
-fn disk(facts: &Facts, instance: &Instance, image: &Image, settings: &KubeletSettings) -> i64 {
+fn disk(facts: &Ec2InstanceType, instance: &Instance, image: &Image, settings: &KubeletSettings) -> i64 {
     if settings.raid0 && facts.nvme_gb > 0 {
         return i64::try_from(facts.nvme_gb).unwrap_or_default() * 1_000_000_000;
     }
@@ -137,16 +137,16 @@ mod tests {
     use super::*;
     use crate::resources::{State, TemplateData};
 
-    fn m5_large() -> Facts {
+    fn m5_large() -> Ec2InstanceType {
         let hypervisor = "nitro".to_owned();
-        Facts {
+        Ec2InstanceType {
             vcpus: 2,
             memory_mib: 8192,
             enis: 3,
             ips_per_eni: 10,
             nvme_gb: 75,
             hypervisor,
-            ..Facts::default()
+            ..Ec2InstanceType::default()
         }
     }
 

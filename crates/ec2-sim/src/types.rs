@@ -2,7 +2,7 @@
 
 use croft_cloud::{
     catalog::Entry,
-    facts::{Device, Facts},
+    facts::{Device, Ec2InstanceType},
 };
 
 use crate::{
@@ -204,7 +204,7 @@ fn write(xml: &mut Xml, entry: &Entry) {
     }
 }
 
-fn write_network(xml: &mut Xml, f: &Facts) {
+fn write_network(xml: &mut Xml, f: &Ec2InstanceType) {
     xml.node("networkInfo", |xml| {
         xml.leaf("maximumNetworkInterfaces", f.enis)
             .leaf("maximumNetworkCards", f.network_cards)

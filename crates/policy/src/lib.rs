@@ -11,6 +11,22 @@
 //!                            └──▶ policies: the same rules as CEL, evaluated by the API server
 //! ```
 //!
+//! ```
+//! use croft_policy::{Config, Phase, Tenant, Tenants, evaluate, review};
+//!
+//! let (namespaces, pools) = (vec!["acme".to_owned()], vec!["gpu".to_owned()]);
+//! let tenant = Tenant { name: "acme".to_owned(), namespaces, pools, ..Tenant::default() };
+//! let tenants = Tenants::offline(Config::default(), vec![tenant], vec![], vec![], vec![]);
+//! let body = br#"{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+//!     "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "other",
+//!     "operation": "CREATE", "userInfo": {"username": "jane"}, "object": {"spec": {}}}}"#;
+//! let request = review::parse(body)?;
+//! let outcome = evaluate(&tenants, &request, Phase::Mutate);
+//! assert!(outcome.allowed());
+//! assert_eq!(outcome.tenant, None);
+//! # Ok::<(), review::ReviewError>(())
+//! ```
+//!
 //! | module | owns |
 //! |---|---|
 //! | `request` | the AdmissionReview and borrowed views of its objects |

@@ -1,6 +1,6 @@
 //! Pending pods as classes: pods with the same needs, in order of arrival.
 
-use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -12,13 +12,16 @@ use crate::{
         plan::{PodKey, ReasonKind},
     },
     state::{
-        attachments::AttachLimits,
+        attachments::{AttachLimits, Dimension},
         claim::Claim,
         cluster::Cluster,
-        interner::Sym,
+        interner::{NamespacedName, Sym},
         node_requirement::{NodeReq, Term},
-        pod_shape::{SelId, Shape},
-        requests::amount,
+        pod::QueueRank,
+        pod_shape::{
+            ClaimNames, IdentId, NodeReqId, PodAntiAffinity, SelectorId, Shape, ShapeId, TolerationsId,
+        },
+        requests::{ResourceId, amount},
         taint,
     },
 };
@@ -26,14 +29,14 @@ use crate::{
 /// Pods with the same needs and the same priority.
 #[derive(Debug)]
 pub(crate) struct Class {
-    pub(crate) shape: u32,
+    pub(crate) shape: ShapeId,
     pub(crate) priority: i32,
     /// In the order of the demand.
     pub(crate) pods: Vec<PodIx>,
     /// Selectors in use that match these pods, sorted.
-    pub(crate) matched: Arc<[SelId]>,
-    /// Ids of node requirements: the pod's own and those of its volumes.
-    pub(crate) reqs: Arc<[u32]>,
+    pub(crate) matched: Arc<[SelectorId]>,
+    /// Node requirements: the pod's own and those of its volumes.
+    pub(crate) reqs: Arc<[NodeReqId]>,
     /// How many of `reqs` are the pod's own.
     pub(crate) own_reqs: usize,
     /// A requirement without an id: a combination of several static volumes.
@@ -41,10 +44,10 @@ pub(crate) struct Class {
     /// Why no pool can take these pods.
     pub(crate) blocked: Option<(ReasonKind, String)>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
-    pub(crate) claims: Vec<(Sym, Sym)>,
+    pub(crate) claims: Vec<NamespacedName>,
     /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes
     /// that no pod before it has, by the dimension of their driver. Sorted.
-    pub(crate) requests: Arc<[(u32, i64)]>,
+    pub(crate) requests: Arc<[(Dimension, i64)]>,
 }
 
 impl Class {
@@ -53,20 +56,46 @@ impl Class {
     }
 
     /// The amount of a resource that each pod counts for on a new node without requesting any.
-    pub(crate) fn assumed(&self, cluster: &Cluster, resource: u32) -> i64 {
+    pub(crate) fn assumed(&self, cluster: &Cluster, resource: ResourceId) -> i64 {
         if amount(&self.shape(cluster).requests, resource) > 0 {
             return 0;
         }
         cluster.without_requests.iter().find(|(id, _)| *id == resource).map_or(0, |(_, size)| *size)
     }
 
-    pub(crate) fn matches(&self, selector: SelId) -> bool {
+    pub(crate) fn node_needs(&self, cluster: &Cluster) -> NodeNeeds {
+        NodeNeeds { reqs: Arc::clone(&self.reqs), tolerations: self.shape(cluster).tolerations }
+    }
+
+    pub(crate) fn matches(&self, selector: SelectorId) -> bool {
         self.matched.binary_search(&selector).is_ok()
     }
 }
 
-/// The properties that pods of one class share: priority, shape, the selectors of others that match them, and whether they wait.
-type ClassKey = (i32, u32, Arc<[SelId]>, bool);
+/// The properties that pods of one class share.
+#[derive(PartialEq, Eq, Hash)]
+struct ClassKey {
+    priority: i32,
+    shape: ShapeId,
+    /// The selectors of others that match them.
+    matched: Arc<[SelectorId]>,
+    /// They wait for a claim of a pod before them.
+    waits: bool,
+}
+
+/// Some pods of a class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassPods {
+    pub(crate) class: ClassIx,
+    pub(crate) count: u32,
+}
+
+/// The requirements of pods on a node, and the taints that they tolerate.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NodeNeeds {
+    pub(crate) reqs: Arc<[NodeReqId]>,
+    pub(crate) tolerations: TolerationsId,
+}
 
 /// Input of one solve.
 #[derive(Debug, Default)]
@@ -89,8 +118,8 @@ pub(crate) struct Demand {
 impl Demand {
     pub(crate) fn new(cluster: &Cluster, options: &Options) -> Self {
         let mut gone: FxHashSet<NodeIx> = FxHashSet::default();
-        type Rank = (Reverse<i32>, i64, u64);
-        let mut order: Vec<(Rank, PodIx)> = cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
+        let mut order: Vec<(QueueRank, PodIx)> =
+            cluster.demand.iter().map(|(rank, ix)| (*rank, *ix)).collect();
         for node in options.without_nodes.iter().flat_map(|name| cluster.numbers_of(name)) {
             if !gone.insert(node) {
                 continue;
@@ -125,16 +154,17 @@ impl Demand {
         let matched = Matcher::new(cluster, order.iter().map(|(_, ix)| *ix));
         let mut numbers: FxHashMap<ClassKey, ClassIx> = FxHashMap::default();
         let mut exclusive = Exclusive::default();
-        let mut by_ident: FxHashMap<u32, Arc<[SelId]>> = FxHashMap::default();
+        let mut by_ident: FxHashMap<IdentId, Arc<[SelectorId]>> = FxHashMap::default();
         let mut classes: IndexVec<ClassIx, Class> = IndexVec::new();
         let mut number_of: FxHashMap<PodIx, ClassIx> = FxHashMap::default();
         for (_, ix) in order {
             let Some(Some(rec)) = cluster.pods.find(ix) else { continue };
             let selectors = by_ident.entry(rec.ident).or_insert_with(|| matched.of(cluster, rec.ident));
             let waits = exclusive.is_taken(cluster, rec.shape);
-            let key = (rec.priority, rec.shape, Arc::clone(selectors), waits);
+            let matched = Arc::clone(selectors);
+            let key = ClassKey { priority: rec.priority, shape: rec.shape, matched, waits };
             let number = *numbers.entry(key).or_insert_with_key(|key| {
-                let mut class = resolve(cluster, &gone, rec.shape, rec.priority, Arc::clone(&key.2));
+                let mut class = resolve(cluster, &gone, rec.shape, rec.priority, Arc::clone(&key.matched));
                 if waits {
                     class.blocked.get_or_insert((ReasonKind::VolumeNotFound, WAITS.to_owned()));
                 }
@@ -162,11 +192,11 @@ impl Demand {
             return;
         }
         self.attach_limits = AttachLimits::new(cluster);
-        let mut seen: FxHashSet<(Sym, Sym)> = FxHashSet::default();
+        let mut counted: FxHashSet<NamespacedName> = FxHashSet::default();
         for class in self.classes.iter_mut() {
             let is_single = class.pods.len() == 1;
-            let new: Vec<(Sym, Sym)> =
-                class.claims.iter().filter(|claim| seen.insert(**claim)).copied().collect();
+            let new: Vec<NamespacedName> =
+                class.claims.iter().filter(|claim| counted.insert(**claim)).copied().collect();
             let volumes = self.attach_limits.requests(cluster, &new);
             if is_single && !volumes.is_empty() {
                 class.requests = class.requests.iter().copied().chain(volumes).collect();
@@ -177,11 +207,12 @@ impl Demand {
     /// Adds what pods without requests count for: an instance that is chosen by their requests alone holds hardly one of them.
     fn count_missing_requests(&mut self, cluster: &Cluster) {
         for class in self.classes.iter_mut() {
-            let assumed = cluster.without_requests.map(|(id, _)| (id, class.assumed(cluster, id)));
+            let assumed =
+                cluster.without_requests.map(|(id, _)| (Dimension::Resource(id), class.assumed(cluster, id)));
             let assumed = assumed.iter().filter(|(_, size)| *size > 0);
             if assumed.clone().next().is_some() {
                 let named = class.requests.iter().filter(|(id, _)| assumed.clone().all(|(own, _)| own != id));
-                let mut requests: Vec<(u32, i64)> = named.chain(assumed.clone()).copied().collect();
+                let mut requests: Vec<(Dimension, i64)> = named.chain(assumed.clone()).copied().collect();
                 requests.sort_unstable();
                 class.requests = requests.into();
             }
@@ -241,17 +272,16 @@ const WAITS: &str = "its ReadWriteOncePod claim is another pending pod's, which 
 
 /// Claims with ReadWriteOncePod that a pending pod has.
 #[derive(Default)]
-struct Exclusive(FxHashSet<(Sym, Sym)>);
+struct Exclusive(FxHashSet<NamespacedName>);
 
 impl Exclusive {
     /// True if a pod of this shape needs a claim that a pod before it has. Its own are taken from here on.
-    fn is_taken(&mut self, cluster: &Cluster, shape: u32) -> bool {
-        let Some((namespace, names)) = &cluster.tables.shapes.get(shape).claims else { return false };
-        let exclusive = names
+    fn is_taken(&mut self, cluster: &Cluster, shape: ShapeId) -> bool {
+        let Some(claims) = &cluster.tables.shapes.get(shape).claims else { return false };
+        let exclusive = claims
             .iter()
-            .map(|name| (*namespace, *name))
             .filter(|claim| cluster.volumes.claims.get(claim).is_some_and(|claim| claim.exclusive));
-        let own: Vec<(Sym, Sym)> = exclusive.collect();
+        let own: Vec<NamespacedName> = exclusive.collect();
         let is_taken = own.iter().any(|claim| self.0.contains(claim));
         if !is_taken {
             self.0.extend(own);
@@ -262,8 +292,8 @@ impl Exclusive {
 
 /// Finds which selectors in use match a pod.
 struct Matcher {
-    by_namespace: FxHashMap<Sym, Vec<SelId>>,
-    anywhere: Vec<SelId>,
+    by_namespace: FxHashMap<Sym, Vec<SelectorId>>,
+    anywhere: Vec<SelectorId>,
 }
 
 impl Matcher {
@@ -283,12 +313,12 @@ impl Matcher {
         for shape in shapes {
             let shape = tables.shapes.get(shape);
             selectors.extend(shape.spreads.iter().map(|s| s.selector));
-            selectors.extend(shape.affinity.iter().map(|(s, _)| *s));
-            selectors.extend(shape.anti_affinity.iter().map(|(s, _)| *s));
+            selectors.extend(shape.affinity.iter().map(|affinity| affinity.selector));
+            selectors.extend(shape.anti_affinity.iter().map(|term| term.selector));
             selectors.extend(shape.preferred_pods.iter().map(|p| p.selector));
         }
         // Anti-affinity of running pods matters only where its selector matches the demand.
-        for (selector, _) in cluster.holders.keys() {
+        for PodAntiAffinity { selector, .. } in cluster.holders.keys() {
             let named = tables.selectors.get(*selector).named_namespaces();
             if named.is_none_or(|names| names.iter().any(|n| namespaces.contains(n))) {
                 selectors.insert(*selector);
@@ -308,10 +338,10 @@ impl Matcher {
         result
     }
 
-    fn of(&self, cluster: &Cluster, ident: u32) -> Arc<[SelId]> {
+    fn of(&self, cluster: &Cluster, ident: IdentId) -> Arc<[SelectorId]> {
         let pod = cluster.tables.idents.get(ident);
         let named = self.by_namespace.get(&pod.namespace).into_iter().flatten();
-        let mut result: Vec<SelId> = named
+        let mut result: Vec<SelectorId> = named
             .chain(&self.anywhere)
             .copied()
             .filter(|s| {
@@ -329,9 +359,9 @@ impl Matcher {
 fn resolve(
     cluster: &Cluster,
     gone: &FxHashSet<NodeIx>,
-    shape: u32,
+    shape: ShapeId,
     priority: i32,
-    matched: Arc<[SelId]>,
+    matched: Arc<[SelectorId]>,
 ) -> Class {
     let it = cluster.tables.shapes.get(shape);
     let mut class = Class {
@@ -344,7 +374,7 @@ fn resolve(
         extra: Arc::from([]),
         blocked: None,
         claims: Vec::new(),
-        requests: it.requests.iter().copied().collect(),
+        requests: it.requests.iter().map(|(id, size)| (Dimension::Resource(*id), *size)).collect(),
     };
     let mut reqs = it.reqs.to_vec();
     let mut extra = Vec::new();
@@ -352,16 +382,13 @@ fn resolve(
         let detail = "the pod has resource claims, which Croft can't evaluate".to_owned();
         class.blocked = Some((ReasonKind::UnsupportedResourceClaim, detail));
     }
-    if let Some((namespace, names)) = &it.claims {
-        for name in names {
-            class.claims.push((*namespace, *name));
-            let template = it.ephemeral.iter().find(|v| v.name == *name).map(|v| &v.template);
-            let claim = (*namespace, *name);
-            let found = in_use(cluster, gone, claim)
-                .and_then(|()| volume(cluster, claim, template, &mut reqs, &mut extra));
-            if let Err(problem) = found {
-                class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
-            }
+    for claim in it.claims.iter().flat_map(ClaimNames::iter) {
+        class.claims.push(claim);
+        let template = it.ephemeral.iter().find(|v| v.name == claim.name).map(|v| &v.template);
+        let found = in_use(cluster, gone, claim)
+            .and_then(|()| volume(cluster, claim, template, &mut reqs, &mut extra));
+        if let Err(problem) = found {
+            class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
         }
     }
     class.reqs = reqs.into();
@@ -370,14 +397,14 @@ fn resolve(
 }
 
 /// An error for a ReadWriteOncePod claim that a pod has on a node that stays.
-fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: (Sym, Sym)) -> Result<(), String> {
+fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: NamespacedName) -> Result<(), String> {
     if !cluster.volumes.claims.get(&claim).is_some_and(|claim| claim.exclusive) {
         return Ok(());
     }
     let mut staying = cluster.nodes.enumerate().filter(|(node, _)| !gone.contains(node));
     if staying.any(|(_, slot)| slot.claims.contains(&claim)) {
         let text = |sym| cluster.tables.symbols.text(sym);
-        let (namespace, name) = (text(claim.0), text(claim.1));
+        let (namespace, name) = (text(claim.namespace), text(claim.name));
         return Err(format!(
             "PersistentVolumeClaim {namespace}/{name} is ReadWriteOncePod and in use by another pod"
         ));
@@ -389,15 +416,15 @@ fn in_use(cluster: &Cluster, gone: &FxHashSet<NodeIx>, claim: (Sym, Sym)) -> Res
 /// `template` says: kube-scheduler waits for it, and then sees this.
 fn volume(
     cluster: &Cluster,
-    (namespace, name): (Sym, Sym),
+    name: NamespacedName,
     template: Option<&Claim>,
-    reqs: &mut Vec<u32>,
+    reqs: &mut Vec<NodeReqId>,
     extra: &mut Vec<NodeReq>,
 ) -> Result<(), String> {
     let text = |sym| cluster.tables.symbols.text(sym);
     let volumes = &cluster.volumes;
-    let shown = || format!("PersistentVolumeClaim {}/{}", text(namespace), text(name));
-    let claim = match (volumes.claims.get(&(namespace, name)), template) {
+    let shown = || format!("PersistentVolumeClaim {}/{}", text(name.namespace), text(name.name));
+    let claim = match (volumes.claims.get(&name), template) {
         (Some(claim), Some(template)) if !claim.is_for(template) => {
             return Err(format!(
                 "{} wasn't created for the pod, whose ephemeral volume needs its name",

@@ -3,6 +3,7 @@
 //! An id is made by adding to its list or by enumerating it, a list keeps its entries as long as the ids are in use, and lists
 //! of the same things are made together and are equally long: see [`IndexVec`](crate::index_vec::IndexVec).
 
+/// Defines ids, each with its documentation: here those of lists, beside each table those of its values.
 macro_rules! ids {
     ($($(#[$doc:meta])+ $name:ident)+) => {$(
         $(#[$doc])+
@@ -31,8 +32,16 @@ macro_rules! ids {
                 id.0 as Self
             }
         }
+
+        impl From<$name> for u64 {
+            #[inline]
+            fn from(id: $name) -> Self {
+                Self::from(id.0)
+            }
+        }
     )+};
 }
+pub(crate) use ids;
 
 ids! {
     /// A node or a coming node.
@@ -63,6 +72,8 @@ ids! {
     BinIx
     /// A compatibility set of a packing problem.
     CompatSetIx
+    /// An instance type of a catalogue.
+    InstanceTypeIx
     /// An offering of a catalogue.
     OfferIx
     /// A row of an offering table.

@@ -7,13 +7,42 @@
 //!  ComingNode (a NodeClaim without its Node) ───┘
 //! ```
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use croft_scheduler::{Catalog, Cluster, Options, Pool, solve};
+//! use serde_json::json;
+//!
+//! let catalog: Catalog = serde_json::from_value(json!({"instanceTypes": [{
+//!     "name": "m.4", "arch": "amd64", "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"},
+//!     "offerings": [{"zone": "a", "capacityType": "on-demand", "price": 0.2}],
+//! }]}))?;
+//! let mut cluster = Cluster::new();
+//! cluster.upsert_pool(Pool {
+//!     name: "default".to_owned(),
+//!     key: "node-pool".to_owned(),
+//!     value: "default".to_owned(),
+//!     instance_types: Arc::from(catalog.instance_types),
+//!     launches: true,
+//!     ..Pool::default()
+//! })?;
+//! cluster.upsert_pod(&serde_json::from_value(json!({
+//!     "metadata": {"namespace": "shop", "name": "web"},
+//!     "spec": {"containers": [{"name": "web", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]},
+//! }))?)?;
+//! let plan = solve(&cluster, &Options::default(), &|| false);
+//! let planned: Vec<&str> = plan.instances.iter().map(|instance| instance.instance_type.as_str()).collect();
+//! assert_eq!(planned, ["m.4"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A module imports modules above it in this table and none below:
 //!
 //! | module | owns |
 //! |---|---|
 //! | `model` | what callers pass in and get back: quantities, requirements, pools, catalogue, options, plan |
-//! | `ids`, `index_vec` | ids of classes, groups, domain sets, pools, ...: each a type of its own; the vectors that they index |
-//! | `state` | the same interned: `Cluster`, ids and their reuse, compiled requirements, selectors and taints |
+//! | `ids`, `index_vec` | ids: each a type of its own; the vectors that they index |
+//! | `state` | the same interned: `Cluster`, ids of values and their reuse, compiled requirements, selectors and taints |
 //! | `demand` | pending pods as classes of pods with the same needs |
 //! | `topology` | topology groups, the domain of each pod, preferences between pods |
 //! | `packing` | item types into bins: the cheapest set of new instances, and a lower bound |

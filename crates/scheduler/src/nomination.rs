@@ -1,6 +1,6 @@
 //! Which pods of a plan must be nominated to their node, and which nominations are compatible.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -11,12 +11,35 @@ use crate::{
         cluster::Cluster,
         interner::Sym,
         node_requirement::Expr,
-        pod::PodRec,
-        pod_shape::{SelId, Shape, Spread},
+        pod::{PodRec, QueueRank},
+        pod_shape::{FilterId, IdentId, PodAffinity, SelectorId, Shape, ShapeId, Spread},
         taint,
     },
     topology::groups::{is_eligible, node_domain},
 };
+
+/// The node that pods are nominated to.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    labels: &'a BTreeMap<String, String>,
+    /// All pods that are planned for it.
+    pods: &'a FxHashSet<&'a PodKey>,
+}
+
+/// The pods that a spread counts, and the domains that it compares.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct SpreadScope {
+    selector: SelectorId,
+    key: Sym,
+    filter: FilterId,
+}
+
+impl SpreadScope {
+    fn of(spread: &Spread) -> Self {
+        let Spread { selector, key, filter, .. } = *spread;
+        Self { selector, key, filter }
+    }
+}
 
 /// A pod planned for a node.
 struct Planned<'c, 'p> {
@@ -39,7 +62,7 @@ impl Cluster {
             let ix = self.pod_numbers.get(key)?;
             Some((self.pods.find(*ix)?.as_ref()?, key))
         };
-        let mut known: FxHashMap<(SelId, Sym), bool> = FxHashMap::default();
+        let mut known: FxHashMap<(SelectorId, Sym), bool> = FxHashMap::default();
         let mut pods: Vec<Planned<'_, 'p>> = pods
             .iter()
             .filter_map(found)
@@ -50,11 +73,12 @@ impl Cluster {
         // priority.
         pods.sort_by_key(|pod| (!pod.met, pod.rec.rank()));
         let here: FxHashSet<&PodKey> = pods.iter().map(|pod| pod.key).collect();
+        let target = Target { labels, pods: &here };
         let mut chosen: Vec<Planned<'_, 'p>> = Vec::new();
         let mut known = Known::default();
         for pod in pods {
             chosen.push(pod);
-            if !self.evenly(&chosen, (labels, &here), &mut known) {
+            if !self.is_within_skew(&chosen, target, &mut known) {
                 chosen.pop();
             }
         }
@@ -71,16 +95,16 @@ impl Cluster {
         else {
             return false;
         };
-        if !self.tables.shapes.get(shape).only_room()
+        if !self.tables.shapes.get(shape).needs_only_room()
             || !pods.iter().all(|key| found(key).is_some_and(|r| r.shape == shape))
         {
             return false;
         }
-        let mut enters: FxHashMap<u32, bool> = FxHashMap::default();
+        let mut enters: FxHashMap<ShapeId, bool> = FxHashMap::default();
         let waiting = self.pods.iter().flatten().filter(|rec| rec.node.is_none() || rec.nominated);
         waiting
             .filter(|rec| rec.is_movable() && rec.shape != shape)
-            .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.admits(node, rec.shape)))
+            .all(|rec| !*enters.entry(rec.shape).or_insert_with(|| self.may_enter_node(node, rec.shape)))
     }
 
     /// True if two pending pods are the same to every constraint, their own and others': either may take the
@@ -95,7 +119,7 @@ impl Cluster {
     }
 
     /// True if the node's labels and taints admit such pods.
-    fn admits(&self, node: NodeIx, shape: u32) -> bool {
+    fn may_enter_node(&self, node: NodeIx, shape: ShapeId) -> bool {
         let Some(slot) = self.nodes.find(node) else { return true };
         let Some(info) = &slot.info else { return true };
         let (tables, shape) = (&self.tables, self.tables.shapes.get(shape));
@@ -109,15 +133,16 @@ impl Cluster {
         &self,
         rec: &PodRec,
         labels: &BTreeMap<String, String>,
-        known: &mut FxHashMap<(SelId, Sym), bool>,
+        known: &mut FxHashMap<(SelectorId, Sym), bool>,
     ) -> bool {
-        let Some((selector, keys)) = &self.tables.shapes.get(rec.shape).affinity else { return true };
+        let Some(affinity) = &self.tables.shapes.get(rec.shape).affinity else { return true };
+        let PodAffinity { selector, keys } = affinity;
         keys.iter().all(|key| {
             let key = self.keys.canonical(*key);
             *known.entry((*selector, key)).or_insert_with(|| {
                 let Some(here) = self.domain_of(labels, key) else { return false };
-                let mut meant = FxHashMap::default();
-                let mut some = |node| self.bound_on(node, *selector, &mut meant) > 0;
+                let mut selected = FxHashMap::default();
+                let mut some = |node| self.bound_on(node, *selector, &mut selected) > 0;
                 if key == self.keys.hostname {
                     return self.find_node(self.tables.symbols.text(here)).is_some_and(some);
                 }
@@ -135,18 +160,13 @@ impl Cluster {
 
     /// True if no spread of these pods keeps one of them out because of the others. What keeps it out in any case doesn't depend
     /// on nominations.
-    fn evenly(
-        &self,
-        pods: &[Planned<'_, '_>],
-        (labels, here): (&BTreeMap<String, String>, &FxHashSet<&PodKey>),
-        known: &mut Known,
-    ) -> bool {
+    fn is_within_skew(&self, pods: &[Planned<'_, '_>], target: Target<'_>, known: &mut Known) -> bool {
         let tables = &self.tables;
         pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
             tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
-                let meant = |ident| self.means(spread.selector, ident);
+                let selected = |ident| self.is_selected(spread.selector, ident);
                 // Only nominations of its own priority and above count for a pod.
-                let counts = |other: &PodRec| other.priority >= rec.priority && meant(other.ident);
+                let counts = |other: &PodRec| other.priority >= rec.priority && selected(other.ident);
                 let others = || {
                     let others = pods.iter().enumerate().filter(|(number, _)| *number != at);
                     others.map(|(_, other)| other).filter(|other| counts(other.rec))
@@ -155,9 +175,8 @@ impl Cluster {
                 if count == 0 {
                     return true;
                 }
-                let key = (spread.selector, spread.key, spread.filter);
-                let standing =
-                    known.standings.entry(key).or_insert_with(|| self.standing(spread, (labels, here)));
+                let scope = SpreadScope::of(spread);
+                let standing = known.standings.entry(scope).or_insert_with(|| self.standing(spread, target));
                 let Some(standing) = standing else { return true };
                 // A follower can't be bound first and make room again, and by its turn others may have come
                 // to other nodes of the domain.
@@ -166,15 +185,15 @@ impl Cluster {
                     return false;
                 }
                 let ahead =
-                    known.ahead.entry((key, rec.rank())).or_insert_with(|| standing.ahead(rec.rank()));
-                let count = count.saturating_add(usize::from(meant(rec.ident)));
+                    known.ahead.entry((scope, rec.rank())).or_insert_with(|| standing.ahead(rec.rank()));
+                let count = count.saturating_add(usize::from(selected(rec.ident)));
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 count.saturating_add(*ahead) <= i64::from(spread.max_skew)
             })
         })
     }
 
-    fn means(&self, selector: SelId, ident: u32) -> bool {
+    fn is_selected(&self, selector: SelectorId, ident: IdentId) -> bool {
         let selector = self.tables.selectors.get(selector);
         selector.matches(&self.tables.symbols, &self.namespaces, self.tables.idents.get(ident))
     }
@@ -191,21 +210,17 @@ impl Cluster {
             && reqs.into_iter().any(|req| matches!(&*req.terms, [term] if term.labels.iter().any(only)))
     }
 
-    /// How a spread counts the domain that `labels` say, and the others; `None` if it counts no others.
-    fn standing(
-        &self,
-        spread: &Spread,
-        (labels, here): (&BTreeMap<String, String>, &FxHashSet<&PodKey>),
-    ) -> Option<Standing> {
+    /// How a spread counts the domain of `target`, and the others; `None` if it counts no others.
+    fn standing(&self, spread: &Spread, target: Target<'_>) -> Option<Standing> {
         let key = self.keys.canonical(spread.key);
         let mut standing = Standing::default();
         // A fresh host has no pods.
-        let Some(domain) = self.domain_of(labels, key) else { return Some(standing) };
-        let mut meant: FxHashMap<u32, bool> = FxHashMap::default();
+        let Some(domain) = self.domain_of(target.labels, key) else { return Some(standing) };
+        let mut selected: FxHashMap<IdentId, bool> = FxHashMap::default();
         standing.here = Some(domain);
         if key == self.keys.hostname {
             let node = self.find_node(self.tables.symbols.text(domain));
-            let bound = node.map_or(0, |node| self.bound_on(node, spread.selector, &mut meant));
+            let bound = node.map_or(0, |node| self.bound_on(node, spread.selector, &mut selected));
             standing.bound.insert(domain, bound);
             return Some(standing);
         }
@@ -223,12 +238,13 @@ impl Cluster {
             let bound = standing.bound.entry(value).or_default();
             let pods = slot.pods.iter().filter_map(|pod| self.pods.find(*pod)?.as_ref());
             for rec in pods {
-                if !*meant.entry(rec.ident).or_insert_with(|| self.means(spread.selector, rec.ident)) {
+                if !*selected.entry(rec.ident).or_insert_with(|| self.is_selected(spread.selector, rec.ident))
+                {
                     continue;
                 }
                 if !rec.nominated {
                     *bound += 1;
-                } else if !here.contains(&*rec.key) {
+                } else if !target.pods.contains(&*rec.key) {
                     standing.planned.push(Ahead {
                         rank: rec.rank(),
                         domain: value,
@@ -244,24 +260,23 @@ impl Cluster {
 
     /// `maxSkew` of the pod's own spread over the same pods and domains; the largest number without one.
     fn own_skew(&self, rec: &PodRec, spread: &Spread) -> i64 {
-        let sees = |spread: &Spread| (spread.selector, spread.key, spread.filter);
+        let scope = SpreadScope::of(spread);
         let mut own = self.tables.shapes.get(rec.shape).spreads.iter();
-        own.find(|own| own.hard && sees(own) == sees(spread)).map_or(i64::MAX, |own| i64::from(own.max_skew))
+        own.find(|own| own.hard && SpreadScope::of(own) == scope)
+            .map_or(i64::MAX, |own| i64::from(own.max_skew))
     }
 
-    /// How many pods that a selector means are bound to a node; `meant` says which identities those are.
-    fn bound_on(&self, node: NodeIx, selector: SelId, meant: &mut FxHashMap<u32, bool>) -> i64 {
+    /// How many pods that a selector means are bound to a node; `selected` says which identities those are.
+    fn bound_on(&self, node: NodeIx, selector: SelectorId, selected: &mut FxHashMap<IdentId, bool>) -> i64 {
         let slot = self.nodes.find(node);
         let pods = slot.iter().flat_map(|slot| &slot.pods).filter_map(|pod| self.pods.find(*pod)?.as_ref());
-        let is_meant = |ident| self.means(selector, ident);
-        let count = pods
-            .filter(|rec| !rec.nominated && *meant.entry(rec.ident).or_insert_with(|| is_meant(rec.ident)));
+        let is_of_selector = |ident| self.is_selected(selector, ident);
+        let count = pods.filter(|rec| {
+            !rec.nominated && *selected.entry(rec.ident).or_insert_with(|| is_of_selector(rec.ident))
+        });
         i64::try_from(count.count()).unwrap_or(i64::MAX)
     }
 }
-
-/// A place in kube-scheduler's queue.
-type Rank = (Reverse<i32>, i64, u64);
 
 /// How a spread counts a domain and others.
 #[derive(Default)]
@@ -276,7 +291,7 @@ struct Standing {
 
 /// A pod that a spread counts, planned onto another node.
 struct Ahead {
-    rank: Rank,
+    rank: QueueRank,
     domain: Sym,
     /// Its node is registered.
     registered: bool,
@@ -288,7 +303,7 @@ impl Standing {
     /// By how many pods the domain is ahead of the least of the others, or behind it, once it is the turn of the pod of this
     /// rank. Pods that come before it are bound as planned by then, but maybe not those whose nodes aren't registered, nor those
     /// that the same spread makes wait until this domain has more.
-    fn ahead(&self, rank: Rank) -> i64 {
+    fn ahead(&self, rank: QueueRank) -> i64 {
         let with = |all: bool| {
             let before = self.planned.iter().take_while(|other| other.rank < rank);
             let before = before.filter(|other| all || other.registered);
@@ -311,16 +326,16 @@ impl Standing {
     }
 }
 
-/// Facts for the spreads of a node's pods, each found once.
+/// The spreads of a node's pods: each is evaluated once.
 #[derive(Default)]
 struct Known {
-    standings: FxHashMap<(SelId, Sym, u32), Option<Standing>>,
-    ahead: FxHashMap<((SelId, Sym, u32), Rank), i64>,
+    standings: FxHashMap<SpreadScope, Option<Standing>>,
+    ahead: FxHashMap<(SpreadScope, QueueRank), i64>,
 }
 
 impl Shape {
     /// True if no other pod, no volume, port or device, and no preference has a say in where such a pod goes.
-    fn only_room(&self) -> bool {
+    fn needs_only_room(&self) -> bool {
         let Self {
             requests: _,
             reqs: _,

@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use croft_cloud::{
     catalog::{COLUMNS, Entry, REGION, format_line},
-    facts::{Arch, Device, Facts},
+    facts::{Arch, Device, Ec2InstanceType},
 };
 use croft_scheduler::Price;
 use serde::Deserialize;
@@ -294,7 +294,7 @@ struct NeuronDevice {
 
 impl Described {
     /// `None` for what no Linux node can run on: Macs, 32 bits, paravirtual machines.
-    fn facts(&self, name: &str) -> Option<Facts> {
+    fn facts(&self, name: &str) -> Option<Ec2InstanceType> {
         let arch = self.processor_info.supported_architectures.iter().find_map(|a| match a.as_str() {
             "x86_64" => Some(Arch::Amd64),
             "arm64" => Some(Arch::Arm64),
@@ -308,7 +308,7 @@ impl Described {
         let card = network.network_cards.get(network.default_network_card_index)?;
         let gbps: f64 = network.network_cards.iter().map(|c| c.baseline_bandwidth_in_gbps).sum();
         let ebs = &self.ebs_info;
-        Some(Facts {
+        Some(Ec2InstanceType {
             name: name.to_owned(),
             arch,
             vcpus: self.v_cpu_info.default_v_cpus,

@@ -1,7 +1,6 @@
 //! The request: the AdmissionReview, and borrowed views of its objects.
 
 pub(crate) mod amounts;
-pub(crate) mod object;
 pub mod review;
 pub(crate) mod text;
 pub mod view;

@@ -9,8 +9,7 @@ use serde::{
 use thiserror::Error;
 
 use crate::request::{
-    object::objects,
-    text::Text,
+    text::{Text, objects},
     view::{Binding, DaemonSet, Namespace, Node, Pod, RoleBinding, Workload, nullable},
 };
 

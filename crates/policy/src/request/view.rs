@@ -8,8 +8,7 @@ use crate::{
     do_not_disrupt::{DO_NOT_DISRUPT, KARPENTER_DO_NOT_DISRUPT, unreadable},
     request::{
         amounts::ExtendedResources,
-        object::objects,
-        text::{Map, Text},
+        text::{Map, Text, objects},
     },
     tenancy::taint,
 };

@@ -111,7 +111,7 @@ pub(crate) fn choose<'t>(
         ));
     }
     if spec.node_name.is_empty() {
-        warnings.extend(misfit(declarations, tenant, (pool, source), spec, &dropped_keys));
+        warnings.extend(misfit(declarations, tenant, pool, source, spec, &dropped_keys));
     }
     Ok(PoolChoice { pool, source, dropped_keys, warnings })
 }
@@ -233,7 +233,8 @@ const FAULTS: usize = 8;
 fn misfit(
     declarations: &Declarations,
     tenant: &DeclaredTenant,
-    (pool, source): (&DeclaredPool, PoolSource),
+    pool: &DeclaredPool,
+    source: PoolSource,
     spec: &PodSpec<'_>,
     dropped: &[String],
 ) -> Option<String> {

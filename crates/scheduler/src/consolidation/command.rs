@@ -9,9 +9,9 @@ pub struct Candidate {
     pub node: String,
     /// Its pool's name.
     pub pool: String,
-    /// Its price.
+    /// The price that ends with it, per hour.
     pub price: Price,
-    /// Its capacity type.
+    /// How it is paid for.
     pub capacity_type: CapacityType,
     /// Disruption cost of moving its pods.
     pub disruption_cost: Price,
@@ -161,7 +161,7 @@ impl std::fmt::Display for Rejection {
     }
 }
 
-/// Result of `consolidate`.
+/// The commands that make the cluster cheaper, and why others were rejected.
 #[derive(Clone, Debug, Default)]
 pub struct Consolidation {
     /// Commands; each holds by itself, whether or not the others are carried out.

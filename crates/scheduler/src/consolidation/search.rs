@@ -164,7 +164,7 @@ impl<'a> Search<'a> {
         }
         let plan = solve_with_cache(&self.work, &self.ask.options, &self.cache, self.cancel);
         self.result.steps += plan.steps;
-        let launched = plan.instances.into_iter().map(|m| m.pool);
+        let launched = plan.instances.into_iter().map(|instance| instance.pool);
         launched.chain(plan.existing.into_iter().filter_map(|e| e.pool)).collect()
     }
 

@@ -137,7 +137,7 @@ pub(super) fn evaluate(
     let nodes = || members.iter().filter_map(|at| set.get(*at));
     let before: Price = nodes().map(|c| c.price).sum();
     // An instance without a price may cost anything.
-    let Some(after) = instances.iter().map(|m| m.price).sum::<Option<Price>>() else {
+    let Some(after) = instances.iter().map(|instance| instance.price).sum::<Option<Price>>() else {
         return Err(Rejection::NoSaving { elsewhere: None });
     };
     if after >= before && before > Price::ZERO {
@@ -160,8 +160,8 @@ pub(super) fn evaluate(
     let spot = nodes().any(|c| c.capacity_type == CapacityType::Spot);
     let scarce = instances
         .iter()
-        .filter(|m| spot && m.capacity_type == CapacityType::Spot && m.options.len() < ask.spot_options)
-        .map(|m| m.options.len())
+        .filter(|i| spot && i.capacity_type == CapacityType::Spot && i.options.len() < ask.spot_options)
+        .map(|i| i.options.len())
         .min();
     // Replacing several nodes by one ends the descent to ever rarer types; one for one continues it.
     if let Some(options) = scarce.filter(|_| instances.len() <= members.len()) {

@@ -3,13 +3,18 @@
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::NodeIx,
-    state::{catalog_index::PoolRec, cluster::Cluster, requests::amount},
+    ids::{InstanceTypeIx, NodeIx},
+    state::{
+        catalog_index::PoolRec,
+        cluster::Cluster,
+        pod_shape::ShapeId,
+        requests::{ResourceId, amount},
+    },
 };
 
 /// Allocatable and price of the cheapest offering per type of a template.
-fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(u32, i64)], i64)> {
-    let mut best: FxHashMap<u32, i64> = FxHashMap::default();
+fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(ResourceId, i64)], i64)> {
+    let mut best: FxHashMap<InstanceTypeIx, i64> = FxHashMap::default();
     for variant in rec.variants.iter() {
         for at in variant.allowed.and(&rec.catalog.available).iter() {
             let Some(offer) = rec.catalog.offers.get(at) else { continue };
@@ -18,7 +23,7 @@ fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(u32, i64)], i64)> {
             }
         }
     }
-    let row = |(kind, price): (u32, i64)| Some((&**rec.catalog.allocatable.get(kind as usize)?, price));
+    let row = |(kind, price): (InstanceTypeIx, i64)| Some((&**rec.catalog.allocatable.find(kind)?, price));
     best.into_iter().filter_map(row)
 }
 
@@ -28,8 +33,8 @@ fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(u32, i64)], i64)> {
 pub(super) struct ReplacementValue<'a> {
     cluster: &'a Cluster,
     /// One pool's catalogues: allocatable and price of the cheapest offering per type.
-    offers: Vec<(&'a [(u32, i64)], i64)>,
-    known: FxHashMap<u32, i64>,
+    offers: Vec<(&'a [(ResourceId, i64)], i64)>,
+    known: FxHashMap<ShapeId, i64>,
 }
 
 impl<'a> ReplacementValue<'a> {
@@ -39,12 +44,12 @@ impl<'a> ReplacementValue<'a> {
     }
 
     /// In micro-dollars per hour; 0 where no offering is large enough.
-    fn shape(&mut self, shape: u32) -> i64 {
+    fn shape(&mut self, shape: ShapeId) -> i64 {
         if let Some(known) = self.known.get(&shape) {
             return *known;
         }
         let requests = &self.cluster.tables.shapes.get(shape).requests;
-        let share = |(has, price): &(&[(u32, i64)], i64)| {
+        let share = |(has, price): &(&[(ResourceId, i64)], i64)| {
             let mut largest = 0;
             for (id, size) in requests {
                 let has = amount(has, *id);

@@ -9,21 +9,41 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    existing::room::{Needs, Room},
+    demand::NodeNeeds,
+    existing::room::Room,
     ids::NodeIx,
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::offering_table::Table,
-    state::cluster::Cluster,
-    state::interner::Sym,
+    state::{attachments::Dimension, cluster::Cluster, interner::Sym},
 };
 
-/// Catalogue, dimensions, and requests of DaemonSets.
-pub(crate) type TableKey = (usize, Vec<u32>, Vec<i64>);
-/// Catalogue, keys, and the variant's own values of them.
-pub(crate) type PartsKey = (usize, Vec<Sym>, Vec<Option<Sym>>);
-/// Offerings by the values of some keys.
-pub(crate) type Parts = Vec<(Vec<Option<Sym>>, BitSet)>;
+/// The properties that tell tables of room and price apart.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct TableKey {
+    /// Address of the catalogue.
+    pub(crate) catalog: usize,
+    pub(crate) dims: Vec<Dimension>,
+    /// Requests of DaemonSets, by dimension.
+    pub(crate) daemons: Vec<i64>,
+}
+
+/// The properties that tell partitions of catalogues apart.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PartsKey {
+    /// Address of the catalogue.
+    pub(crate) catalog: usize,
+    pub(crate) keys: Vec<Sym>,
+    /// The variant's own values of `keys`.
+    pub(crate) own: Vec<Option<Sym>>,
+}
+
+/// The offerings that have the same values of some keys.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) values: Vec<Option<Sym>>,
+    pub(crate) offers: BitSet,
+}
 
 /// Shared by solves of one cluster state whose options differ only in effort and nodes left out.
 #[derive(Debug, Default)]
@@ -31,8 +51,8 @@ pub(crate) struct SolveCache {
     /// Room and price tables of catalogues.
     pub(crate) tables: Mutex<FxHashMap<TableKey, Arc<Table>>>,
     /// Catalogues by the domains of their offerings.
-    pub(crate) parts: Mutex<FxHashMap<PartsKey, Arc<Parts>>>,
-    suitable: Mutex<FxHashMap<Needs, Arc<[NodeIx]>>>,
+    pub(crate) parts: Mutex<FxHashMap<PartsKey, Arc<[Part]>>>,
+    suitable: Mutex<FxHashMap<NodeNeeds, Arc<[NodeIx]>>>,
     rooms: IndexVec<NodeIx, OnceLock<Room>>,
 }
 
@@ -53,12 +73,12 @@ impl SolveCache {
     }
 
     /// The nodes that suit `needs`, computed by `find` on first use.
-    pub(crate) fn suitable(&self, needs: &Needs, find: impl FnOnce() -> Arc<[NodeIx]>) -> Arc<[NodeIx]> {
-        let known = self.suitable.lock().unwrap_or_else(PoisonError::into_inner).get(needs).cloned();
+    pub(crate) fn suitable(&self, needs: NodeNeeds, find: impl FnOnce() -> Arc<[NodeIx]>) -> Arc<[NodeIx]> {
+        let known = self.suitable.lock().unwrap_or_else(PoisonError::into_inner).get(&needs).cloned();
         known.unwrap_or_else(|| {
             let found = find();
             let mut known = self.suitable.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(needs.clone(), Arc::clone(&found));
+            known.insert(needs, Arc::clone(&found));
             found
         })
     }

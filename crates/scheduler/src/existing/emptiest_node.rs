@@ -6,7 +6,7 @@ use crate::{
     existing::placement::Existing,
     ids::{ClassIx, NodeIx},
     state::{
-        requests::{RES_CPU, RES_MEMORY, amount},
+        requests::{ResourceId, amount},
         taint,
     },
     topology::groups::Groups,
@@ -16,7 +16,13 @@ impl Existing<'_> {
     /// Places each pod on the node where it leaves the largest share free, as kube-scheduler's LeastAllocated
     /// does. Nodes with a PreferNoSchedule taint that it doesn't tolerate come last: TaintToleration weighs three times
     /// as much.
-    pub(super) fn emptiest(&mut self, groups: &mut Groups, number: ClassIx, nodes: &[NodeIx], most: u32) {
+    pub(super) fn place_on_emptiest(
+        &mut self,
+        groups: &mut Groups,
+        number: ClassIx,
+        nodes: &[NodeIx],
+        most: u32,
+    ) {
         let least = self.left[number].saturating_sub(most);
         let shape = self.demand.classes[number].shape(self.cluster);
         let requests = &shape.requests;
@@ -38,21 +44,21 @@ impl Existing<'_> {
             self.steps += 1;
             let placed = self.put(groups, number, node, 1);
             if placed > 0 {
-                self.note(number, node, placed);
+                self.record(number, node, placed);
                 heap.push((welcome, self.share_left(node, requests), at, node));
             }
         }
     }
 
     /// Free share of a node's cpu and memory with one more pod on it, in thousandths of each.
-    fn share_left(&self, node: NodeIx, requests: &[(u32, i64)]) -> i64 {
-        let free = self.free(node).unwrap_or_default();
+    fn share_left(&self, node: NodeIx, requests: &[(ResourceId, i64)]) -> i64 {
+        let free = self.free(node);
         let has = self.cluster.nodes[node].info.as_ref().map_or(&[][..], |i| &i.allocatable);
-        let share = |id: u32| {
-            let free = free.get(id as usize).copied().unwrap_or(0);
+        let share = |id: ResourceId| {
+            let free = free.and_then(|free| free.find(id)).copied().unwrap_or(0);
             let left = free.saturating_sub(amount(requests, id));
             left.saturating_mul(1000) / amount(has, id).max(1)
         };
-        share(RES_CPU).saturating_add(share(RES_MEMORY))
+        share(ResourceId::CPU).saturating_add(share(ResourceId::MEMORY))
     }
 }

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     demand::Demand,
     ids::{GroupIx, NodeIx},
-    state::cluster::Cluster,
+    state::{cluster::Cluster, pod_shape::FilterId},
     topology::groups::{Group, Groups, SpreadRule, candidates, is_eligible},
 };
 
@@ -28,6 +28,15 @@ pub(super) struct HostCounts {
     with_coming: bool,
 }
 
+/// Pods of a group that are planned onto a host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlannedPods {
+    pub(super) node: NodeIx,
+    /// How many the host had already.
+    pub(super) before: i64,
+    pub(super) count: i64,
+}
+
 impl HostCounts {
     pub(super) fn new(with_coming: bool) -> Self {
         Self { by_group: FxHashMap::default(), with_coming }
@@ -44,7 +53,7 @@ impl HostCounts {
         node: NodeIx,
     ) -> i64 {
         let group = &groups.list[rule.group];
-        let Some(filter) = group.filter.filter(|filter| self.compares(cluster, *filter, node)) else {
+        let Some(filter) = group.filter.filter(|filter| self.is_compared(cluster, *filter, node)) else {
             return 0;
         };
         if !self.by_group.contains_key(&rule.group) {
@@ -61,15 +70,15 @@ impl HostCounts {
         &self,
         cluster: &Cluster,
         demand: &Demand,
-        filter: u32,
+        filter: FilterId,
         group: &Group,
     ) -> Option<BTreeMap<i64, u32>> {
-        if demand.gone.iter().any(|node| self.compares(cluster, filter, *node)) {
+        if demand.gone.iter().any(|node| self.is_compared(cluster, filter, *node)) {
             return None;
         }
         let mut hosts = BTreeMap::new();
         for node in candidates(cluster, &cluster.tables.filters.get(filter).reqs) {
-            if self.compares(cluster, filter, node) {
+            if self.is_compared(cluster, filter, node) {
                 let count = group.nodes.get(&node).map_or(0, |pods| pods.matching);
                 *hosts.entry(count).or_default() += 1;
             }
@@ -77,17 +86,17 @@ impl HostCounts {
         Some(hosts)
     }
 
-    /// Counts pods that are planned onto `node`, which had `before` of the group.
+    /// Counts planned pods of a group with that filter.
     pub(super) fn add(
         &mut self,
         cluster: &Cluster,
-        (group, filter): (GroupIx, Option<u32>),
-        node: NodeIx,
-        before: i64,
-        count: i64,
+        group: GroupIx,
+        filter: Option<FilterId>,
+        planned: PlannedPods,
     ) {
-        let compared = filter.is_some_and(|filter| self.compares(cluster, filter, node));
-        let Some(Some(hosts)) = self.by_group.get_mut(&group).filter(|_| compared) else { return };
+        let PlannedPods { node, before, count } = planned;
+        let is_counted = filter.is_some_and(|filter| self.is_compared(cluster, filter, node));
+        let Some(Some(hosts)) = self.by_group.get_mut(&group).filter(|_| is_counted) else { return };
         if let Some(number) = hosts.get_mut(&before) {
             *number -= 1;
             if *number == 0 {
@@ -97,7 +106,7 @@ impl HostCounts {
         *hosts.entry(before + count).or_default() += 1;
     }
 
-    fn compares(&self, cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
+    fn is_compared(&self, cluster: &Cluster, filter: FilterId, node: NodeIx) -> bool {
         let info = cluster.nodes.find(node).and_then(|slot| slot.info.as_ref());
         info.is_some_and(|info| self.with_coming || !info.coming) && is_eligible(cluster, filter, node)
     }

@@ -12,9 +12,9 @@ use crate::{
     demand::{Class, Demand},
     existing::{
         cache::SolveCache,
-        host_counts::HostCounts,
+        host_counts::{HostCounts, PlannedPods},
         room::Place,
-        rules::{domain_allows, host_room, spreads_allow},
+        rules::{host_room, is_domain_open, is_within_skew},
     },
     ids::{ClassIx, GroupIx, NodeIx},
     index_vec::IndexVec,
@@ -22,14 +22,14 @@ use crate::{
     state::{
         attachments::AttachLimits,
         cluster::Cluster,
-        interner::Sym,
+        interner::{NamespacedName, Sym},
         node_requirement::{NodeReq, Term},
-        requests::amount,
+        requests::{ResourceId, amount},
         taint,
     },
     topology::{
         groups::{Groups, SpreadRule, candidates, is_eligible, node_domain},
-        preferences::{self, Tally},
+        preferences::{self, PreferenceCounts},
     },
 };
 
@@ -52,7 +52,7 @@ pub(crate) struct Existing<'a> {
     ruled_out: FxHashSet<(ClassIx, NodeIx)>,
     /// Places each pod on the emptiest node, as kube-scheduler does.
     simulate_default_scheduler: bool,
-    tally: Tally,
+    preference_counts: PreferenceCounts,
     /// By class: classes that need a pod of it on their host.
     followers: IndexVec<ClassIx, Vec<ClassIx>>,
     /// Spreads of planned pods, by group and domain.
@@ -88,7 +88,7 @@ impl<'a> Existing<'a> {
             demand,
             places: FxHashMap::default(),
             cache,
-            tally: Tally::default(),
+            preference_counts: PreferenceCounts::default(),
             followers: IndexVec::new(),
             spreads: FxHashMap::default(),
             hosts: HostCounts::new(options.simulate_default_scheduler),
@@ -116,7 +116,7 @@ impl<'a> Existing<'a> {
             groups.mark_coming_domains(self.cluster);
             for (class, count) in runs(&self.demand.turns) {
                 if self.left[class] > 0 && self.demand.classes[class].blocked.is_none() {
-                    self.class(groups, class, false, count);
+                    self.place_class(groups, class, false, count);
                 }
             }
         }
@@ -142,7 +142,7 @@ impl<'a> Existing<'a> {
                                 self.reserve(groups, class, *node, -1);
                             }
                         }
-                        self.class(groups, class, coming, u32::MAX);
+                        self.place_class(groups, class, coming, u32::MAX);
                     }
                 }
                 let after: u64 = self.left.iter().map(|n| u64::from(*n)).sum();
@@ -171,8 +171,7 @@ impl<'a> Existing<'a> {
     fn suitable(&self, class: &Class) -> Arc<[NodeIx]> {
         let cluster = self.cluster;
         let shape = class.shape(cluster);
-        let key = (Arc::clone(&class.reqs), shape.tolerations);
-        self.cache.suitable(&key, || {
+        self.cache.suitable(class.node_needs(cluster), || {
             let tables = &cluster.tables;
             let tolerations = tables.tolerations.get(shape.tolerations);
             let mut list: Vec<NodeIx> = candidates(cluster, &class.reqs)
@@ -191,33 +190,34 @@ impl<'a> Existing<'a> {
                 .collect();
             list.sort_by_cached_key(|ix| {
                 let slot = &cluster.nodes[*ix];
-                let soft = slot.info.as_ref().is_some_and(|i| taint::discouraged(tolerations, &i.taints));
+                let soft = slot.info.as_ref().is_some_and(|i| taint::is_discouraged(tolerations, &i.taints));
                 (soft, tables.symbols.text(slot.name))
             });
             list.into()
         })
     }
 
-    fn class(&mut self, groups: &mut Groups, number: ClassIx, coming: bool, most: u32) {
+    /// Places up to `most` pods of a class onto existing nodes or, with `coming`, onto coming ones.
+    fn place_class(&mut self, groups: &mut Groups, number: ClassIx, coming: bool, most: u32) {
         let demand = self.demand;
         let class = &demand.classes[number];
         let nodes = self.suitable(class);
-        let wishes = preferences::wishes(self.cluster, class).next().is_some();
-        let evenly = !groups.of[number].spreads.is_empty();
-        let prefers = wishes || !class.shape(self.cluster).preferred_nodes.is_empty();
-        if evenly && !prefers {
-            self.evenly(groups, number, &nodes, coming);
+        let has_preferences = preferences::class_preferences(self.cluster, class).next().is_some();
+        let has_spreads = !groups.of[number].spreads.is_empty();
+        let prefers = has_preferences || !class.shape(self.cluster).preferred_nodes.is_empty();
+        if has_spreads && !prefers {
+            self.place_evenly(groups, number, &nodes, coming);
             return;
         }
         if self.simulate_default_scheduler && !prefers {
-            self.emptiest(groups, number, &nodes, most);
+            self.place_on_emptiest(groups, number, &nodes, most);
             return;
         }
         // One at a time where domains count, and where each placement changes the next one's preference.
-        let one_by_one = evenly || preferences::shuns_itself(self.cluster, class);
+        let one_by_one = has_spreads || preferences::has_preference_against_itself(self.cluster, class);
         loop {
             let before = self.left[number];
-            let order = self.by_preference(class, &nodes, wishes);
+            let order = self.by_preference(class, &nodes, has_preferences);
             for node in order.iter() {
                 if !self.is_open(number, *node, coming) {
                     continue;
@@ -229,7 +229,7 @@ impl<'a> Existing<'a> {
                     if placed == 0 {
                         break;
                     }
-                    self.note(number, *node, placed);
+                    self.record(number, *node, placed);
                     if one_by_one {
                         break;
                     }
@@ -251,15 +251,17 @@ impl<'a> Existing<'a> {
         !is_ruled_out && info.is_some_and(|i| self.simulate_default_scheduler || i.coming == coming)
     }
 
-    pub(super) fn note(&mut self, number: ClassIx, node: NodeIx, placed: u32) {
+    /// Takes placed pods off the rest of their class, and counts them for the preferences of others.
+    pub(super) fn record(&mut self, number: ClassIx, node: NodeIx, placed: u32) {
         self.left[number] -= placed;
         let (cluster, demand) = (self.cluster, self.demand);
-        self.tally.note(&demand.classes[number], placed, |key| preferences::domain(cluster, node, key));
+        self.preference_counts
+            .record(&demand.classes[number], placed, |key| preferences::domain(cluster, node, key));
     }
 
     /// Places pods one by one where the fewest of them are. The more even the placement, the more of them can
     /// be nominated at the same time, and a pod that isn't nominated takes the room of a later one.
-    fn evenly(&mut self, groups: &mut Groups, number: ClassIx, nodes: &[NodeIx], coming: bool) {
+    fn place_evenly(&mut self, groups: &mut Groups, number: ClassIx, nodes: &[NodeIx], coming: bool) {
         let cluster = self.cluster;
         let mut domains: Vec<(Vec<Option<Sym>>, VecDeque<NodeIx>)> = Vec::new();
         for node in nodes.iter().filter(|node| self.is_open(number, **node, coming)) {
@@ -281,7 +283,7 @@ impl<'a> Existing<'a> {
             order.sort_by_key(|(count, ..)| *count);
             let mut placed = 0;
             for (_, values, list) in order {
-                if !spreads_allow(groups, number, values) {
+                if !is_within_skew(groups, number, values) {
                     continue;
                 }
                 // A node that refuses although its domain allows the pod is full.
@@ -290,7 +292,7 @@ impl<'a> Existing<'a> {
                     placed = self.put(groups, number, node, 1);
                     if placed > 0 {
                         list.push_back(node);
-                        self.note(number, node, placed);
+                        self.record(number, node, placed);
                         break;
                     }
                 }
@@ -305,10 +307,15 @@ impl<'a> Existing<'a> {
     }
 
     /// Nodes by the class's preferences, best first; otherwise unchanged.
-    fn by_preference(&mut self, class: &Class, nodes: &Arc<[NodeIx]>, wishes: bool) -> Arc<[NodeIx]> {
+    fn by_preference(
+        &mut self,
+        class: &Class,
+        nodes: &Arc<[NodeIx]>,
+        has_preferences: bool,
+    ) -> Arc<[NodeIx]> {
         let cluster = self.cluster;
         let shape = class.shape(cluster);
-        if shape.preferred_nodes.is_empty() && !wishes {
+        if shape.preferred_nodes.is_empty() && !has_preferences {
             return Arc::clone(nodes);
         }
         let tables = &cluster.tables;
@@ -320,8 +327,9 @@ impl<'a> Existing<'a> {
                 if term.matches(&tables.symbols, labels, Some(slot.name)) { i64::from(*weight) } else { 0 }
             };
             let node: i64 = shape.preferred_nodes.iter().map(weight).sum();
-            let pods = if wishes {
-                self.tally.score(cluster, self.demand, class, |key| preferences::domain(cluster, *ix, key))
+            let pods = if has_preferences {
+                self.preference_counts
+                    .score(cluster, self.demand, class, |key| preferences::domain(cluster, *ix, key))
             } else {
                 0
             };
@@ -332,7 +340,7 @@ impl<'a> Existing<'a> {
 
     /// True if a class that others need may go onto `node`: each follower still has room there, or beside another of its
     /// affinity targets.
-    fn followers_have_room(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
+    fn has_room_for_followers(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let (cluster, demand) = (self.cluster, self.demand);
         for other in &self.followers[number] {
             let class = &demand.classes[*other];
@@ -343,42 +351,47 @@ impl<'a> Existing<'a> {
             let nodes = self.suitable(class);
             let requests = &class.shape(cluster).requests;
             let own = &demand.classes[number].shape(cluster).requests;
-            let takes = |at: NodeIx| {
-                let beside = if at == node { &own[..] } else { &[] };
-                self.has_room(at, requests, beside) && nodes.contains(&at)
+            let takes = |other: NodeIx| {
+                let beside = if other == node { &own[..] } else { &[] };
+                self.has_room(other, requests, beside) && nodes.contains(&other)
             };
             let affinity_targets = groups.list[group].nodes.iter().filter(|(_, pods)| pods.matching > 0);
-            if !takes(node) && !affinity_targets.into_iter().any(|(at, _)| takes(*at)) {
+            if !takes(node) && !affinity_targets.into_iter().any(|(other, _)| takes(*other)) {
                 return false;
             }
         }
         true
     }
 
-    /// Free resources of a node by resource id, less what is planned onto it; `None` without such a node.
-    pub(super) fn free(&self, node: NodeIx) -> Option<&[i64]> {
+    /// Free resources of a node, less what is planned onto it; `None` without such a node.
+    pub(super) fn free(&self, node: NodeIx) -> Option<&IndexVec<ResourceId, i64>> {
         match self.places.get(&node) {
             Some(place) => Some(&place.free),
-            None => self.cache.room(self.cluster, node).map(|room| room.free.as_slice()),
+            None => self.cache.room(self.cluster, node).map(|room| &room.free),
         }
     }
 
-    pub(super) fn has_room(&self, node: NodeIx, requests: &[(u32, i64)], and: &[(u32, i64)]) -> bool {
+    pub(super) fn has_room(
+        &self,
+        node: NodeIx,
+        requests: &[(ResourceId, i64)],
+        and: &[(ResourceId, i64)],
+    ) -> bool {
         let Some(free) = self.free(node) else { return false };
         requests.iter().all(|(id, size)| {
-            let free = free.get(*id as usize).copied().unwrap_or(0);
+            let free = free.find(*id).copied().unwrap_or(0);
             free >= size.saturating_add(amount(and, *id))
         })
     }
 
     /// False if the node has no room for `requests` in any case. Most nodes are full: they cost no more than this, and no copy.
-    fn may_take(&self, node: NodeIx, requests: &[(u32, i64)]) -> bool {
+    fn may_take(&self, node: NodeIx, requests: &[(ResourceId, i64)]) -> bool {
         if self.places.contains_key(&node) {
             return true;
         }
         let Some(slot) = self.cluster.nodes.find(node) else { return false };
         let Some(info) = &slot.info else { return false };
-        let free = |id: u32| amount(&info.allocatable, id).saturating_sub(slot.used(id));
+        let free = |id: ResourceId| amount(&info.allocatable, id).saturating_sub(slot.used(id));
         requests.iter().all(|(id, size)| free(*id) >= *size)
     }
 
@@ -391,9 +404,9 @@ impl<'a> Existing<'a> {
             return 0;
         }
         let unrestricted = self.restraint.unrestricted.contains(&number);
-        let violates = self.breaks(groups, number, node);
+        let violates = self.may_exclude_planned(groups, number, node);
         let strands =
-            || !self.followers[number].is_empty() && !self.followers_have_room(groups, number, node);
+            || !self.followers[number].is_empty() && !self.has_room_for_followers(groups, number, node);
         if !unrestricted && (violates || strands()) {
             self.held.insert(number);
             return 0;
@@ -418,7 +431,7 @@ impl<'a> Existing<'a> {
         {
             most = most.min(1);
         }
-        if most == 0 || !domain_allows(cluster, groups, number, node) {
+        if most == 0 || !is_domain_open(cluster, groups, number, node) {
             return 0;
         }
         place.take(number, class, shape, most);
@@ -436,7 +449,7 @@ impl<'a> Existing<'a> {
         for g in &topology.host_matching_groups {
             let group = &mut groups.list[*g];
             let matching = &mut group.nodes.entry(node).or_default().matching;
-            self.hosts.add(cluster, (*g, group.filter), node, *matching, count);
+            self.hosts.add(cluster, *g, group.filter, PlannedPods { node, before: *matching, count });
             *matching += count;
             group.total += count;
         }
@@ -479,7 +492,7 @@ impl<'a> Existing<'a> {
 
     /// True if one more pod of the class on `node`, bound first, would keep out pods that are planned into
     /// its domain.
-    fn breaks(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
+    fn may_exclude_planned(&self, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
         let cluster = self.cluster;
         !self.spreads.is_empty()
             && groups.of[number].matching_groups.iter().any(|g| {
@@ -537,7 +550,7 @@ fn room_for(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Cla
     let shape = class.shape(cluster);
     let mut most = u32::MAX;
     for (id, size) in &shape.requests {
-        let free = place.free.get(*id as usize).copied().unwrap_or(0);
+        let free = place.free.find(*id).copied().unwrap_or(0);
         if free < *size {
             return 0;
         }
@@ -550,7 +563,7 @@ fn room_for(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Cla
         most = most.min(1);
     }
     if !class.claims.is_empty() {
-        if !attaches(cluster, limits, place, class) {
+        if !may_attach(cluster, limits, place, class) {
             return 0;
         }
         most = most.min(1);
@@ -564,14 +577,14 @@ fn room_for(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Cla
 }
 
 /// True if the node can attach the class's volumes as well.
-fn attaches(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Class) -> bool {
-    let driver = |claim: &(Sym, Sym)| cluster.volumes.driver(*claim);
+fn may_attach(cluster: &Cluster, limits: &AttachLimits, place: &Place, class: &Class) -> bool {
+    let driver = |claim: &NamespacedName| cluster.volumes.driver(*claim);
     let new = class.claims.iter().filter(|claim| !place.claims.contains(claim));
     let drivers: BTreeSet<Sym> = new.filter_map(driver).collect();
     if drivers.is_empty() {
         return true;
     }
-    let all: FxHashSet<&(Sym, Sym)> = place.claims.iter().chain(&class.claims).collect();
+    let all: FxHashSet<&NamespacedName> = place.claims.iter().chain(&class.claims).collect();
     drivers.into_iter().all(|wanted| {
         let count = all.iter().filter(|claim| driver(claim) == Some(wanted)).count();
         i64::try_from(count).unwrap_or(i64::MAX) <= limits.of_node(cluster, place.node, wanted)

@@ -1,15 +1,14 @@
 //! Free resources of existing and coming nodes, before and while pods are planned onto them.
 
-use std::sync::Arc;
-
 use crate::{
-    demand::Class,
+    demand::{Class, ClassPods},
     ids::{ClassIx, NodeIx},
+    index_vec::IndexVec,
     state::{
         cluster::Cluster,
-        interner::Sym,
-        pod_shape::Shape,
-        requests::{Port, RES_PODS},
+        interner::NamespacedName,
+        pod_shape::{Shape, ShapeId},
+        requests::{Port, ResourceId},
         taint,
     },
 };
@@ -17,55 +16,49 @@ use crate::{
 /// Free resources of a node before the plan.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// By resource id.
-    pub(super) free: Vec<i64>,
+    pub(super) free: IndexVec<ResourceId, i64>,
     ports: Vec<Port>,
-    claims: Vec<(Sym, Sym)>,
+    claims: Vec<NamespacedName>,
 }
 
 /// Remainder of a node while pods are planned onto it.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) node: NodeIx,
-    /// By resource id.
-    pub(super) free: Vec<i64>,
+    pub(super) free: IndexVec<ResourceId, i64>,
     pub(super) ports: Vec<Port>,
-    pub(super) claims: Vec<(Sym, Sym)>,
-    /// (class, count).
-    pub(crate) content: Vec<(ClassIx, u32)>,
+    pub(super) claims: Vec<NamespacedName>,
+    pub(crate) content: Vec<ClassPods>,
 }
-
-/// Ids of requirements and of tolerations.
-pub(crate) type Needs = (Arc<[u32]>, u32);
 
 impl Room {
     pub(crate) fn new(cluster: &Cluster, node: NodeIx) -> Self {
         let slot = &cluster.nodes[node];
-        let mut free = vec![0i64; cluster.tables.resources.len()];
+        let mut free = IndexVec::filled(0i64, cluster.tables.resources.len());
         if let Some(info) = &slot.info {
             for (id, value) in &info.allocatable {
-                if let Some(f) = free.get_mut(*id as usize) {
+                if let Some(f) = free.find_mut(*id) {
                     *f = *value;
                 }
             }
         }
-        for (id, f) in free.iter_mut().enumerate() {
-            *f = f.saturating_sub(slot.used(u32::try_from(id).unwrap_or(u32::MAX)));
+        for (id, f) in free.enumerate_mut() {
+            *f = f.saturating_sub(slot.used(id));
         }
         let mut ports = slot.ports.clone();
         for (key, daemon) in &cluster.daemons {
-            if slot.daemons.contains(key) || !daemon_runs(cluster, daemon.shape, node) {
+            if slot.daemons.contains(key) || !may_run_daemon(cluster, daemon.shape, node) {
                 continue;
             }
             let shape = cluster.tables.shapes.get(daemon.shape);
             for (id, size) in &shape.requests {
-                if let Some(f) = free.get_mut(*id as usize) {
+                if let Some(f) = free.find_mut(*id) {
                     *f = f.saturating_sub(*size);
                 }
             }
             ports.extend(&shape.ports);
         }
-        if let Some(pods) = free.get_mut(RES_PODS as usize) {
+        if let Some(pods) = free.find_mut(ResourceId::PODS) {
             *pods = (*pods).max(0);
         }
         Self { free, ports, claims: slot.claims.clone() }
@@ -75,7 +68,7 @@ impl Room {
 impl Place {
     /// A node onto which nothing is planned.
     pub(crate) const fn bare(node: NodeIx) -> Self {
-        Self { node, free: Vec::new(), ports: Vec::new(), claims: Vec::new(), content: Vec::new() }
+        Self { node, free: IndexVec::new(), ports: Vec::new(), claims: Vec::new(), content: Vec::new() }
     }
 
     pub(super) fn new(node: NodeIx, room: &Room) -> Self {
@@ -86,21 +79,21 @@ impl Place {
     /// Plans `count` pods of a class onto the node.
     pub(super) fn take(&mut self, number: ClassIx, class: &Class, shape: &Shape, count: u32) {
         for (id, size) in &shape.requests {
-            if let Some(free) = self.free.get_mut(*id as usize) {
+            if let Some(free) = self.free.find_mut(*id) {
                 *free -= size.saturating_mul(i64::from(count));
             }
         }
         self.ports.extend(&shape.ports);
         self.claims.extend(&class.claims);
-        match self.content.iter_mut().find(|(c, _)| *c == number) {
-            Some((_, n)) => *n += count,
-            None => self.content.push((number, count)),
+        match self.content.iter_mut().find(|pods| pods.class == number) {
+            Some(pods) => pods.count += count,
+            None => self.content.push(ClassPods { class: number, count }),
         }
     }
 }
 
 /// True if a DaemonSet's pod runs on `node`.
-fn daemon_runs(cluster: &Cluster, shape: u32, node: NodeIx) -> bool {
+fn may_run_daemon(cluster: &Cluster, shape: ShapeId, node: NodeIx) -> bool {
     let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
+    demand::ClassPods,
     existing::room::Place,
     ids::{ClassIx, GroupIx, NodeIx},
     state::{cluster::Cluster, interner::Sym},
@@ -18,7 +19,7 @@ fn needs_one_of(groups: &Groups, class: ClassIx, affinity_target: ClassIx) -> bo
 
 /// Spreads over hosts of the pods planned onto a node.
 fn spreads_of<'a>(groups: &'a Groups, place: &'a Place) -> impl Iterator<Item = &'a SpreadRule> {
-    place.content.iter().flat_map(|(class, _)| &groups.of[*class].host_spreads)
+    place.content.iter().flat_map(|pods| &groups.of[pods.class].host_spreads)
 }
 
 /// How many more pods the rules between pods of one host allow; more may be allowed once those are placed.
@@ -43,7 +44,7 @@ pub(super) fn host_room(
     // doesn't constrain it; a second target could be bound in between.
     let after = topology.host_affinity.filter(|g| pods(*g).matching == 1);
     let before = |class: ClassIx| after.is_some_and(|g| groups.of[class].host_matching_groups.contains(&g));
-    for (class, _) in &place.content {
+    for ClassPods { class, .. } in &place.content {
         let crowded = |rule: &SpreadRule| skew_left(rule) < 0;
         if needs_one_of(groups, *class, number) && spreads_of(groups, place).any(crowded) {
             return 0;
@@ -54,7 +55,7 @@ pub(super) fn host_room(
             return 0;
         }
     }
-    for (class, _) in place.content.iter().filter(|(class, _)| !before(*class)) {
+    for ClassPods { class, .. } in place.content.iter().filter(|pods| !before(pods.class)) {
         let rules = groups.of[*class].host_spreads.iter();
         for rule in rules.filter(|rule| topology.host_matching_groups.contains(&rule.group)) {
             most = most.min(skew_left(rule));
@@ -95,11 +96,11 @@ pub(super) fn host_room(
 }
 
 /// True if one more pod of the class may come into the node's domains.
-pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
+pub(super) fn is_domain_open(cluster: &Cluster, groups: &Groups, number: ClassIx, node: NodeIx) -> bool {
     let topology = &groups.of[number];
     let domain = |g: GroupIx| node_domain(cluster, node, groups.list[g].key);
     let values: SmallVec<[Option<Sym>; 2]> = topology.spreads.iter().map(|rule| domain(rule.group)).collect();
-    if !spreads_allow(groups, number, &values) {
+    if !is_within_skew(groups, number, &values) {
         return false;
     }
     if !topology.affinity.is_empty() {
@@ -118,7 +119,7 @@ pub(super) fn domain_allows(cluster: &Cluster, groups: &Groups, number: ClassIx,
 }
 
 /// True if one more pod of the class keeps its spreads in the domains `values`, one for each of them.
-pub(super) fn spreads_allow(groups: &Groups, number: ClassIx, values: &[Option<Sym>]) -> bool {
+pub(super) fn is_within_skew(groups: &Groups, number: ClassIx, values: &[Option<Sym>]) -> bool {
     groups.of[number].spreads.iter().zip(values).all(|(rule, value)| {
         let count = groups.list[rule.group].count_in(*value);
         value.is_some() && count + i64::from(rule.own) - groups.min_count_now(rule) <= rule.max_skew

@@ -32,18 +32,18 @@ impl fmt::Display for PodKey {
     }
 }
 
-///  An instance to launch.
+/// An instance to launch.
 #[derive(Clone, Debug)]
 pub struct PlannedInstance {
     /// A name within the plan, such as `pool-a-1`; the claim's real name is the caller's.
     pub name: String,
-    /// The pool.
+    /// Name of the TenantPool that it belongs to.
     pub pool: String,
     /// The pool's template; empty if it has only one kind of node.
     pub template: String,
     /// The cheapest type that holds the pods.
     pub instance_type: String,
-    /// Where.
+    /// Availability zone where it is launched.
     pub zone: String,
     /// How it is paid for.
     pub capacity_type: CapacityType,
@@ -259,7 +259,7 @@ pub enum LimitOwner {
 /// A pod that stays pending.
 #[derive(Clone, Debug)]
 pub struct Unschedulable {
-    /// The pod.
+    /// The pod that has no place.
     pub pod: PodKey,
     /// One per pool, by pool name.
     pub reasons: Arc<[Reason]>,

@@ -8,10 +8,10 @@ use crate::{
     packing::{
         compatibility::CompatibilitySets,
         limits,
-        problem::{Limit, PackingProblem, Pattern, Rules, fits},
+        problem::{Limit, MinValues, PackingProblem, Pattern, Rules, fits},
         rows::Rows,
     },
-    state::requests::Port,
+    state::{interner::Sym, requests::Port},
 };
 
 /// Count and cap of one group on one host.
@@ -78,7 +78,7 @@ impl<'a> Packing<'a> {
             let there = bin.pattern.iter().find(|(k, _)| *k == item_type).map_or(0, |(_, n)| *n);
             most = most.saturating_sub(there);
         }
-        if self.crowds(bin, rules) {
+        if self.is_crowding(bin, rules) {
             return 0;
         }
         let after = self.only_affinity_target(bin, rules);
@@ -135,7 +135,7 @@ impl<'a> Packing<'a> {
 
     /// True if a pod with `rules` would let another pod be bound before the target, after which alone there
     /// is room for both.
-    fn crowds(&self, bin: &Bin, rules: &Rules) -> bool {
+    fn is_crowding(&self, bin: &Bin, rules: &Rules) -> bool {
         bin.groups.iter().any(|g| g.count > g.cap)
             && bin.pattern.iter().any(|(item_type, _)| {
                 let theirs = &self.problem.item_types[*item_type].rules;
@@ -172,7 +172,8 @@ impl<'a> Packing<'a> {
                 let row = self.problem.row(it.variant, it.offer).iter().zip(self.free(bin));
                 row.zip(size).map(|((r, f), s)| r - f + s.saturating_mul(i64::from(n))).collect()
             };
-            while most > 0 && !keeps_values(self.problem, compat_sets, it.variant, compat_set, &used(most)) {
+            while most > 0 && !has_min_values(self.problem, compat_sets, it.variant, compat_set, &used(most))
+            {
                 most /= 2;
             }
         }
@@ -200,7 +201,7 @@ impl<'a> Packing<'a> {
                 continue;
             }
             let count = fits(size, &room);
-            if count > 0 && best.is_none_or(|(most, _)| count > most) && self.limit_allows(it, *offer) {
+            if count > 0 && best.is_none_or(|(most, _)| count > most) && self.is_within_limits(it, *offer) {
                 best = Some((count, *offer));
             }
         }
@@ -254,7 +255,7 @@ impl<'a> Packing<'a> {
         it.ports.extend(rules.ports.iter().copied());
     }
 
-    fn limit_allows(&self, bin: &Bin, offer: OfferIx) -> bool {
+    fn is_within_limits(&self, bin: &Bin, offer: OfferIx) -> bool {
         limits::allows_swap(self.problem, &self.limits, bin.variant, bin.offer, offer)
     }
 
@@ -331,7 +332,7 @@ impl<'a> Packing<'a> {
         let old = self.problem.row(it.variant, it.offer);
         let used: SmallVec<[i64; 4]> = old.iter().zip(self.free(bin)).map(|(o, f)| o - f).collect();
         let Some(offer) = cheapest(self.problem, compat_sets, it.variant, it.compat_set, &used, |offer| {
-            offer == it.offer || self.limit_allows(it, offer)
+            offer == it.offer || self.is_within_limits(it, offer)
         }) else {
             return;
         };
@@ -364,7 +365,7 @@ impl<'a> Packing<'a> {
 }
 
 /// True if the offerings of `compat_set` that hold `used` keep the pool's minValues.
-fn keeps_values(
+fn has_min_values(
     problem: &PackingProblem,
     compat_sets: &CompatibilitySets,
     variant: VariantIx,
@@ -372,20 +373,20 @@ fn keeps_values(
     used: &[i64],
 ) -> bool {
     let Some(ctx) = problem.variants.find(variant) else { return false };
-    ctx.min_values.iter().all(|(values, least)| {
-        let mut seen: Vec<u32> = Vec::new();
+    ctx.min_values.iter().all(|MinValues { values, least }| {
+        let mut distinct: Vec<Sym> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
             let holds =
                 problem.row(variant, OfferIx::from(offer)).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
-            let Some(value) = values.get(offer).filter(|v| holds && **v != u32::MAX) else { continue };
-            if !seen.contains(value) {
-                seen.push(*value);
-                if seen.len() >= *least {
+            let Some(value) = values.get(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
+            if !distinct.contains(value) {
+                distinct.push(*value);
+                if distinct.len() >= *least {
                     return true;
                 }
             }
         }
-        seen.len() >= *least
+        distinct.len() >= *least
     })
 }
 

@@ -86,7 +86,11 @@ fn needs_affinity_target(
 
 /// True if the item type could start a host, but a target that has no requirement of its own and a higher
 /// rank found no room: that target may land in a lighter pool and be bound first.
-pub(super) fn waits(packing: &Packing<'_>, item_type: ItemTypeIx, left: &IndexVec<ItemTypeIx, u32>) -> bool {
+pub(super) fn must_wait(
+    packing: &Packing<'_>,
+    item_type: ItemTypeIx,
+    left: &IndexVec<ItemTypeIx, u32>,
+) -> bool {
     let Some(rules) = packing.problem.rules(item_type) else { return false };
     let is_free =
         |other: ItemTypeIx| packing.problem.rules(other).is_some_and(|rules| rules.needs.is_empty());

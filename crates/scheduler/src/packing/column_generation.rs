@@ -354,17 +354,17 @@ pub(crate) fn of_bins<'b>(
     for (at, bin_type) in bin_types.enumerate() {
         numbers.entry((bin_type.variant, bin_type.offer)).or_default().push(at);
     }
-    let mut seen: FxHashSet<(BinTypeIx, Pattern)> = FxHashSet::default();
+    let mut patterns: FxHashSet<(BinTypeIx, Pattern)> = FxHashSet::default();
     for bin in bins {
         let places = numbers.get(&(bin.variant, bin.offer)).into_iter().flatten();
         let holds = |at: &&BinTypeIx| bin.pattern.iter().all(|(k, _)| bin_types[**at].item_types.contains(k));
         if let Some(at) = places.into_iter().find(holds) {
             let mut pattern = bin.pattern.clone();
             pattern.sort_unstable();
-            seen.insert((*at, pattern));
+            patterns.insert((*at, pattern));
         }
     }
-    let mut list: Vec<_> = seen.into_iter().collect();
+    let mut list: Vec<_> = patterns.into_iter().collect();
     list.sort_unstable();
     list
 }

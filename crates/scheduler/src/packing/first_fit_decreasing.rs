@@ -18,6 +18,15 @@ pub(crate) enum Opening {
     Balanced,
 }
 
+/// The bins that may take more pods.
+struct OpenBins {
+    /// How another one is chosen.
+    opening: Opening,
+    open: Vec<BinIx>,
+    /// The least request of any item type for each resource.
+    smallest: Vec<i64>,
+}
+
 /// Packs every item type in order.
 pub(crate) fn pack<'a>(
     problem: &'a PackingProblem,
@@ -49,15 +58,14 @@ fn run(
     left: &mut IndexVec<ItemTypeIx, u32>,
 ) {
     let problem = packing.problem;
-    let smallest = smallest(problem);
     let priority = |item_type: ItemTypeIx| problem.item_types.find(item_type).map_or(0, |k| k.priority);
-    let mut open: Vec<BinIx> = packing.bins.ids().collect();
+    let mut bins = OpenBins { opening, open: packing.bins.ids().collect(), smallest: smallest(problem) };
     for item_types in problem.largest_first().chunk_by(|a, b| priority(*a) == priority(*b)) {
         let known = packing.bins.len();
         colocation::place(packing, compat_sets, item_types, left);
-        open.extend(packing.bins.ids().skip(known));
+        bins.open.extend(packing.bins.ids().skip(known));
         for item_type in item_types {
-            one(packing, compat_sets, (opening, *item_type), left, &mut open, &smallest);
+            one(packing, compat_sets, *item_type, left, &mut bins);
         }
     }
 }
@@ -66,28 +74,27 @@ fn run(
 fn one(
     packing: &mut Packing<'_>,
     compat_sets: &mut CompatibilitySets,
-    (opening, item_type): (Opening, ItemTypeIx),
+    item_type: ItemTypeIx,
     left: &mut IndexVec<ItemTypeIx, u32>,
-    open: &mut Vec<BinIx>,
-    smallest: &[i64],
+    bins: &mut OpenBins,
 ) {
     let Some(count) = left.find(item_type).copied().filter(|n| *n > 0) else { return };
-    if colocation::waits(packing, item_type, left) {
+    if colocation::must_wait(packing, item_type, left) {
         return;
     }
-    let mut rest = fill(packing, compat_sets, item_type, count, open, smallest);
+    let mut rest = fill(packing, compat_sets, item_type, count, bins);
     while rest > 0 {
         if let Some(l) = left.find_mut(item_type) {
             *l = rest;
         }
-        let Some(bin) = launch(packing, compat_sets, item_type, opening, left) else { break };
+        let Some(bin) = launch(packing, compat_sets, item_type, bins.opening, left) else { break };
         let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) else {
             packing.close_empty();
             break;
         };
         let count = most.min(rest);
         packing.put(bin, item_type, count, compat_set, offer);
-        open.push(bin);
+        bins.open.push(bin);
         rest -= count;
     }
     if let Some(l) = left.find_mut(item_type) {
@@ -112,9 +119,9 @@ fn fill(
     compat_sets: &mut CompatibilitySets,
     item_type: ItemTypeIx,
     count: u32,
-    open: &mut Vec<BinIx>,
-    smallest: &[i64],
+    bins: &mut OpenBins,
 ) -> u32 {
+    let OpenBins { open, smallest, .. } = bins;
     let mut rest = count;
     let mut full = false;
     for bin in open.iter() {

@@ -6,12 +6,15 @@ use crate::{
     ids::{LimitIx, OfferIx, VariantIx},
     index_vec::IndexVec,
     packing::problem::{Limit, PackingProblem},
-    state::catalog_index::CatalogIndex,
+    state::{
+        catalog_index::CatalogIndex,
+        requests::{ResourceId, amount},
+    },
 };
 
-fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: u32) -> i64 {
+fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: ResourceId) -> i64 {
     let kind = catalog.kind(offer.into());
-    catalog.capacity.get(kind).map_or(0, |list| crate::state::requests::amount(list, resource))
+    catalog.capacity.find(kind).map_or(0, |list| amount(list, resource))
 }
 
 fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> Option<i64> {
@@ -23,12 +26,11 @@ fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> Option<i64> {
 pub(crate) struct Overdrawn {
     pub(crate) nodes: bool,
     pub(crate) cost: bool,
-    /// By resource id.
-    pub(crate) resources: SmallVec<[u32; 2]>,
+    pub(crate) resources: SmallVec<[ResourceId; 2]>,
 }
 
 impl Limit {
-    fn capacity(problem: &PackingProblem, variant: VariantIx, offer: OfferIx, resource: u32) -> i64 {
+    fn capacity(problem: &PackingProblem, variant: VariantIx, offer: OfferIx, resource: ResourceId) -> i64 {
         problem.variants.find(variant).map_or(0, |ctx| capacity_of(&ctx.catalog, offer, resource))
     }
 
@@ -43,13 +45,13 @@ impl Limit {
         }
     }
 
-    fn counts(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
+    fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
         self.only.is_none() || self.only == catalog.identity(offer)
     }
 
     /// Counts an instance of `offer`, whether or not the limit allows it.
     pub(crate) fn spend(&mut self, catalog: &CatalogIndex, offer: OfferIx) {
-        if !self.counts(catalog, offer) {
+        if !self.is_counted(catalog, offer) {
             return;
         }
         if let Some(nodes) = &mut self.nodes {
@@ -93,7 +95,7 @@ impl Limit {
         old: Option<OfferIx>,
         new: OfferIx,
     ) -> bool {
-        let counts = |o| problem.variants.find(variant).is_some_and(|ctx| self.counts(&ctx.catalog, o));
+        let counts = |o| problem.variants.find(variant).is_some_and(|ctx| self.is_counted(&ctx.catalog, o));
         if self.only.is_some() && !counts(new) {
             return true;
         }
@@ -114,7 +116,7 @@ impl Limit {
     }
 
     fn count(&mut self, problem: &PackingProblem, variant: VariantIx, offer: OfferIx, sign: i64) {
-        if !problem.variants.find(variant).is_some_and(|ctx| self.counts(&ctx.catalog, offer)) {
+        if !problem.variants.find(variant).is_some_and(|ctx| self.is_counted(&ctx.catalog, offer)) {
             return;
         }
         if let Some(nodes) = &mut self.nodes {

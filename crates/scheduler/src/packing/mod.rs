@@ -1,6 +1,17 @@
 //! Packing: item types into bins, each bin an instance to launch.
 //!
-//! Begin with `problem`, which has the input, and `portfolio`, which runs the searches and keeps the cheapest result.
+//! In go item types, which are pods that the packing can't tell apart with their count, and variants of pools with the room and the
+//! cost of each offering. Out come bins, each an offering with the number of pods of each item type, the rest of the limits, and
+//! a cost that no packing is below. Topology domains are decided before; only rules between pods of one host are left.
+//!
+//! A run has these steps. Begin with `problem`, which has the input, and `portfolio`, which has the steps in order:
+//!
+//! 1. `first_fit_decreasing` finds a packing.
+//! 2. `column_generation` finds patterns of one instance that lower the cost, and the bound.
+//! 3. `greedy` rounds them to whole instances, and packs by value for the cost as well.
+//! 4. `neighbourhood_search` packs the pods of a few instances again, for as long as that pays.
+//!
+//! The cheapest of all results is kept, and any step may be the last: steps are counted, and so is the effort that is allowed.
 //!
 //! | file | question that it answers |
 //! |---|---|

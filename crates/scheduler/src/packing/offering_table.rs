@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::{OfferIx, RowIx},
+    ids::{InstanceTypeIx, OfferIx, RowIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::rows::{Rows, covers},
-    state::{catalog_index::CatalogIndex, requests::amount},
+    state::{
+        attachments::Dimension,
+        catalog_index::CatalogIndex,
+        requests::{ResourceId, amount},
+    },
 };
 
 /// Above every price: the search's cost of offerings without a price, so that they come last.
@@ -47,18 +51,18 @@ impl Table {
     /// `amount_of` gives what a type has in a dimension, `taken` the requests of DaemonSets on an offering by dimension.
     pub(crate) fn new(
         catalog: &CatalogIndex,
-        dims: &[u32],
+        dims: &[Dimension],
         surcharge: Surcharge,
-        amount_of: impl Fn(u32, u32) -> i64,
+        amount_of: impl Fn(InstanceTypeIx, Dimension) -> i64,
         taken: impl Fn(usize) -> Arc<[i64]>,
     ) -> Self {
         let mut numbers: FxHashMap<Vec<i64>, RowIx> = FxHashMap::default();
         let mut rows = Rows::new(dims.len());
         let (mut row_of, mut cost) = (IndexVec::new(), IndexVec::new());
-        let mut last: Option<(u32, Arc<[i64]>, RowIx)> = None;
+        let mut last: Option<(InstanceTypeIx, Arc<[i64]>, RowIx)> = None;
         for (at, offer) in catalog.offers.iter().enumerate() {
             let taken = taken(at);
-            let has = catalog.allocatable.get(offer.kind as usize).map_or(&[][..], |has| has);
+            let has = catalog.allocatable.find(offer.kind).map_or(&[][..], |has| has);
             let number = match &last {
                 Some((kind, t, number)) if *kind == offer.kind && *t == taken => *number,
                 _ => {
@@ -79,10 +83,8 @@ impl Table {
                 Some(price) => price,
                 // Without prices, smaller is better.
                 None => {
-                    let size = amount(has, crate::state::requests::RES_CPU).saturating_mul(1000);
-                    UNPRICED.saturating_add(
-                        size.saturating_add(amount(has, crate::state::requests::RES_MEMORY) >> 20),
-                    )
+                    let size = amount(has, ResourceId::CPU).saturating_mul(1000);
+                    UNPRICED.saturating_add(size.saturating_add(amount(has, ResourceId::MEMORY) >> 20))
                 }
             };
             cost.push(own.saturating_add(surcharge.per_node));

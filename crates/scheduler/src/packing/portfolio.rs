@@ -35,8 +35,13 @@ pub(crate) struct Outcome {
     pub(crate) cut_short: bool,
 }
 
-/// Unplaced pods by priority, then cost: less is better.
-type Rank = (Vec<u64>, i64);
+/// How good a packing is. The least is the best: fields are compared from first to last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// Unplaced pods by priority, highest first.
+    unplaced: Vec<u64>,
+    cost: i64,
+}
 
 struct Best<'a> {
     packing: Packing<'a>,
@@ -49,7 +54,7 @@ fn rank(problem: &PackingProblem, packing: &Packing<'_>) -> Rank {
         *left.entry(Reverse(item_type.priority)).or_default() +=
             u64::from(item_type.count.saturating_sub(placed));
     }
-    (left.into_values().collect(), packing.cost())
+    Rank { unplaced: left.into_values().collect(), cost: packing.cost() }
 }
 
 impl<'a> Best<'a> {
@@ -145,7 +150,7 @@ impl<'a> Search<'a, '_> {
 
     /// True if nothing is to be gained any more.
     fn is_done(&self) -> bool {
-        self.best.rank.1 <= self.bound || self.is_useless() || (self.context.cancel)()
+        self.best.rank.cost <= self.bound || self.is_useless() || (self.context.cancel)()
     }
 
     /// Takes `other` if it is better. `None`: its search spent `most` steps in vain.
@@ -161,7 +166,7 @@ impl<'a> Search<'a, '_> {
         if cancel() || self.is_useless() {
             return;
         }
-        let complete = self.best.rank.0.iter().all(|n| *n == 0);
+        let complete = self.best.rank.unplaced.iter().all(|n| *n == 0);
         let other = first_fit_decreasing::pack(problem, self.compat_sets, Opening::Balanced);
         self.offer(Some(other), 0);
         if !complete || self.is_done() {

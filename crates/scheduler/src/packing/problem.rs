@@ -14,7 +14,8 @@ use crate::{
     packing::{offering_table::Table, rows::Rows},
     state::{
         catalog_index::{CatalogIndex, OfferId},
-        requests::Port,
+        interner::Sym,
+        requests::{Port, ResourceId},
     },
 };
 
@@ -30,8 +31,16 @@ pub(crate) struct VariantCtx {
     pub(crate) ports: Vec<Port>,
     /// Limits that count this variant's instances.
     pub(crate) limits: Vec<LimitIx>,
-    /// (value of each offering, how many distinct values must remain).
-    pub(crate) min_values: Vec<(Vec<u32>, usize)>,
+    pub(crate) min_values: Vec<MinValues>,
+}
+
+/// A minValues of a pool's requirement.
+#[derive(Debug)]
+pub(crate) struct MinValues {
+    /// Of each offering; [`Sym::NONE`] without the label.
+    pub(crate) values: Vec<Sym>,
+    /// How many distinct values must remain.
+    pub(crate) least: usize,
 }
 
 /// Rules between pods on one host.
@@ -144,8 +153,7 @@ pub(crate) struct Limit {
     pub(crate) nodes: Option<i64>,
     /// Micro-dollars per hour.
     pub(crate) cost: Option<i64>,
-    /// By resource id.
-    pub(crate) resources: Vec<(u32, i64)>,
+    pub(crate) resources: Vec<(ResourceId, i64)>,
     /// The only offering that it counts, if it doesn't count all.
     pub(crate) only: Option<OfferId>,
 }

@@ -33,7 +33,7 @@ pub(crate) struct Master {
     /// Inverse of the basis, row by row.
     inverse: Vec<f64>,
     x: Vec<f64>,
-    /// Duals.
+    /// Dual price of each row.
     pub(crate) y: IndexVec<MasterRowIx, f64>,
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     Options,
-    demand::Demand,
+    demand::{ClassPods, Demand},
     existing::cache::SolveCache,
     ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
@@ -12,11 +12,12 @@ use crate::{
     packing::offering_table::Table,
     solve::limits::Limits,
     state::{
+        attachments::Dimension,
         catalog_index::{PoolRec, Variant},
         cluster::Cluster,
     },
     topology::{
-        domains::{Item, Opened, Seen, note_domains},
+        domains::{CountedDomains, Item, OpenedDomain, note_domains},
         groups::BlockGroups,
     },
 };
@@ -39,7 +40,7 @@ pub(crate) struct Context<'a> {
     pub(crate) limits: Limits<'a>,
     pub(super) cache: &'a SolveCache,
     /// Domains that the plan opens, where some spread counts domains that its own pods can't open.
-    pub(crate) opened: Arc<[Opened]>,
+    pub(crate) opened: Arc<[OpenedDomain]>,
     pub(crate) cancel: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -47,7 +48,7 @@ pub(crate) struct Context<'a> {
 #[derive(Clone, Default)]
 pub(crate) struct Block {
     /// The classes with their unplaced pods, in order.
-    pub(crate) classes: IndexVec<LocalClassIx, (ClassIx, u32)>,
+    pub(crate) classes: IndexVec<LocalClassIx, ClassPods>,
     pub(crate) groups: BlockGroups,
 }
 
@@ -58,20 +59,28 @@ pub(crate) struct Launch {
     pub(crate) offer: OfferIx,
     pub(crate) bits: BitSet,
     pub(crate) table: Arc<Table>,
-    pub(crate) dims: Arc<[u32]>,
+    pub(crate) dims: Arc<[Dimension]>,
     /// By dimension.
     pub(crate) used: Vec<i64>,
     pub(crate) content: Vec<Item<ClassIx>>,
     pub(crate) limited: bool,
 }
 
+/// Pods of a class that get no place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeftOutPods {
+    pub(crate) class: ClassIx,
+    pub(crate) count: u32,
+    /// The constraint that kept them out, if it is known.
+    pub(crate) reason: Option<ReasonKind>,
+}
+
 /// Result of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Solved {
     pub(crate) launches: Vec<Launch>,
-    /// (class, count, constraint that kept them out).
-    pub(crate) left: Vec<(ClassIx, u32, Option<ReasonKind>)>,
-    pub(crate) seen: Seen,
+    pub(crate) left: Vec<LeftOutPods>,
+    pub(crate) counted_domains: CountedDomains,
     pub(crate) bound: i64,
     pub(crate) relaxed: BTreeSet<crate::model::plan::Relaxed>,
     pub(crate) steps: u64,
@@ -79,12 +88,11 @@ pub(crate) struct Solved {
 }
 
 impl Solved {
-    /// Adds a tier.
     pub(super) fn add(&mut self, mut tier: Self) {
         self.launches.append(&mut tier.launches);
         self.left.append(&mut tier.left);
-        for (spread, domains) in tier.seen {
-            note_domains(&mut self.seen, spread, domains);
+        for (scope, domains) in tier.counted_domains {
+            note_domains(&mut self.counted_domains, scope, domains);
         }
         self.bound = self.bound.saturating_add(tier.bound);
         self.relaxed.append(&mut tier.relaxed);

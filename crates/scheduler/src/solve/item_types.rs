@@ -22,7 +22,7 @@ use crate::{
     topology::{
         domains::Item,
         groups::{BlockGroups, Topology},
-        preferences::{self, Tally},
+        preferences::{self, PreferenceCounts},
     },
 };
 
@@ -65,7 +65,7 @@ impl Context<'_> {
                 || topology.host_matching_groups.iter().any(|group| required.contains(group))
         };
         for item in items {
-            let class = tier.block.classes[item.class].0;
+            let class = tier.block.classes[item.class].class;
             let options = known.entry((item.class, item.domain_set)).or_insert_with(|| {
                 let mut list = SmallVec::new();
                 for (at, bits) in choices.options.get(&item.class).into_iter().flatten() {
@@ -136,13 +136,13 @@ impl Context<'_> {
     }
 
     /// The same instance at the same price in the zone that its pods prefer.
-    fn softly(
+    fn preferred_offer(
         &self,
         ctx: &VariantCtx,
         bits: &BitSet,
         offer: OfferIx,
         content: &[Item<ClassIx>],
-        tally: &mut Tally,
+        counts: &mut PreferenceCounts,
     ) -> OfferIx {
         let classes = || content.iter().map(|item| (&self.demand.classes[item.class], item.count));
         let value = |o: OfferIx| {
@@ -156,7 +156,7 @@ impl Context<'_> {
             }
         };
         let mut best = offer;
-        if classes().any(|(class, _)| preferences::wishes(self.cluster, class).next().is_some()) {
+        if classes().any(|(class, _)| preferences::class_preferences(self.cluster, class).next().is_some()) {
             let Some(own) = ctx.catalog.offers.get(usize::from(offer)) else { return offer };
             let mut most = i64::MIN;
             for (o, it) in ctx.catalog.numbered(own.kind) {
@@ -166,7 +166,7 @@ impl Context<'_> {
                     continue;
                 }
                 let score = classes().fold(0i64, |sum, (class, n)| {
-                    let one = tally.score(self.cluster, self.demand, class, value(number));
+                    let one = counts.score(self.cluster, self.demand, class, value(number));
                     sum.saturating_add(one.saturating_mul(i64::from(n)))
                 });
                 if score > most || (score == most && number == offer) {
@@ -175,21 +175,22 @@ impl Context<'_> {
             }
         }
         for (class, n) in classes() {
-            tally.note(class, n, value(best));
+            counts.record(class, n, value(best));
         }
         best
     }
 
     /// Index of the item, among items alike to the packing, that prefers the pods in `content` most.
-    fn willing(&self, tier: &Tier<'_>, items: &[Item], content: &[Item<ClassIx>]) -> usize {
+    fn preferring_item(&self, tier: &Tier<'_>, items: &[Item], content: &[Item<ClassIx>]) -> usize {
         let host = self.cluster.keys.hostname;
         let score = |item: &Item| -> i64 {
-            let class = &self.demand.classes[tier.block.classes[item.class].0];
-            let wishes = preferences::wishes(self.cluster, class).filter(|w| w.key == host);
-            wishes.fold(0i64, |sum, wish| {
-                let there = content.iter().filter(|it| self.demand.classes[it.class].matches(wish.selector));
+            let class = &self.demand.classes[tier.block.classes[item.class].class];
+            let on_host = preferences::class_preferences(self.cluster, class).filter(|p| p.key == host);
+            on_host.fold(0i64, |sum, preference| {
+                let there =
+                    content.iter().filter(|it| self.demand.classes[it.class].matches(preference.selector));
                 let count: i64 = there.map(|it| i64::from(it.count)).sum();
-                sum.saturating_add(wish.weight.saturating_mul(count))
+                sum.saturating_add(preference.weight.saturating_mul(count))
             })
         };
         // The last of the best, since items are taken from the end.
@@ -197,11 +198,13 @@ impl Context<'_> {
     }
 
     /// True if the class of some of `items` prefers pods on its host, so that it matters which of them is taken.
-    fn is_choosy(&self, tier: &Tier<'_>, items: &[Item]) -> bool {
+    fn has_host_preference(&self, tier: &Tier<'_>, items: &[Item]) -> bool {
         let host = self.cluster.keys.hostname;
-        let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].0];
-        let wishes = |item: &Item| preferences::wishes(self.cluster, class(item)).any(|w| w.key == host);
-        items.len() > 1 && items.iter().any(wishes)
+        let class = |item: &Item| &self.demand.classes[tier.block.classes[item.class].class];
+        let prefers = |item: &Item| {
+            preferences::class_preferences(self.cluster, class(item)).any(|preference| preference.key == host)
+        };
+        items.len() > 1 && items.iter().any(prefers)
     }
 
     /// Turns bins into launches; returns unplaced pods.
@@ -213,9 +216,9 @@ impl Context<'_> {
         out: &mut Solved,
     ) -> Vec<Item> {
         let Merged { problem, compat_sets, mut sources } = merged;
-        let mut tally = Tally::default();
+        let mut counts = PreferenceCounts::default();
         let choosy: IndexVec<ItemTypeIx, bool> =
-            sources.iter().map(|items| self.is_choosy(tier, items)).collect();
+            sources.iter().map(|items| self.has_host_preference(tier, items)).collect();
         for bin in &outcome.bins {
             let ctx = &problem.variants[bin.variant];
             let mut used = vec![0i64; problem.d];
@@ -228,10 +231,10 @@ impl Context<'_> {
                 let mut need = *count;
                 while need > 0 {
                     let last = items.len().saturating_sub(1);
-                    let at = if choosy { self.willing(tier, items, &content) } else { last };
+                    let at = if choosy { self.preferring_item(tier, items, &content) } else { last };
                     let Some(item) = items.get_mut(at) else { break };
                     let take = if choosy { 1 } else { need.min(item.count) };
-                    let class = tier.block.classes[item.class].0;
+                    let class = tier.block.classes[item.class].class;
                     add(&mut content, Item { class, domain_set: item.domain_set, count: take });
                     item.count -= take;
                     need -= take;
@@ -240,7 +243,8 @@ impl Context<'_> {
                     }
                 }
             }
-            let offer = self.softly(ctx, compat_sets.bits(bin.compat_set), bin.offer, &content, &mut tally);
+            let offer =
+                self.preferred_offer(ctx, compat_sets.bits(bin.compat_set), bin.offer, &content, &mut counts);
             out.launches.push(Launch {
                 from: ctx.from,
                 offer,

@@ -37,6 +37,15 @@ pub(crate) enum Owner<'a> {
     Offering,
 }
 
+/// A limit as its owner wrote it.
+#[derive(Clone, Copy, Debug)]
+struct Declared<'a, 'm> {
+    owner: Owner<'a>,
+    amounts: &'m BTreeMap<String, Quantity>,
+    /// The pools whose nodes it counts.
+    members: &'m [PoolIx],
+}
+
 /// All limits: of templates, of pools, then of Tenants, then of the cluster, then of offerings.
 #[derive(Debug, Default)]
 pub(crate) struct Limits<'a> {
@@ -63,12 +72,14 @@ impl<'a> Limits<'a> {
         let mut limits = Self { of: IndexVec::filled(Vec::new(), pools.len()), ..Self::default() };
         let mut by_name: BTreeMap<&str, Vec<PoolIx>> = BTreeMap::new();
         for (number, rec) in pools.enumerate() {
-            limits.add(cluster, demand, pools, Owner::Template, (&rec.pool.template_limits, &[number]));
+            let (owner, amounts) = (Owner::Template, &rec.pool.template_limits);
+            limits.add(cluster, demand, pools, Declared { owner, amounts, members: &[number] });
             by_name.entry(&rec.pool.name).or_default().push(number);
         }
         for templates in by_name.values() {
             let Some(first) = templates.first().and_then(|first| pools.find(*first)) else { continue };
-            limits.add(cluster, demand, pools, Owner::Pool, (&first.pool.limits, templates));
+            let (owner, amounts) = (Owner::Pool, &first.pool.limits);
+            limits.add(cluster, demand, pools, Declared { owner, amounts, members: templates });
         }
         for tenant in cluster.tenants.values() {
             let members: Vec<PoolIx> = pools
@@ -76,10 +87,12 @@ impl<'a> Limits<'a> {
                 .filter(|(_, rec)| tenant.pools.contains(&rec.pool.name))
                 .map(|(number, _)| number)
                 .collect();
-            limits.add(cluster, demand, pools, Owner::Tenant(&tenant.tenant), (&tenant.limits, &members));
+            let (owner, amounts) = (Owner::Tenant(&tenant.tenant), &tenant.limits);
+            limits.add(cluster, demand, pools, Declared { owner, amounts, members: &members });
         }
         let all: Vec<PoolIx> = pools.ids().collect();
-        limits.add(cluster, demand, pools, Owner::Cluster, (&cluster.limits, &all));
+        let (owner, amounts) = (Owner::Cluster, &cluster.limits);
+        limits.add(cluster, demand, pools, Declared { owner, amounts, members: &all });
         if !joint && !cluster.limits.is_empty() {
             limits.apart = limits.left.ids().next_back();
             limits.of.iter_mut().for_each(|of| of.retain(|limit| Some(*limit) != limits.apart));
@@ -114,14 +127,14 @@ impl<'a> Limits<'a> {
         cluster: &Cluster,
         demand: &Demand,
         pools: &IndexVec<PoolIx, &PoolRec>,
-        owner: Owner<'a>,
-        (wanted, members): (&BTreeMap<String, Quantity>, &[PoolIx]),
+        declared: Declared<'a, '_>,
     ) {
-        if wanted.is_empty() {
+        let Declared { owner, amounts, members } = declared;
+        if amounts.is_empty() {
             return;
         }
         let mut limit = Limit::default();
-        for (name, quantity) in wanted {
+        for (name, quantity) in amounts {
             match name.as_str() {
                 LIMIT_NODES => limit.nodes = Some(quantity.units()),
                 LIMIT_COST => limit.cost = Some(quantity.micros_floor()),

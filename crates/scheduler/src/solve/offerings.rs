@@ -9,16 +9,17 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    existing::cache::Parts,
+    existing::cache::{Part, PartsKey},
     ids::{ClassIx, DomainSetIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
         block::{Context, Launch},
-        tier_packing::{ClassOptions, Found, Tier, TierChoices},
+        findings::Findings,
+        tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, Wanted},
     },
-    state::{interner::Sym, requests::amount, taint},
+    state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
         domains::{Choice, DomainSet, Item, TopologyView},
         groups::BlockGroups,
@@ -33,9 +34,9 @@ impl Context<'_> {
         tier: &Tier<'_>,
         local: LocalClassIx,
         weight: i32,
-        found: &Found,
+        findings: &Findings,
     ) -> (ClassOptions, bool) {
-        let class = tier.block.classes[local].0;
+        let class = tier.block.classes[local].class;
         let size = self.size(tier, class);
         let mut result = SmallVec::new();
         for a in self.allowed[class].iter().filter(|a| self.weight(a) == weight) {
@@ -48,7 +49,7 @@ impl Context<'_> {
                 result.push((at, open));
             }
         }
-        let narrowed = !found.wide.contains(&local) && self.prefer(tier, class, &mut result);
+        let narrowed = !findings.widened.contains(&local) && self.prefer(tier, class, &mut result);
         (result, narrowed)
     }
 
@@ -76,7 +77,7 @@ impl Context<'_> {
                         .zip(&some.ladder)
                         .all(|(a, b)| table.cost(*a) == table.cost(*b) && table.row(*a) == table.row(*b))
             });
-            if free && self.keeps_spreads(tier, class, options, &narrowed) {
+            if free && self.may_keep_spreads(tier, class, options, &narrowed) {
                 some |= *options != narrowed;
                 *options = narrowed;
             }
@@ -86,7 +87,7 @@ impl Context<'_> {
 
     /// True if the pods of the class keep their topology spread constraints in the domains that are left of `options` in
     /// `narrowed`: a domain that only a preference leaves out counts, as one with few pods.
-    fn keeps_spreads(
+    fn may_keep_spreads(
         &self,
         tier: &Tier<'_>,
         class: ClassIx,
@@ -138,8 +139,8 @@ impl Context<'_> {
         for (at, from) in tier.variants.enumerate() {
             let (rec, variant) = self.variant(*from);
             let open = variant.allowed.and(&rec.catalog.available);
-            for (values, bits) in self.parts(*from, &view.keys).iter() {
-                let here = bits.and(&open);
+            for Part { values, offers } in self.parts(*from, &view.keys).iter() {
+                let here = offers.and(&open);
                 if here.is_empty() {
                     continue;
                 }
@@ -165,56 +166,61 @@ impl Context<'_> {
 
     /// The catalogue of a variant, partitioned by the values of `keys`. Variants with the same labels share
     /// it.
-    pub(super) fn parts(&self, from: PoolVariant, keys: &[Sym]) -> Arc<Parts> {
+    pub(super) fn parts(&self, from: PoolVariant, keys: &[Sym]) -> Arc<[Part]> {
         let (rec, it) = self.variant(from);
         let own = keys.iter().map(|k| crate::state::interner::label(&it.labels, *k)).collect();
-        let key = (Arc::as_ptr(&rec.catalog).addr(), keys.to_vec(), own);
+        let key = PartsKey { catalog: Arc::as_ptr(&rec.catalog).addr(), keys: keys.to_vec(), own };
         let mut known = self.cache.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = known.entry(key).or_insert_with(|| {
             let size = rec.catalog.offers.len();
             let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
-            let mut parts: Parts = Vec::new();
+            let mut parts: Vec<Part> = Vec::new();
             for offer in 0..size {
                 let values =
                     keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
                 let number = *numbers.entry(values).or_insert_with_key(|values| {
-                    parts.push((values.clone(), BitSet::none(size)));
+                    parts.push(Part { values: values.clone(), offers: BitSet::none(size) });
                     parts.len() - 1
                 });
-                if let Some((_, bits)) = parts.get_mut(number) {
-                    bits.insert(offer);
+                if let Some(part) = parts.get_mut(number) {
+                    part.offers.insert(offer);
                 }
             }
-            Arc::new(parts)
+            parts.into()
         });
         Arc::clone(parts)
     }
 
+    /// The domain sets that a class may choose, and the groups that count it there.
     pub(super) fn choice(
         &self,
-        (tier, groups): (&Tier<'_>, &BlockGroups),
+        input: ChoiceInput<'_>,
         view: &mut TopologyView,
-        (local, count): (LocalClassIx, u32),
+        wanted: Wanted,
         options: &[(VariantIx, BitSet)],
-        found: &Found,
     ) -> Choice {
-        let class = tier.block.classes[local].0;
+        let ChoiceInput { tier, groups, findings } = input;
+        let Wanted { local, count, .. } = wanted;
+        let class = tier.block.classes[local].class;
         let topology = &groups.of[local];
         let mut choice = Choice {
             class: local,
             count,
             priority: self.demand.classes[class].priority,
             domain_sets: Vec::new(),
-            full: found.full_for(local).map(|((_, c), n)| (*c, *n)).collect(),
+            limited_room: findings.limited_room_of(local).map(|((_, c), n)| (*c, *n)).collect(),
             counting_groups: Vec::new(),
-            unsure: SmallVec::new(),
+            undecided_filters: SmallVec::new(),
         };
         if !topology.needs_domain() && topology.host_affinity.is_none() {
             return choice;
         }
         let size = self.size(tier, class);
-        let filters: SmallVec<[u32; 2]> =
-            found.parted.range((local, 0)..=(local, u32::MAX)).map(|(_, f)| *f).collect();
+        let filters: SmallVec<[FilterId; 2]> = findings
+            .partitioned
+            .range((local, FilterId::LEAST)..=(local, FilterId::NONE))
+            .map(|(_, f)| *f)
+            .collect();
         for number in self.domain_sets(tier, view, &filters) {
             let domain_set = &view.domain_sets[number];
             let mut cheapest = None;
@@ -246,8 +252,8 @@ impl Context<'_> {
             }
             if some {
                 choice.counting_groups.push(*g);
-                if !all && !choice.unsure.contains(&filter) {
-                    choice.unsure.push(filter);
+                if !all && !choice.undecided_filters.contains(&filter) {
+                    choice.undecided_filters.push(filter);
                 }
             }
         }
@@ -256,7 +262,12 @@ impl Context<'_> {
 
     /// The domain sets of a class: whole ones, or their parts where some offerings pass one of `filters` and
     /// others don't.
-    fn domain_sets(&self, tier: &Tier<'_>, view: &mut TopologyView, filters: &[u32]) -> Vec<DomainSetIx> {
+    fn domain_sets(
+        &self,
+        tier: &Tier<'_>,
+        view: &mut TopologyView,
+        filters: &[FilterId],
+    ) -> Vec<DomainSetIx> {
         let wholes: Vec<DomainSetIx> =
             view.domain_sets.enumerate().filter(|(at, c)| c.whole == *at).map(|(at, _)| at).collect();
         if filters.is_empty() {
@@ -264,7 +275,7 @@ impl Context<'_> {
         }
         let mut result = Vec::new();
         for whole in wholes {
-            let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[u32; 2]>::new())];
+            let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[FilterId; 2]>::new())];
             for filter in filters {
                 let passing: IndexVec<VariantIx, BitSet> =
                     tier.variants.ids().map(|at| self.passing(tier, at, *filter)).collect();
@@ -291,11 +302,11 @@ impl Context<'_> {
     }
 
     /// Offerings of a variant whose nodes pass `filter`.
-    fn passing(&self, tier: &Tier<'_>, at: VariantIx, filter: u32) -> BitSet {
+    fn passing(&self, tier: &Tier<'_>, variant: VariantIx, filter: FilterId) -> BitSet {
         let tables = &self.cluster.tables;
         let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
-        let (rec, it) = self.variant(tier.variants[at]);
+        let (rec, it) = self.variant(tier.variants[variant]);
         let size = rec.catalog.offers.len();
         if let Some(t) = filter.tolerations
             && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
@@ -324,43 +335,43 @@ impl Context<'_> {
 
     /// Classes and filters of planned instances that count differently than assumed. Alternatives of an
     /// instance are narrowed to those that count as it does.
-    pub(super) fn misjudged(
+    pub(super) fn miscounted(
         &self,
         tier: &Tier<'_>,
         choices: &TierChoices,
         launches: &mut [Launch],
-    ) -> BTreeSet<(LocalClassIx, u32)> {
-        let mut wrong = BTreeSet::new();
-        let unsure: FxHashMap<ClassIx, &Choice> = choices
+    ) -> BTreeSet<(LocalClassIx, FilterId)> {
+        let mut miscounted = BTreeSet::new();
+        let undecided: FxHashMap<ClassIx, &Choice> = choices
             .list
             .iter()
-            .filter(|c| !c.unsure.is_empty())
-            .map(|c| (tier.block.classes[c.class].0, c))
+            .filter(|c| !c.undecided_filters.is_empty())
+            .map(|c| (tier.block.classes[c.class].class, c))
             .collect();
-        if unsure.is_empty() {
-            return wrong;
+        if undecided.is_empty() {
+            return miscounted;
         }
-        let mut known: FxHashMap<(VariantIx, u32), BitSet> = FxHashMap::default();
+        let mut known: FxHashMap<(VariantIx, FilterId), BitSet> = FxHashMap::default();
         for launch in launches {
             let Some(at) = tier.variants.position(|from| *from == launch.from) else { continue };
-            let choosy = !self.pools[launch.from.pool].min_values.is_empty();
+            let has_min_values = !self.pools[launch.from.pool].min_values.is_empty();
             for Item { class, domain_set, .. } in &launch.content {
-                let Some(choice) = unsure.get(class) else { continue };
-                for filter in &choice.unsure {
+                let Some(choice) = undecided.get(class) else { continue };
+                for filter in &choice.undecided_filters {
                     if domain_set.is_some_and(|c| choices.view.domain_sets[c].fails.contains(filter)) {
                         continue;
                     }
                     let passing =
                         known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
                     let narrowed = launch.bits.and(passing);
-                    if !passing.contains(launch.offer.into()) || choosy && narrowed != launch.bits {
-                        wrong.insert((choice.class, *filter));
+                    if !passing.contains(launch.offer.into()) || has_min_values && narrowed != launch.bits {
+                        miscounted.insert((choice.class, *filter));
                     } else {
                         launch.bits = narrowed;
                     }
                 }
             }
         }
-        wrong
+        miscounted
     }
 }

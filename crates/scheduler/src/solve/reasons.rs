@@ -26,7 +26,11 @@ use crate::{
         limits::{Owner, node_price, nodes_of},
     },
     state::{
-        attachments, catalog_index::PoolRec, interner::Sym, node_requirement::NodeReq, requests::amount,
+        attachments::Dimension,
+        catalog_index::PoolRec,
+        interner::Sym,
+        node_requirement::NodeReq,
+        requests::{ResourceId, amount},
         taint,
     },
 };
@@ -88,7 +92,7 @@ fn of_template(
     want: Want,
 ) -> Reason {
     match suiting(context, class, number, want) {
-        Ok(open) => limited(context, limits, class, number, (want, &open)),
+        Ok(open) => limited(context, limits, class, number, want, &open),
         Err((reason, detail)) => {
             let pool = context.pools[number].pool.name.clone();
             // Of the reasons without a node that would suit, a limit is that of a fixed size alone.
@@ -162,7 +166,8 @@ fn limited(
     limits: &IndexVec<LimitIx, Limit>,
     class: &Class,
     number: PoolIx,
-    (want, open): (Want, &IndexVec<PoolVariantIx, BitSet>),
+    want: Want,
+    open: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Reason {
     let pool = context.pools[number].pool.name.clone();
     let offers = holding(context, number, &class.requests, open);
@@ -178,12 +183,8 @@ fn limited(
     });
     let found = full.and_then(|full| {
         let (reason, detail) = limit(context, full, number, &offers)?;
-        Some(Reason {
-            pool: pool.clone(),
-            reason,
-            detail,
-            limit: reached(context, limits, full, number, &offers),
-        })
+        let limit = reached(context, limits, full, number, &offers);
+        Some(Reason { pool: pool.clone(), reason, detail, limit })
     });
     found.unwrap_or_else(|| {
         let detail = format!("no node of {pool} has room beside what else it must hold");
@@ -269,10 +270,10 @@ fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<Strin
 fn holding(
     context: &Context<'_>,
     number: PoolIx,
-    requests: &[(u32, i64)],
+    requests: &[(Dimension, i64)],
     open: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Vec<OfferIx> {
-    let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
+    let dims: Vec<Dimension> = requests.iter().map(|(id, _)| *id).collect();
     let mut list = Vec::new();
     for (variant, bits) in open.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
@@ -293,7 +294,7 @@ fn resources(
     let rec = context.pools[number];
     let requests = &*class.requests;
     let names = &context.cluster.tables.resources;
-    let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
+    let dims: Vec<Dimension> = requests.iter().map(|(id, _)| *id).collect();
     let mut most: Vec<i64> = vec![0; dims.len()];
     for (variant, bits) in left.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
@@ -310,12 +311,16 @@ fn resources(
     let name = &rec.pool.name;
     let too_small = requests.iter().zip(&most).find(|((_, size), most)| size > *most);
     if let Some(((id, size), most)) = too_small {
-        if let Some(driver) = attachments::driver(*id) {
-            let driver = context.cluster.tables.symbols.text(driver);
-            let detail = format!("nodes of {name} attach at most {most} volumes of {driver}, pod has {size}");
-            return Some((ReasonKind::VolumeLimit, detail));
-        }
-        let resource = names.name(*id);
+        let id = match id {
+            Dimension::Resource(id) => *id,
+            Dimension::Attachments(driver) => {
+                let driver = context.cluster.tables.symbols.text(*driver);
+                let detail =
+                    format!("nodes of {name} attach at most {most} volumes of {driver}, pod has {size}");
+                return Some((ReasonKind::VolumeLimit, detail));
+            }
+        };
+        let resource = names.name(id);
         if *most <= 0 && is_given_later(resource) {
             let detail = format!(
                 "no instance type of {name} has {resource}; if a device plugin or user data gives it to nodes, declare it in resources of the template"
@@ -323,7 +328,7 @@ fn resources(
             return Some((ReasonKind::InsufficientResources, detail));
         }
         let asks = readable(resource, *size, Round::Up);
-        let asks = if class.assumed(context.cluster, *id) == 0 {
+        let asks = if class.assumed(context.cluster, id) == 0 {
             format!("pod asks {asks}")
         } else {
             format!("pod asks none and counts for {asks} (podsWithoutRequests of CroftConfig)")
@@ -336,8 +341,8 @@ fn resources(
     }
     let asks: Vec<String> = requests
         .iter()
-        .filter(|(id, _)| *id != crate::state::requests::RES_PODS && attachments::driver(*id).is_none())
-        .map(|(id, size)| format!("{} {}", names.name(*id), readable(names.name(*id), *size, Round::Up)))
+        .filter_map(|(dim, size)| Some((dim.resource().filter(|id| *id != ResourceId::PODS)?, *size)))
+        .map(|(id, size)| format!("{} {}", names.name(id), readable(names.name(id), size, Round::Up)))
         .collect();
     let detail = format!("no type in {name} has {} together", asks.join(" and "));
     Some((ReasonKind::InsufficientResources, detail))
@@ -353,11 +358,11 @@ fn domain(
     let (cluster, rec) = (context.cluster, context.pools[number]);
     let shape = class.shape(cluster);
     let spreads = shape.spreads.iter().filter(|spread| spread.hard).map(|spread| spread.key);
-    let affinity = shape.affinity.iter().flat_map(|(_, keys)| keys.iter().copied());
+    let affinity = shape.affinity.iter().flat_map(|affinity| affinity.keys.iter().copied());
     let keys: BTreeSet<Sym> = spreads
         .clone()
         .chain(affinity)
-        .chain(shape.anti_affinity.iter().map(|(_, key)| *key))
+        .chain(shape.anti_affinity.iter().map(|term| term.key))
         .filter(|key| *key != cluster.keys.hostname)
         .collect();
     for key in keys.into_iter().filter(|_| !rec.min_values.is_empty()) {
@@ -392,12 +397,12 @@ fn domain(
 fn choice(
     context: &Context<'_>,
     number: PoolIx,
-    requests: &[(u32, i64)],
+    requests: &[(Dimension, i64)],
     open: &IndexVec<PoolVariantIx, BitSet>,
 ) -> Option<String> {
     let rec = context.pools[number];
     let cluster = context.cluster;
-    let dims: Vec<u32> = requests.iter().map(|(id, _)| *id).collect();
+    let dims: Vec<Dimension> = requests.iter().map(|(id, _)| *id).collect();
     let mut lacking = None;
     for (variant, bits) in open.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
@@ -551,7 +556,7 @@ fn unpriced(context: &Context<'_>, limit: LimitIx, number: PoolIx, offers: &[Off
     if offers.is_empty() || offers.iter().any(has_price) {
         return None;
     }
-    let kind = rec.catalog.source.get(rec.catalog.kind(offers.first().copied()?.into()))?;
+    let kind = rec.catalog.source.get(usize::from(rec.catalog.kind(offers.first().copied()?.into())))?;
     Some(format!(
         "; the catalogue has no price of what would hold the pod ({}), and an unknown price is below no {LIMIT_COST}",
         kind.name

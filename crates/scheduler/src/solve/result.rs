@@ -9,25 +9,26 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Plan,
+    demand::ClassPods,
     existing::room::Place,
-    ids::{ClassIx, DomainSetIx, NodeIx, OfferIx, PodIx, PoolIx},
+    ids::{ClassIx, DomainSetIx, InstanceTypeIx, NodeIx, OfferIx, PodIx, PoolIx},
     index_vec::IndexVec,
     model::{
         catalog::CapacityType,
-        plan::{ExistingPlacement, PlannedInstance, PodKey, ReasonKind, Unschedulable},
+        plan::{ExistingPlacement, PlannedInstance, PodKey, Unschedulable},
         price::Price,
         requirement::Requirement,
         resources::Resources,
         well_known::{CAPACITY_TYPE, CROFT_CAPACITY_TYPE, INSTANCE_TYPE, ZONE},
     },
     solve::{
-        block::{Context, Launch, Solved},
+        block::{Context, Launch, LeftOutPods, Solved},
         limits::node_price,
         reasons::{Reasons, Want},
     },
     state::{
-        attachments,
         interner::{Sym, label},
+        requests::{ResourceId, amount},
     },
 };
 
@@ -84,12 +85,12 @@ impl<'a> Pods<'a> {
     }
 }
 
-/// Assembles the plan.
+/// Names the pods of all placements, and gives a reason for those without a place.
 pub(crate) fn plan(
     context: &Context<'_>,
     places: &[Place],
     solved: Vec<Solved>,
-    hopeless: Vec<(ClassIx, u32)>,
+    hopeless: Vec<ClassPods>,
     steps: u64,
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
@@ -125,7 +126,7 @@ pub(crate) fn plan(
     for (class, domain_sets) in domain_sets {
         pods.deal(class, domain_sets.into_iter().collect());
     }
-    let mut left: Vec<(ClassIx, u32, Option<ReasonKind>)> = Vec::new();
+    let mut left: Vec<LeftOutPods> = Vec::new();
     let mut launches: Vec<Launch> = Vec::new();
     let (mut bound, mut relaxed) = (0i64, BTreeSet::new());
     for block in solved {
@@ -143,19 +144,20 @@ pub(crate) fn plan(
         *number += 1;
         plan.instances.extend(instance(context, launch, *number, &mut pods));
     }
-    plan.cost = plan.instances.iter().filter_map(|m| m.price).sum();
+    plan.cost = plan.instances.iter().filter_map(|instance| instance.price).sum();
     // An instance without a price is packed at a stand-in price and isn't in the cost: nothing is proven about the sum.
     plan.bound = if plan.unpriced() == 0 { Price::from_micros(bound) } else { Price::ZERO };
     plan.bound_relaxes = relaxed.into_iter().collect();
 
-    left.extend(hopeless.into_iter().map(|(class, count)| (class, count, None)));
-    left.sort_by_key(|(class, _, _)| *class);
+    let without_pool = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
+    left.extend(hopeless.into_iter().map(without_pool));
+    left.sort_by_key(|pods| pods.class);
     let mut reasons = Reasons::new(
         context,
         context.limits.after(&context.pools, launches.iter().map(|l| (l.from.pool, l.offer))),
     );
-    for (class, count, kind) in left {
-        let reasons = reasons.of(Want { class, kind });
+    for LeftOutPods { class, count, reason } in left {
+        let reasons = reasons.of(Want { class, kind: reason });
         for _ in 0..count {
             let Some(pod) = pods.take(class).and_then(|p| pods.key(p)) else { break };
             plan.unschedulable.push(Unschedulable { pod, reasons: Arc::clone(&reasons) });
@@ -177,7 +179,7 @@ fn existing(
     let rec = pool_of(&info.labels).and_then(|number| context.pools.find(number));
     let mut requests = Resources::new();
     let mut keys = Vec::new();
-    for (class, count) in &place.content {
+    for ClassPods { class, count } in &place.content {
         let shape = context.demand.classes.find(*class)?.shape(cluster);
         for (id, size) in &shape.requests {
             let name = cluster.tables.resources.name(*id);
@@ -222,27 +224,25 @@ fn instance(
     let (rec, variant) = context.variant(launch.from);
     let text = |sym| cluster.tables.symbols.text(sym).to_owned();
     let offer = rec.catalog.offers.get(usize::from(launch.offer))?;
-    let kind = rec.catalog.source.get(offer.kind as usize)?;
+    let kind = rec.catalog.source.get(usize::from(offer.kind))?;
 
     // A pod without requests counts for something and requests nothing.
-    let assumed = |dim: u32| {
+    let assumed = |id: ResourceId| {
         let all = launch.content.iter().map(|item| {
             let class = context.demand.classes.find(item.class);
-            class.map_or(0, |class| class.assumed(cluster, dim)).saturating_mul(i64::from(item.count))
+            class.map_or(0, |class| class.assumed(cluster, id)).saturating_mul(i64::from(item.count))
         });
         all.fold(0, i64::saturating_add)
     };
     let mut requests = Resources::new();
     let row = launch.table.row(launch.offer);
-    let has = rec.catalog.allocatable.get(offer.kind as usize)?;
+    let has = rec.catalog.allocatable.find(offer.kind)?;
     for ((dim, used), row) in launch.dims.iter().zip(&launch.used).zip(row) {
-        if attachments::driver(*dim).is_some() {
-            continue;
-        }
+        let Some(id) = dim.resource() else { continue };
         // The row lacks exactly what DaemonSets request of the allocatable.
-        let daemons = crate::state::requests::amount(has, *dim).saturating_sub(*row);
-        let asked = used.saturating_sub(assumed(*dim));
-        requests.set(cluster.tables.resources.name(*dim), asked.saturating_add(daemons));
+        let daemons = amount(has, id).saturating_sub(*row);
+        let asked = used.saturating_sub(assumed(id));
+        requests.set(cluster.tables.resources.name(id), asked.saturating_add(daemons));
     }
     let mut names = Vec::new();
     for item in &launch.content {
@@ -289,7 +289,7 @@ fn instance(
 }
 
 /// True if the offering holds the pods of the launch.
-fn holds(launch: &Launch, offer: OfferIx) -> bool {
+fn has_room(launch: &Launch, offer: OfferIx) -> bool {
     launch.table.row(offer).iter().zip(&launch.used).all(|(row, used)| *used <= 0 || row >= used)
 }
 
@@ -301,18 +301,18 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let cost = |o: OfferIx| launch.table.cost(o);
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
-    let has = |kind: u32| catalog.capacity.get(kind as usize);
+    let has = |kind: InstanceTypeIx| catalog.capacity.find(kind);
     let suits = |o: OfferIx| {
         launch.bits.contains(o.into())
             && catalog.offers.get(usize::from(o)).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
-                    && holds(launch, o)
+                    && has_room(launch, o)
                     // A limit counts the planned type's capacity; a larger alternative would exceed it.
                     && (!launch.limited
                         || cost(o) <= cost(launch.offer)
                             && has(it.kind).zip(has(own.kind)).is_some_and(|(a, b)| {
-                                a.iter().all(|(id, v)| *v <= crate::state::requests::amount(b, *id))
+                                a.iter().all(|(id, v)| *v <= amount(b, *id))
                             })
                         || o == launch.offer)
             })
@@ -326,7 +326,8 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let mut missing: Vec<(Sym, u32, BTreeSet<Option<Sym>>)> =
         rec.min_values.iter().map(|(key, n)| (*key, *n, BTreeSet::new())).collect();
     for o in list {
-        let wanted = missing.iter().any(|(_, n, seen)| u32::try_from(seen.len()).unwrap_or(u32::MAX) < *n);
+        let wanted =
+            missing.iter().any(|(_, n, values)| u32::try_from(values.len()).unwrap_or(u32::MAX) < *n);
         let is_affordable = i128::from(cost(o)) <= limit && names.len() < context.options.max_options.max(1);
         if !is_affordable && !wanted {
             break;
@@ -334,11 +335,13 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
         if !suits(o) {
             continue;
         }
-        let Some(name) = catalog.source.get(catalog.kind(o.into())).map(|t| &t.name) else { continue };
+        let Some(name) = catalog.source.get(usize::from(catalog.kind(o.into()))).map(|t| &t.name) else {
+            continue;
+        };
         if !names.contains(name) {
             names.push(name.clone());
-            for (key, _, seen) in &mut missing {
-                seen.insert(catalog.value(&context.cluster.keys, o.into(), *key));
+            for (key, _, values) in &mut missing {
+                values.insert(catalog.value(&context.cluster.keys, o.into(), *key));
             }
         }
     }

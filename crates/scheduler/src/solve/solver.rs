@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Cluster, Options, Plan, Price,
-    demand::{Class, Demand},
+    demand::{Class, ClassPods, Demand, NodeNeeds},
     existing::{
         cache::SolveCache,
         placement::{Existing, Restraint},
@@ -27,10 +27,11 @@ use crate::{
         catalog_index::{PoolRec, Variant},
         interner::{Sym, label},
         node_requirement::Expr,
+        pod_shape::{FilterId, NodeReqId, TolerationsId},
         taint,
     },
     topology::{
-        domains::{Opened, by_priority},
+        domains::{OpenedDomain, by_priority},
         groups::{Group, Groups, Topology, groups_of},
     },
 };
@@ -53,8 +54,9 @@ pub(crate) fn solve_with_cache(
     let demand = Demand::new(cluster, options);
     let mut restraint = Restraint::default();
     let mut joint = false;
+    let input = Input { cluster, options, demand: &demand, cache, cancel };
     let mut found = loop {
-        let Some(found) = attempt(cluster, options, &demand, (&restraint, joint), cache, cancel) else {
+        let Some(found) = input.attempt(&restraint, joint) else {
             joint = true;
             continue;
         };
@@ -70,7 +72,7 @@ pub(crate) fn solve_with_cache(
     // The pods whose spreads are violated may still be able to leave room for those that violate them.
     restraint.unrestricted.retain(|class| found.violating.iter().all(|(other, _)| other != class));
     restraint.reserved = std::mem::take(&mut found.violating);
-    match attempt(cluster, options, &demand, (&restraint, joint), cache, cancel) {
+    match input.attempt(&restraint, joint) {
         Some(other) if other.rank() <= found.rank() => other.plan,
         _ => found.plan,
     }
@@ -87,83 +89,105 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Less is better: kube-scheduler binds pods of a higher priority first, whatever the plan says.
-    fn rank(&self) -> (&[u32], usize, Price) {
-        (&self.left, self.plan.unpriced(), self.plan.cost)
+    fn rank(&self) -> PlanRank<'_> {
+        PlanRank { left: &self.left, unpriced: self.plan.unpriced(), cost: self.plan.cost }
     }
 }
 
-/// `None` if the plan overruns the cluster's limit and was not made `joint`ly with it.
-fn attempt(
-    cluster: &Cluster,
-    options: &Options,
-    demand: &Demand,
-    (restraint, joint): (&Restraint, bool),
-    cache: &SolveCache,
-    cancel: &(dyn Fn() -> bool + Sync),
-) -> Option<Attempt> {
-    let mut groups = Groups::new(cluster, demand);
-    let mut existing = Existing::new(cluster, demand, options, restraint, cache);
-    existing.run(&mut groups);
-    let left = existing.left.clone();
-    let steps = existing.steps;
-    let held = existing.held();
-    let violating = std::mem::take(&mut existing.violating);
-    let places = existing.finish();
-
-    let pools: IndexVec<PoolIx, &PoolRec> = cluster.templates().collect();
-    let limits = Limits::new(cluster, demand, &pools, joint);
-    let (allowed, opened) = (IndexVec::new(), Arc::from([]));
-    let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };
-    context.allowed = find_allowed(&context, &left);
-    let (blocks, hopeless) = blocks(&context, &mut groups, &left);
-    let spreading: FxHashMap<usize, Block> = blocks
-        .iter()
-        .enumerate()
-        .filter(|(_, b)| b.groups.of.iter().any(|t| !t.spreads.is_empty()))
-        .map(|(n, b)| (n, b.clone()))
-        .collect();
-    let mut solved: Vec<Solved> = if blocks.len() == 1 {
-        blocks.into_iter().map(|b| context.solve(b)).collect()
-    } else {
-        blocks.into_par_iter().map(|b| context.solve(b)).collect()
-    };
-    settle_domains(&mut context, &spreading, &mut solved);
-    let launches = solved.iter().flat_map(|s| &s.launches);
-    if context.limits.is_overrun(&context.pools, launches.map(|l| (l.from.pool, l.offer))) {
-        return None;
-    }
-    let mut waiting: FxHashMap<ClassIx, u32> = hopeless.iter().copied().collect();
-    for (class, count, _) in solved.iter().flat_map(|s| &s.left) {
-        *waiting.entry(*class).or_default() += count;
-    }
-    // In vain, if the class found no place itself, or if none of its followers did.
-    let none = |class: &ClassIx| waiting.get(class).is_some_and(|n| left.find(*class) == Some(n));
-    let in_vain = |(class, followers): &(ClassIx, Vec<ClassIx>)| {
-        waiting.contains_key(class) || !followers.is_empty() && followers.iter().all(none)
-    };
-    let stranded = held.into_iter().filter(in_vain).map(|(class, _)| class).collect();
-    let classes = demand.classes.enumerate();
-    let left = by_priority(classes.map(|(n, class)| (class.priority, waiting.get(&n).copied().unwrap_or(0))));
-    let plan = result::plan(&context, &places, solved, hopeless, steps);
-    Some(Attempt { plan, left, stranded, violating })
+/// How good a plan is. The least is the best: fields are compared from first to last.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct PlanRank<'a> {
+    /// Pods without a place, by priority: kube-scheduler binds those of a higher one first, whatever the plan says.
+    left: &'a [u32],
+    /// Instances without a price, which the cost leaves out.
+    unpriced: usize,
+    cost: Price,
 }
 
-/// A planned instance: its variant and offering.
-type Instance = (PoolVariant, OfferIx);
-/// Planned instances.
+/// Input of all attempts.
+struct Input<'a> {
+    cluster: &'a Cluster,
+    options: &'a Options,
+    demand: &'a Demand,
+    cache: &'a SolveCache,
+    cancel: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Input<'_> {
+    /// One plan. `None` if it overruns the cluster's limit and was not made `joint`ly with it.
+    fn attempt(&self, restraint: &Restraint, joint: bool) -> Option<Attempt> {
+        let Self { cluster, options, demand, cache, cancel } = *self;
+        let mut groups = Groups::new(cluster, demand);
+        let mut existing = Existing::new(cluster, demand, options, restraint, cache);
+        existing.run(&mut groups);
+        let left = existing.left.clone();
+        let steps = existing.steps;
+        let held = existing.held();
+        let violating = std::mem::take(&mut existing.violating);
+        let places = existing.finish();
+
+        let pools: IndexVec<PoolIx, &PoolRec> = cluster.templates().collect();
+        let limits = Limits::new(cluster, demand, &pools, joint);
+        let (allowed, opened) = (IndexVec::new(), Arc::from([]));
+        let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };
+        context.allowed = find_allowed(&context, &left);
+        let (blocks, hopeless) = blocks(&context, &mut groups, &left);
+        let spreading: FxHashMap<usize, Block> = blocks
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| b.groups.of.iter().any(|t| !t.spreads.is_empty()))
+            .map(|(n, b)| (n, b.clone()))
+            .collect();
+        let mut solved: Vec<Solved> = if blocks.len() == 1 {
+            blocks.into_iter().map(|b| context.solve(b)).collect()
+        } else {
+            blocks.into_par_iter().map(|b| context.solve(b)).collect()
+        };
+        settle_domains(&mut context, &spreading, &mut solved);
+        let launches = solved.iter().flat_map(|s| &s.launches);
+        if context.limits.is_overrun(&context.pools, launches.map(|l| (l.from.pool, l.offer))) {
+            return None;
+        }
+        let mut waiting: FxHashMap<ClassIx, u32> =
+            hopeless.iter().map(|pods| (pods.class, pods.count)).collect();
+        for pods in solved.iter().flat_map(|s| &s.left) {
+            *waiting.entry(pods.class).or_default() += pods.count;
+        }
+        // In vain, if the class found no place itself, or if none of its followers did.
+        let none = |class: &ClassIx| waiting.get(class).is_some_and(|n| left.find(*class) == Some(n));
+        let in_vain = |(class, followers): &(ClassIx, Vec<ClassIx>)| {
+            waiting.contains_key(class) || !followers.is_empty() && followers.iter().all(none)
+        };
+        let stranded = held.into_iter().filter(in_vain).map(|(class, _)| class).collect();
+        let classes = demand.classes.enumerate();
+        let left =
+            by_priority(classes.map(|(n, class)| (class.priority, waiting.get(&n).copied().unwrap_or(0))));
+        let plan = result::plan(&context, &places, solved, hopeless, steps);
+        Some(Attempt { plan, left, stranded, violating })
+    }
+}
+
+/// A planned instance.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Instance {
+    from: PoolVariant,
+    offer: OfferIx,
+}
+
 type Made = BTreeSet<Instance>;
 
 /// Solves blocks again whose spreads see a domain that another block opens, until no new domain appears.
 /// Counted domains only grow, so that the loop ends.
 fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>, solved: &mut [Solved]) {
-    let mut opened: BTreeSet<Opened> = BTreeSet::new();
+    let mut opened: BTreeSet<OpenedDomain> = BTreeSet::new();
     loop {
-        let keys: BTreeSet<Sym> = solved.iter().flat_map(|s| s.seen.keys()).map(|(_, key)| *key).collect();
+        let scopes = solved.iter().flat_map(|s| s.counted_domains.keys());
+        let keys: BTreeSet<Sym> = scopes.map(|scope| scope.key).collect();
         if keys.is_empty() {
             return;
         }
-        let made: Made = solved.iter().flat_map(|s| &s.launches).map(|l| (l.from, l.offer)).collect();
+        let launches = solved.iter().flat_map(|s| &s.launches);
+        let made: Made = launches.map(|l| Instance { from: l.from, offer: l.offer }).collect();
         let mut instances: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
         for key in keys {
             let by_value = instances.entry(key).or_default();
@@ -176,13 +200,12 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
         let mut again = Vec::new();
         for (number, it) in solved.iter().enumerate() {
             let mut fresh = false;
-            for ((filter, key), seen) in &it.seen {
-                let values =
-                    instances.get(key).into_iter().flatten().filter(|(value, _)| !seen.contains(value));
-                for (value, instances) in values {
-                    if instances.iter().any(|m| passes(context, *m, *filter)) {
+            for (scope, counted) in &it.counted_domains {
+                let values = instances.get(&scope.key).into_iter().flatten();
+                for (value, instances) in values.filter(|(value, _)| !counted.contains(value)) {
+                    if instances.iter().any(|instance| is_passing(context, *instance, scope.filter)) {
                         fresh = true;
-                        opened.insert((*filter, *key, *value));
+                        opened.insert(OpenedDomain { scope: *scope, value: *value });
                     }
                 }
             }
@@ -203,22 +226,23 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
 }
 
 /// The label `key` of a planned instance.
-fn value_on(context: &Context<'_>, (from, offer): Instance, key: Sym) -> Option<Sym> {
-    let (rec, variant) = context.variant(from);
-    variant.value(&context.cluster.keys, &rec.catalog, offer.into(), key)
+fn value_on(context: &Context<'_>, instance: Instance, key: Sym) -> Option<Sym> {
+    let (rec, variant) = context.variant(instance.from);
+    variant.value(&context.cluster.keys, &rec.catalog, instance.offer.into(), key)
 }
 
 /// True if a planned instance passes `filter`.
-fn passes(context: &Context<'_>, instance: Instance, filter: u32) -> bool {
-    let (from, offer) = instance;
+fn is_passing(context: &Context<'_>, instance: Instance, filter: FilterId) -> bool {
+    let Instance { from, offer } = instance;
     let cluster = context.cluster;
     let (tables, keys) = (&cluster.tables, &cluster.keys);
     let (rec, it) = context.variant(from);
     let filter = tables.filters.get(filter);
-    let tolerated = |t: u32| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
+    let tolerated = |t: TolerationsId| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
     let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, instance, key).is_some();
-    let suits =
-        |req: &u32| it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req));
+    let suits = |req: &NodeReqId| {
+        it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req))
+    };
     filter.keys.iter().all(|k| has(*k))
         && filter.tolerations.is_none_or(tolerated)
         && filter.reqs.iter().all(suits)
@@ -257,7 +281,7 @@ impl Index {
     }
 
     /// Variants that may satisfy `reqs`, in order.
-    fn candidates(&self, cluster: &Cluster, reqs: &[u32]) -> Vec<PoolVariant> {
+    fn candidates(&self, cluster: &Cluster, reqs: &[NodeReqId]) -> Vec<PoolVariant> {
         for req in reqs {
             let [term] = &*cluster.tables.reqs.get(*req).terms else { continue };
             let chooses = |e: &&Expr| e.operator == Operator::In && self.keys.contains(&e.key);
@@ -274,7 +298,7 @@ impl Index {
 
 /// Offerings that each class may use, by pool and variant; none for classes without pending pods.
 fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVec<ClassIx, Vec<Allowed>> {
-    let mut known: FxHashMap<(Arc<[u32]>, u32), Vec<Allowed>> = FxHashMap::default();
+    let mut known: FxHashMap<NodeNeeds, Vec<Allowed>> = FxHashMap::default();
     let cluster = context.cluster;
     let index = Index::new(context);
     let mut everything: FxHashMap<PoolVariant, Arc<BitSet>> = FxHashMap::default();
@@ -284,14 +308,13 @@ fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVe
             result.push(Vec::new());
             continue;
         }
-        let tolerations = class.shape(cluster).tolerations;
-        let list = known.entry((Arc::clone(&class.reqs), tolerations)).or_insert_with(|| {
+        let list = known.entry(class.node_needs(cluster)).or_insert_with(|| {
             let mut list = Vec::new();
             for from in index.candidates(cluster, &class.reqs) {
                 let (rec, it) = context.variant(from);
                 let all = everything.entry(from);
                 let all = all.or_insert_with(|| Arc::new(context.with_room_for_daemons(from)));
-                if let Some(bits) = suits(cluster, (rec, it), class, tolerations, all) {
+                if let Some(bits) = suits(cluster, rec, it, class, all) {
                     list.push(Allowed { from, bits });
                 }
             }
@@ -314,15 +337,16 @@ fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVe
 /// Offerings of a variant whose labels and taints suit the class.
 fn suits(
     cluster: &Cluster,
-    (rec, it): (&PoolRec, &Variant),
+    rec: &PoolRec,
+    it: &Variant,
     class: &Class,
-    tolerations: u32,
     everything: &Arc<BitSet>,
 ) -> Option<Arc<BitSet>> {
     let tables = &cluster.tables;
+    let tolerations = tables.tolerations.get(class.shape(cluster).tolerations);
     let reqs = || class.reqs.iter().map(|r| tables.reqs.get(*r));
     if reqs().any(|r| it.rejects(&tables.symbols, &cluster.keys, r))
-        || taint::untolerated(tables.tolerations.get(tolerations), &rec.taints).is_some()
+        || taint::untolerated(tolerations, &rec.taints).is_some()
     {
         return None;
     }
@@ -370,12 +394,12 @@ impl Sets {
         MemberIx::from(self.groups + usize::from(group))
     }
 
-    fn root(&mut self, mut at: MemberIx) -> MemberIx {
-        while self.parent[at] != at {
-            self.parent[at] = self.parent[self.parent[at]];
-            at = self.parent[at];
+    fn root(&mut self, mut member: MemberIx) -> MemberIx {
+        while self.parent[member] != member {
+            self.parent[member] = self.parent[self.parent[member]];
+            member = self.parent[member];
         }
-        at
+        member
     }
 
     fn join(&mut self, a: MemberIx, b: MemberIx) {
@@ -411,7 +435,7 @@ fn blocks(
     context: &Context<'_>,
     groups: &mut Groups,
     left: &IndexVec<ClassIx, u32>,
-) -> (Vec<Block>, Vec<(ClassIx, u32)>) {
+) -> (Vec<Block>, Vec<ClassPods>) {
     let mut sets = connect(context, groups);
     // By the root of their members, in order of their first class.
     let mut numbers: FxHashMap<MemberIx, usize> = FxHashMap::default();
@@ -420,7 +444,7 @@ fn blocks(
     let mut group_of: FxHashMap<GroupIx, GroupIx> = FxHashMap::default();
     for (class, left) in left.enumerate().filter(|(_, left)| **left > 0) {
         if context.allowed[class].is_empty() {
-            hopeless.push((class, *left));
+            hopeless.push(ClassPods { class, count: *left });
             continue;
         }
         let number = *numbers.entry(sets.root(Sets::class(class))).or_insert(blocks.len());
@@ -428,7 +452,7 @@ fn blocks(
             blocks.push(Block::default());
         }
         let Some(block) = blocks.get_mut(number) else { continue };
-        block.classes.push((class, *left));
+        block.classes.push(ClassPods { class, count: *left });
         let mut local = |group: GroupIx| {
             *group_of.entry(group).or_insert_with(|| {
                 let Group { selector, key, filter, .. } = groups.list[group];

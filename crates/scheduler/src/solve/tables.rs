@@ -5,26 +5,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::{PoolVariant, VariantIx},
+    existing::cache::TableKey,
+    ids::{InstanceTypeIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::{
         offering_table::{Surcharge, Table},
-        problem::VariantCtx,
+        problem::{MinValues, VariantCtx},
     },
     solve::{block::Context, tier_packing::Tier},
     state::{
-        attachments,
+        attachments::Dimension,
         catalog_index::{CatalogIndex, PoolRec},
         interner::Sym,
-        requests::amount,
+        pod_shape::ShapeId,
+        requests::{ResourceId, amount},
         taint,
     },
 };
 
+/// A DaemonSet that will run on instances of a variant.
+struct VariantDaemon {
+    /// Offerings where it runs.
+    offers: BitSet,
+    /// Its requests by dimension.
+    size: Vec<i64>,
+    shape: ShapeId,
+}
+
 impl Context<'_> {
-    /// DaemonSets that will run on instances of a variant: (offerings, requests by dimension, shape).
-    fn daemons(&self, from: PoolVariant, dims: &[u32]) -> Vec<(BitSet, Vec<i64>, u32)> {
+    /// DaemonSets that will run on instances of a variant.
+    fn daemons(&self, from: PoolVariant, dims: &[Dimension]) -> Vec<VariantDaemon> {
         let tables = &self.cluster.tables;
         let (rec, it) = self.variant(from);
         let mut result = Vec::new();
@@ -34,14 +45,15 @@ impl Context<'_> {
             if taint::untolerated(tolerations, &rec.taints).is_some() {
                 continue;
             }
-            let mut bits = it.allowed.clone();
+            let mut offers = it.allowed.clone();
             for req in &shape.reqs {
                 let req = tables.reqs.get(*req);
-                bits.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
+                offers.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
             }
-            if !bits.is_empty() {
-                let size = dims.iter().map(|dim| amount(&shape.requests, *dim)).collect();
-                result.push((bits, size, daemon.shape));
+            if !offers.is_empty() {
+                let asked = |dim: &Dimension| dim.resource().map_or(0, |id| amount(&shape.requests, id));
+                let size = dims.iter().map(asked).collect();
+                result.push(VariantDaemon { offers, size, shape: daemon.shape });
             }
         }
         result
@@ -53,24 +65,25 @@ impl Context<'_> {
         let (rec, it) = self.variant(from);
         let tables = &self.cluster.tables;
         let shapes = self.cluster.daemons.values().map(|daemon| tables.shapes.get(daemon.shape));
-        let mut dims: Vec<u32> =
-            shapes.flat_map(|shape| shape.requests.iter().map(|(dim, _)| *dim)).collect();
-        dims.sort_unstable();
-        dims.dedup();
+        let mut resources: Vec<ResourceId> =
+            shapes.flat_map(|shape| shape.requests.iter().map(|(id, _)| *id)).collect();
+        resources.sort_unstable();
+        resources.dedup();
+        let dims: Vec<Dimension> = resources.iter().copied().map(Dimension::Resource).collect();
         let daemons = self.daemons(from, &dims);
         if daemons.is_empty() {
             return it.allowed.clone();
         }
         let mut roomy = BitSet::none(rec.catalog.offers.len());
         for offer in it.allowed.iter() {
-            let kind = rec.catalog.offers.get(offer).map(|offer| offer.kind as usize);
-            let has = kind.and_then(|kind| rec.catalog.allocatable.get(kind)).map_or(&[][..], |has| has);
-            let fits = dims.iter().enumerate().all(|(at, dim)| {
-                let there = daemons.iter().filter(|(bits, _, _)| bits.contains(offer));
+            let kind = rec.catalog.offers.get(offer).map(|offer| offer.kind);
+            let has = kind.and_then(|kind| rec.catalog.allocatable.find(kind)).map_or(&[][..], |has| has);
+            let fits = resources.iter().enumerate().all(|(at, id)| {
+                let there = daemons.iter().filter(|daemon| daemon.offers.contains(offer));
                 let sum = there
-                    .filter_map(|(_, size, _)| size.get(at))
+                    .filter_map(|daemon| daemon.size.get(at))
                     .fold(0, |sum: i64, s| sum.saturating_add(*s));
-                sum == 0 || sum <= amount(has, *dim)
+                sum == 0 || sum <= amount(has, *id)
             });
             if fits {
                 roomy.insert(offer);
@@ -80,29 +93,35 @@ impl Context<'_> {
     }
 
     /// The amount that a type has in a dimension: a resource, or attachments.
-    fn has(&self, catalog: &CatalogIndex, kind: u32, dim: u32) -> i64 {
-        match attachments::driver(dim) {
-            Some(driver) => self.demand.attach_limits.of_kind(self.cluster, catalog, kind, driver),
-            None => catalog.allocatable.get(kind as usize).map_or(0, |has| amount(has, dim)),
+    fn has(&self, catalog: &CatalogIndex, kind: InstanceTypeIx, dim: Dimension) -> i64 {
+        match dim {
+            Dimension::Attachments(driver) => {
+                self.demand.attach_limits.of_kind(self.cluster, catalog, kind, driver)
+            }
+            Dimension::Resource(id) => catalog.allocatable.find(kind).map_or(0, |has| amount(has, id)),
         }
     }
 
-    pub(crate) fn table(&self, from: PoolVariant, dims: &[u32]) -> Arc<Table> {
+    pub(crate) fn table(&self, from: PoolVariant, dims: &[Dimension]) -> Arc<Table> {
         let (rec, it) = self.variant(from);
         let daemons = self.daemons(from, dims);
         let surcharge = Surcharge {
             spot_permille: i64::from(self.options.spot_risk_permille),
             per_node: self.options.per_node_cost.micros(),
         };
-        let uniform = daemons.iter().all(|(bits, _, _)| *bits == it.allowed);
+        let uniform = daemons.iter().all(|daemon| daemon.offers == it.allowed);
         let mut all = vec![0i64; dims.len()];
-        for (_, size, _) in &daemons {
-            for (a, s) in all.iter_mut().zip(size) {
+        for daemon in &daemons {
+            for (a, s) in all.iter_mut().zip(&daemon.size) {
                 *a = a.saturating_add(*s);
             }
         }
         if uniform {
-            let key = (Arc::as_ptr(&rec.catalog).addr(), dims.to_vec(), all.clone());
+            let key = TableKey {
+                catalog: Arc::as_ptr(&rec.catalog).addr(),
+                dims: dims.to_vec(),
+                daemons: all.clone(),
+            };
             let mut known = self.cache.tables.lock().unwrap_or_else(PoisonError::into_inner);
             let all: Arc<[i64]> = all.into();
             let table = known.entry(key).or_insert_with(|| {
@@ -114,13 +133,13 @@ impl Context<'_> {
         let sums: Mutex<FxHashMap<Vec<usize>, Arc<[i64]>>> = Mutex::default();
         let has = |kind, dim| self.has(&rec.catalog, kind, dim);
         Arc::new(Table::new(&rec.catalog, dims, surcharge, has, |offer| {
-            let there = || daemons.iter().enumerate().filter(|(_, (bits, _, _))| bits.contains(offer));
+            let there = || daemons.iter().enumerate().filter(|(_, daemon)| daemon.offers.contains(offer));
             let which: Vec<usize> = there().map(|(at, _)| at).collect();
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
             let sum = sums.entry(which).or_insert_with(|| {
                 let mut sum = vec![0i64; dims.len()];
-                for (_, (_, size, _)) in there() {
-                    for (a, s) in sum.iter_mut().zip(size) {
+                for (_, daemon) in there() {
+                    for (a, s) in sum.iter_mut().zip(&daemon.size) {
                         *a = a.saturating_add(*s);
                     }
                 }
@@ -137,7 +156,7 @@ impl Context<'_> {
             let ports = self
                 .daemons(*from, &tier.dims)
                 .iter()
-                .flat_map(|(_, _, shape)| self.cluster.tables.shapes.get(*shape).ports.iter().copied())
+                .flat_map(|daemon| self.cluster.tables.shapes.get(daemon.shape).ports.iter().copied())
                 .collect();
             list.push(VariantCtx {
                 from: *from,
@@ -151,13 +170,12 @@ impl Context<'_> {
         list
     }
 
-    /// For each minValues of the pool: each offering's value as a number, and how many distinct values must
-    /// remain.
-    fn min_values(&self, rec: &PoolRec) -> Vec<(Vec<u32>, usize)> {
+    fn min_values(&self, rec: &PoolRec) -> Vec<MinValues> {
         let column = |key: Sym| {
-            let value = |o| rec.catalog.value(&self.cluster.keys, o, key).map_or(u32::MAX, |v| v.0);
+            let value = |o| rec.catalog.value(&self.cluster.keys, o, key).unwrap_or(Sym::NONE);
             (0..rec.catalog.offers.len()).map(value).collect()
         };
-        rec.min_values.iter().map(|(key, n)| (column(*key), *n as usize)).collect()
+        let read = |(key, least): &(Sym, u32)| MinValues { values: column(*key), least: *least as usize };
+        rec.min_values.iter().map(read).collect()
     }
 }

@@ -1,15 +1,29 @@
-//! Packing of one tier: the pods that go to pools of one weight, whose domains are decided first.
+//! Packing of one tier: the classes of a block that go to pools of one weight each.
+//!
+//! In go the classes with their counts ([`Wanted`]), the variants of their pools with the room and the cost of each offering
+//! ([`Tier`]), and the rest of the limits. Out come the instances to launch, the topology groups with their pods counted, the rest
+//! of the limits, and the pods that found no place ([`Packed`]).
+//!
+//! An attempt has these steps:
+//!
+//! 1. `choices`: the offerings that each class may use, narrowed to those that it prefers, and the domain sets in which they lie.
+//! 2. `assign`: a domain set for every pod that topology constrains or counts. That may show that the offerings must be partitioned
+//!    by a filter, or that a class needs more of them than it prefers.
+//! 3. `merge`: pods that the packing can't tell apart are one item type.
+//! 4. `portfolio::pack`: item types into bins, under the limits.
+//! 5. `collect`: bins become launches with the pods that prefer them.
+//!
+//! An attempt that shows something new ([`Findings`]) is repeated with it. Pods that count in a domain and found no room there give
+//! way: the tier is decided again with fewer of them there, or fewer of them in all, and of these plans the one is kept that leaves
+//! out the fewest pods of the highest priority.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    ids::{DomainSetIx, GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
+    ids::{GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind, price::Price},
     packing::{
@@ -18,11 +32,16 @@ use crate::{
         problem::{Limit, PackingProblem},
         rows::Rows,
     },
-    solve::block::{Block, Context, Solved},
+    solve::{
+        block::{Block, Context, Solved},
+        findings::{Findings, LimitedRoom, Unopened, filters_to_partition},
+    },
+    state::attachments::Dimension,
     topology::{
         assignment,
         domains::{
-            Assignment, Choice, Item, Order, Seen, SpreadViolation, TopologyView, by_priority, note_domains,
+            Assignment, Choice, CountedDomains, Item, Order, SpreadViolation, TopologyView, by_priority,
+            note_domains,
         },
         groups::{BlockGroups, Topology},
     },
@@ -38,14 +57,14 @@ pub(super) struct TierChoices {
     /// Available offerings of the classes in `list`.
     pub(super) options: FxHashMap<LocalClassIx, ClassOptions>,
     /// Classes that have more offerings than they prefer.
-    narrow: BTreeSet<LocalClassIx>,
+    narrowed: BTreeSet<LocalClassIx>,
     /// Pods that no offering takes.
     left: Vec<Unplaced>,
 }
 
 /// The domain sets of a packed tier's pods.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct TierDomains {
     view: TopologyView,
     choices: Vec<Choice>,
     items: Vec<Item>,
@@ -53,7 +72,7 @@ pub(super) struct Settled {
     violating: BTreeSet<LocalClassIx>,
 }
 
-impl Settled {
+impl TierDomains {
     fn new(choices: TierChoices, assigned: Assignment) -> Self {
         let violating = assigned.violations.iter().map(|violation| violation.class).collect();
         Self { view: choices.view, choices: choices.list, items: assigned.items, violating }
@@ -72,25 +91,25 @@ impl Settled {
 /// One attempt at packing a tier.
 struct Attempt {
     solved: Solved,
-    settled: Settled,
+    domains: TierDomains,
     groups: BlockGroups,
     limits: IndexVec<LimitIx, Limit>,
     /// Pods that no domain or offering takes.
     left: Vec<Unplaced>,
     /// Pods that the packing left out.
     failed: Vec<Item>,
-    /// Of classes counted in domains: how many found room where some didn't.
-    full: Full,
+    /// Of classes counted in domains, where some pods found no room.
+    limited_room: LimitedRoom,
     /// Classes that place more pods since it doesn't count domains that could be opened and are not.
     opened_only: BTreeSet<LocalClassIx>,
-    /// Why it must be repeated, if so.
-    wrong: Found,
+    /// Not empty if it must be repeated with them.
+    new_findings: Findings,
 }
 
-/// A packed tier.
+/// The best attempt at packing a tier.
 pub(super) struct Packed {
     pub(super) solved: Solved,
-    pub(super) settled: Settled,
+    pub(super) domains: TierDomains,
     pub(super) groups: BlockGroups,
     pub(super) limits: IndexVec<LimitIx, Limit>,
     /// All unplaced pods.
@@ -102,15 +121,6 @@ pub(super) struct Packed {
     unopened: Unopened,
 }
 
-/// Whether domains count for a spread that could be opened and are not.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Unopened {
-    Count,
-    /// They don't where that places more pods.
-    #[default]
-    MayNotCount,
-}
-
 /// How classes give way that are counted in domains, where not all of their pods find room.
 #[derive(Clone, Copy)]
 enum GivesWay {
@@ -120,15 +130,20 @@ enum GivesWay {
     Anywhere,
 }
 
-/// The number of pods with room.
-type Full = BTreeMap<(LocalClassIx, DomainSetIx), u32>;
-
 /// Pods of a class that a tier takes, and the weight of the pools that they go to.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) local: LocalClassIx,
     pub(super) count: u32,
     pub(super) weight: i32,
+}
+
+/// Input of the choices of all classes of a tier.
+#[derive(Clone, Copy)]
+pub(super) struct ChoiceInput<'a> {
+    pub(super) tier: &'a Tier<'a>,
+    pub(super) groups: &'a BlockGroups,
+    pub(super) findings: &'a Findings,
 }
 
 /// Pods of a class that a tier left out.
@@ -138,78 +153,11 @@ pub(super) struct Unplaced {
     pub(super) reason: Option<ReasonKind>,
 }
 
-/// Findings of the attempts at a tier, and what they are made under.
-#[derive(Default)]
-pub(super) struct Found {
-    /// Classes whose offerings must be partitioned by the filter before counting.
-    pub(super) parted: BTreeSet<(LocalClassIx, u32)>,
-    /// Classes that need more offerings than they prefer: domains decide where they may go.
-    pub(super) wide: BTreeSet<LocalClassIx>,
-    /// Where limits, or missing affinity targets, leave room for so many pods of a class and no more.
-    pub(super) full: Full,
-    /// The same in all attempts.
-    unopened: Unopened,
-}
-
-impl Found {
-    /// True if `more` adds a finding about which instances count.
-    fn learn(&mut self, mut more: Self) -> bool {
-        let before = (self.parted.len(), self.wide.len());
-        self.parted.append(&mut more.parted);
-        self.wide.append(&mut more.wide);
-        let new = before != (self.parted.len(), self.wide.len());
-        if new {
-            // Domain sets are renumbered.
-            self.full.clear();
-        }
-        new
-    }
-
-    /// Where there is room for so many pods of a class and no more.
-    pub(super) fn full_for(
-        &self,
-        local: LocalClassIx,
-    ) -> impl Iterator<Item = (&(LocalClassIx, DomainSetIx), &u32)> {
-        self.full.range((local, DomainSetIx::LEAST)..=(local, DomainSetIx::NONE))
-    }
-
-    fn is_full_for(&self, local: LocalClassIx) -> bool {
-        self.full_for(local).next().is_some()
-    }
-}
-
-/// (class, filter) of classes counted in a domain where a spread is violated, though some of their instances
-/// wouldn't count.
-fn unsure_of(
-    groups: &BlockGroups,
-    view: &TopologyView,
-    choices: &[Choice],
-    assigned: &Assignment,
-    parted: &BTreeSet<(LocalClassIx, u32)>,
-) -> BTreeSet<(LocalClassIx, u32)> {
-    let mut result = BTreeSet::new();
-    for SpreadViolation { class, group, domain } in &assigned.violations {
-        let Some((it, filter)) = groups.list.find(*group).and_then(|g| Some((g, g.filter?))) else {
-            continue;
-        };
-        for choice in choices.iter().filter(|c| c.class != *class && c.unsure.contains(&filter)) {
-            let is_counted = |item: &Item| {
-                item.class == choice.class
-                    && item.domain_set.is_some_and(|at| view.value(it, at) == Some(*domain))
-            };
-            if choice.counting_groups.contains(group) && assigned.items.iter().any(is_counted) {
-                result.insert((choice.class, filter));
-            }
-        }
-    }
-    result.retain(|pair| !parted.contains(pair));
-    result
-}
-
+/// The variants that the classes of a tier may use.
 pub(super) struct Tier<'b> {
     /// As in the packing problem.
     pub(super) variants: IndexVec<VariantIx, PoolVariant>,
-    pub(super) dims: Arc<[u32]>,
+    pub(super) dims: Arc<[Dimension]>,
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
     pub(super) block: &'b Block,
 }
@@ -250,7 +198,7 @@ impl Context<'_> {
     fn left_by_priority(&self, tier: &Tier<'_>, now: &[Wanted], left: &[Unplaced]) -> Vec<u32> {
         by_priority(now.iter().map(|wanted| {
             let of_class = left.iter().filter(|unplaced| unplaced.local == wanted.local);
-            let class = tier.block.classes[wanted.local].0;
+            let class = tier.block.classes[wanted.local].class;
             (self.demand.classes[class].priority, of_class.map(|unplaced| unplaced.count).sum())
         }))
     }
@@ -266,33 +214,35 @@ impl Context<'_> {
         const ROUNDS: u32 = 12;
         let mut wanted = now.to_vec();
         let mut left: Vec<Unplaced> = Vec::new();
-        let (mut steps, mut seen) = (0, Seen::new());
+        let (mut steps, mut counted_domains) = (0, CountedDomains::new());
         let mut round = 0;
         let (mut gave_way, mut gave_way_opened_only) = (false, false);
-        let mut found = Found { unopened, ..Found::default() };
+        let mut findings = Findings { unopened, ..Findings::default() };
         loop {
-            let mut attempt = self.attempt(tier, &wanted, limits, &found);
+            let mut attempt = self.attempt(tier, &wanted, limits, &findings);
             steps += attempt.solved.steps;
-            for (spread, domains) in std::mem::take(&mut attempt.solved.seen) {
-                note_domains(&mut seen, spread, domains);
+            for (scope, domains) in std::mem::take(&mut attempt.solved.counted_domains) {
+                note_domains(&mut counted_domains, scope, domains);
             }
             // A pod counts for a spread only on instances that pass the spread's filter, and its instance is
             // known only after packing. Offerings are partitioned in advance only where that went wrong,
             // since fewer choices make plans dearer.
-            if found.learn(std::mem::take(&mut attempt.wrong)) {
+            if findings.learn(std::mem::take(&mut attempt.new_findings)) {
                 continue;
             }
             round += 1;
-            if !attempt.full.is_empty() && round < ROUNDS {
+            if !attempt.limited_room.is_empty() && round < ROUNDS {
                 gave_way = true;
                 gave_way_opened_only |=
-                    attempt.full.keys().any(|(local, _)| attempt.opened_only.contains(local));
+                    attempt.limited_room.keys().any(|(local, _)| attempt.opened_only.contains(local));
                 match gives_way {
-                    GivesWay::InDomains if round <= ROUNDS / 2 => found.full.append(&mut attempt.full),
+                    GivesWay::InDomains if round <= ROUNDS / 2 => {
+                        findings.limited_room.append(&mut attempt.limited_room);
+                    }
                     // From half of the attempts on, whole classes yield, so that the loop ends.
                     GivesWay::InDomains => {
                         let all: BTreeSet<LocalClassIx> =
-                            attempt.full.keys().map(|(local, _)| *local).collect();
+                            attempt.limited_room.keys().map(|(local, _)| *local).collect();
                         for Wanted { local, count, .. } in wanted.extract_if(.., |w| all.contains(&w.local)) {
                             left.push(Unplaced { local, count, reason: self.reason(tier, local) });
                         }
@@ -319,11 +269,11 @@ impl Context<'_> {
                 reason: self.reason(tier, item.class),
             }));
             attempt.solved.steps = steps;
-            attempt.solved.seen = seen;
-            let Attempt { solved, settled, groups, limits, .. } = attempt;
+            attempt.solved.counted_domains = counted_domains;
+            let Attempt { solved, domains, groups, limits, .. } = attempt;
             return Packed {
                 solved,
-                settled,
+                domains,
                 groups,
                 limits,
                 left,
@@ -338,14 +288,14 @@ impl Context<'_> {
     fn reason(&self, tier: &Tier<'_>, local: LocalClassIx) -> Option<ReasonKind> {
         let groups = &tier.block.groups;
         let limited = tier.variants.iter().any(|from| !self.limits.of[from.pool].is_empty());
-        let alone = |g: GroupIx| {
+        let has_no_target = |g: GroupIx| {
             let affinity_target = |(class, of): (LocalClassIx, &Topology)| {
                 of.host_matching_groups.contains(&g) && (class != local || of.may_be_first)
             };
             groups.list[g].total == 0 && !groups.of.enumerate().any(affinity_target)
         };
         match groups.of[local].host_affinity {
-            Some(g) if !limited || alone(g) => Some(ReasonKind::PodAffinity),
+            Some(g) if !limited || has_no_target(g) => Some(ReasonKind::PodAffinity),
             _ => limited.then_some(ReasonKind::PoolLimit),
         }
     }
@@ -355,34 +305,35 @@ impl Context<'_> {
         tier: &Tier<'_>,
         now: &[Wanted],
         limits: &IndexVec<LimitIx, Limit>,
-        found: &Found,
+        findings: &Findings,
     ) -> Attempt {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
-        let mut choices = self.choices(tier, now, &groups, found);
-        let assigned = match self.assign(tier, &mut choices, &mut groups, found, &mut out) {
+        let mut choices = self.choices(tier, now, &groups, findings);
+        let assigned = match self.assign(tier, &mut choices, &mut groups, findings, &mut out) {
             Ok(assigned) => assigned,
-            Err(wrong) => {
+            Err(new_findings) => {
                 return Attempt {
                     solved: out,
-                    settled: Settled::default(),
+                    domains: TierDomains::default(),
                     groups,
                     limits: limits.clone(),
                     left: choices.left,
                     failed: Vec::new(),
-                    full: Full::new(),
+                    limited_room: LimitedRoom::new(),
                     opened_only: BTreeSet::new(),
-                    wrong,
+                    new_findings,
                 };
             }
         };
         for choice in &choices.list {
-            choices.view.note_seen(&groups, choice, &mut out.seen);
+            choices.view.note_counted(&groups, choice, &mut out.counted_domains);
         }
         let mut left = std::mem::take(&mut choices.left);
         left.extend(assigned.unplaced.iter().map(|pods| {
-            let full = found.is_full_for(pods.class).then(|| self.reason(tier, pods.class)).flatten();
-            Unplaced { local: pods.class, count: pods.count, reason: full.or(Some(pods.reason)) }
+            let of_packing =
+                findings.has_limited_room(pods.class).then(|| self.reason(tier, pods.class)).flatten();
+            Unplaced { local: pods.class, count: pods.count, reason: of_packing.or(Some(pods.reason)) }
         }));
         let problem = self.problem(tier, &groups, limits);
         let mut merged = self.merge(tier, &groups, &choices, &assigned.items, problem);
@@ -399,25 +350,35 @@ impl Context<'_> {
         self.note_relaxed(&groups, &merged.problem, &mut out);
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, merged, outcome, &mut out);
-        let mut full = Full::new();
+        let mut limited_room = LimitedRoom::new();
         for item in failed.iter().filter(|item| groups.of[item.class].needs_domain()) {
             let there = |i: &&Item| (i.class, i.domain_set) == (item.class, item.domain_set);
             let all: u32 = assigned.items.iter().filter(there).map(|item| item.count).sum();
-            full.extend(item.domain_set.map(|at| ((item.class, at), all.saturating_sub(item.count))));
+            limited_room.extend(item.domain_set.map(|at| ((item.class, at), all.saturating_sub(item.count))));
         }
-        let parted = self.misjudged(tier, &choices, &mut out.launches);
+        let partitioned = self.miscounted(tier, &choices, &mut out.launches);
         for item in out.launches.iter().flat_map(|l| &l.content) {
-            let local = tier.block.classes.search(&item.class, |(class, _)| *class);
+            let local = tier.block.classes.search(&item.class, |pods| pods.class);
             let BlockGroups { list, of } = &mut groups;
             for g in local.and_then(|local| of.find(local)).into_iter().flat_map(|t| &t.host_matching_groups)
             {
                 list[*g].total += i64::from(item.count);
             }
         }
-        let wrong = Found { parted, ..Found::default() };
+        let new_findings = Findings { partitioned, ..Findings::default() };
         let opened_only = assigned.opened_only.clone();
-        let settled = Settled::new(choices, assigned);
-        Attempt { solved: out, settled, groups, limits, left, failed, full, opened_only, wrong }
+        let domains = TierDomains::new(choices, assigned);
+        Attempt {
+            solved: out,
+            domains,
+            groups,
+            limits,
+            left,
+            failed,
+            limited_room,
+            opened_only,
+            new_findings,
+        }
     }
 
     /// How long to search for a packing of `now`, which has its share of what the plan may take.
@@ -432,24 +393,32 @@ impl Context<'_> {
     }
 
     /// The offerings and domain sets of the classes of a tier.
-    fn choices(&self, tier: &Tier<'_>, now: &[Wanted], groups: &BlockGroups, found: &Found) -> TierChoices {
+    fn choices(
+        &self,
+        tier: &Tier<'_>,
+        now: &[Wanted],
+        groups: &BlockGroups,
+        findings: &Findings,
+    ) -> TierChoices {
         let mut choices = TierChoices {
             view: self.view(tier, groups),
             list: Vec::new(),
             options: FxHashMap::default(),
-            narrow: BTreeSet::new(),
+            narrowed: BTreeSet::new(),
             left: Vec::new(),
         };
-        for Wanted { local, count, weight } in now.iter().copied() {
-            let (options, narrowed) = self.options_of(tier, local, weight, found);
-            if narrowed {
-                choices.narrow.insert(local);
+        for wanted in now.iter().copied() {
+            let Wanted { local, count, weight } = wanted;
+            let (options, is_narrowed) = self.options_of(tier, local, weight, findings);
+            if is_narrowed {
+                choices.narrowed.insert(local);
             }
             if options.is_empty() {
                 choices.left.push(Unplaced { local, count, reason: None });
                 continue;
             }
-            let choice = self.choice((tier, groups), &mut choices.view, (local, count), &options, found);
+            let choice =
+                self.choice(ChoiceInput { tier, groups, findings }, &mut choices.view, wanted, &options);
             choices.list.push(choice);
             choices.options.insert(local, options);
         }
@@ -463,10 +432,10 @@ impl Context<'_> {
         tier: &Tier<'_>,
         choices: &mut TierChoices,
         groups: &mut BlockGroups,
-        found: &Found,
+        findings: &Findings,
         out: &mut Solved,
-    ) -> Result<Assignment, Found> {
-        let TierChoices { view, list, narrow, .. } = choices;
+    ) -> Result<Assignment, Findings> {
+        let TierChoices { view, list, narrowed, .. } = choices;
         let mut order = Order::default();
         let mut assigned = loop {
             let assigned = assignment::decide(groups, view, list, &order);
@@ -474,13 +443,13 @@ impl Context<'_> {
             // kube-scheduler binds in its own order. A spread that holds only for early pods is repaired by
             // partitioning the offerings of the counted pods, or by letting the others choose first. A pod
             // with required affinity to pods that may be bound before it goes where they are.
-            let parted = unsure_of(groups, view, list, &assigned, &found.parted);
+            let partitioned = filters_to_partition(groups, view, list, &assigned, &findings.partitioned);
             // Nothing keeps a pod where it prefers to be: one that would have to wait there goes elsewhere.
             let left = assigned.unplaced.iter().map(|pods| &pods.class).chain(&assigned.spread_blocked);
-            let wide: BTreeSet<LocalClassIx> =
-                left.filter(|class| narrow.contains(*class)).copied().collect();
-            if !parted.is_empty() || !wide.is_empty() {
-                return Err(Found { parted, wide, ..Found::default() });
+            let widened: BTreeSet<LocalClassIx> =
+                left.filter(|class| narrowed.contains(*class)).copied().collect();
+            if !partitioned.is_empty() || !widened.is_empty() {
+                return Err(Findings { partitioned, widened, ..Findings::default() });
             }
             let before = (order.last_classes.len(), order.seed_followers.len());
             order.last_classes.extend(assigned.violations.iter().map(|violation| violation.class));
@@ -493,7 +462,7 @@ impl Context<'_> {
         // A constraint that can't hold in every binding order may hold in the likeliest one, or with fewer domains than
         // could be opened.
         for counts_opened_only in [false, true] {
-            if assigned.unplaced.is_empty() || counts_opened_only && found.unopened == Unopened::Count {
+            if assigned.unplaced.is_empty() || counts_opened_only && findings.unopened == Unopened::Count {
                 break;
             }
             let view = TopologyView { counts_opened_only, ..view.clone() };

@@ -8,10 +8,10 @@ use crate::{
     index_vec::IndexVec,
     model::plan::{ReasonKind, Relaxed},
     solve::{
-        block::{Block, Context, Solved},
-        tier_packing::{Settled, Tier, Unplaced, Wanted},
+        block::{Block, Context, LeftOutPods, Solved},
+        tier_packing::{Tier, TierDomains, Unplaced, Wanted},
     },
-    state::requests::{RES_CPU, RES_MEMORY, RES_PODS},
+    state::{attachments::Dimension, requests::ResourceId},
 };
 
 impl Context<'_> {
@@ -42,13 +42,13 @@ impl Context<'_> {
         deferred: &BTreeSet<LocalClassIx>,
     ) -> (Solved, BTreeSet<LocalClassIx>) {
         let mut out = Solved::default();
-        let mut settled: Vec<Settled> = Vec::new();
+        let mut tiers: Vec<TierDomains> = Vec::new();
         let mut limits = self.limits.left.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
-            block.classes.enumerate().map(|(local, (_, count))| (local, *count)).collect();
+            block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
         let mut weights: BTreeSet<i32> = BTreeSet::new();
-        for (class, _) in &block.classes {
-            weights.extend(self.allowed[*class].iter().map(|a| self.weight(a)));
+        for pods in &block.classes {
+            weights.extend(self.allowed[pods.class].iter().map(|a| self.weight(a)));
         }
         if weights.len() > 1 {
             out.relaxed.insert(Relaxed::Weight);
@@ -60,7 +60,7 @@ impl Context<'_> {
         while !waiting.is_empty() {
             let mut now: Vec<Wanted> = Vec::new();
             for (local, count) in waiting.drain(..) {
-                let class = block.classes[local].0;
+                let class = block.classes[local].class;
                 let weight = self.allowed[class]
                     .iter()
                     .map(|a| self.weight(a))
@@ -68,7 +68,7 @@ impl Context<'_> {
                     .max();
                 match weight {
                     Some(weight) => now.push(Wanted { local, count, weight }),
-                    None => out.left.push((class, count, blame[local])),
+                    None => out.left.push(LeftOutPods { class, count, reason: blame[local] }),
                 }
             }
             if now.is_empty() {
@@ -83,14 +83,15 @@ impl Context<'_> {
             limits = packed.limits;
             // Counts of placed pods stay with the groups for the next tier.
             block.groups = packed.groups;
-            settled.push(packed.settled);
+            tiers.push(packed.domains);
             for Unplaced { local, count, reason } in packed.left {
                 if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
                     ceiling[local] = wanted.weight;
                 }
                 blame[local] = blame[local].or(reason);
                 if ceiling[local] == i32::MIN {
-                    out.left.push((block.classes[local].0, count, blame[local]));
+                    let class = block.classes[local].class;
+                    out.left.push(LeftOutPods { class, count, reason: blame[local] });
                 } else if let Some((_, rest)) = waiting.iter_mut().find(|(other, _)| *other == local) {
                     *rest += count;
                 } else {
@@ -99,26 +100,28 @@ impl Context<'_> {
             }
         }
         // Nothing comes after the last tier.
-        settled.pop();
-        let violating = settled.iter().flat_map(|tier| tier.violating_since(&block.groups)).collect();
+        tiers.pop();
+        let violating = tiers.iter().flat_map(|tier| tier.violating_since(&block.groups)).collect();
         (out, violating)
     }
 
     fn tier<'b>(&self, block: &'b Block, now: &[Wanted]) -> Tier<'b> {
         let mut variants = BTreeSet::new();
-        let mut resources = BTreeSet::new();
+        let mut others = BTreeSet::new();
         for Wanted { local, weight, .. } in now {
-            let class = block.classes[*local].0;
+            let class = block.classes[*local].class;
             let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == *weight);
             variants.extend(heavy.map(|a| a.from));
-            resources.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));
+            others.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));
         }
-        for fixed in [RES_CPU, RES_MEMORY, RES_PODS] {
-            resources.remove(&fixed);
+        let [cpu, memory, pods] =
+            [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS].map(Dimension::Resource);
+        for fixed in [cpu, memory, pods] {
+            others.remove(&fixed);
         }
-        let mut dims = vec![RES_CPU, RES_MEMORY];
-        dims.extend(resources);
-        dims.push(RES_PODS);
+        let mut dims = vec![cpu, memory];
+        dims.extend(others);
+        dims.push(pods);
         let variants: IndexVec<VariantIx, PoolVariant> = variants.into_iter().collect();
         let tables = variants.iter().map(|from| self.table(*from, &dims)).collect();
         Tier { variants, dims: dims.into(), tables, block }

@@ -5,27 +5,34 @@ use std::collections::BTreeSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
-    ids::NodeIx,
+    ids::{InstanceTypeIx, NodeIx},
     state::{
         catalog_index::CatalogIndex,
         cluster::Cluster,
-        interner::{Sym, label},
+        interner::{NamespacedName, Sym, label},
+        requests::ResourceId,
     },
 };
 
-/// Ids from here on aren't resources: the rest is the number of a driver.
-const DRIVERS: u32 = 1 << 31;
 /// Room where no limit is known. No node has as many pods.
 const UNLIMITED: i64 = 1 << 20;
 
-/// The dimension in which a driver's attachments count.
-pub(crate) const fn dimension(driver: Sym) -> u32 {
-    DRIVERS | driver.0
+/// A dimension of the packing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Dimension {
+    Resource(ResourceId),
+    /// The volumes that this CSI driver attaches.
+    Attachments(Sym),
 }
 
-/// The driver of a dimension; `None` for a resource.
-pub(crate) const fn driver(dim: u32) -> Option<Sym> {
-    if dim & DRIVERS == 0 { None } else { Some(Sym(dim & !DRIVERS)) }
+impl Dimension {
+    /// The resource; `None` for attachments.
+    pub(crate) const fn resource(self) -> Option<ResourceId> {
+        match self {
+            Self::Resource(id) => Some(id),
+            Self::Attachments(_) => None,
+        }
+    }
 }
 
 /// The known attach limits: nodes report their own, and tell what new ones of their type will report.
@@ -66,8 +73,14 @@ impl AttachLimits {
     }
 
     /// How many of a driver's volumes a node of a catalogue's type can attach.
-    pub(crate) fn of_kind(&self, cluster: &Cluster, catalog: &CatalogIndex, kind: u32, driver: Sym) -> i64 {
-        let source = catalog.source.get(kind as usize);
+    pub(crate) fn of_kind(
+        &self,
+        cluster: &Cluster,
+        catalog: &CatalogIndex,
+        kind: InstanceTypeIx,
+        driver: Sym,
+    ) -> i64 {
+        let source = catalog.source.get(usize::from(kind));
         let observed = catalog.name(kind).and_then(|name| self.of_type.get(&(name, driver)));
         let name = cluster.tables.symbols.text(driver);
         let told = || source.and_then(|kind| kind.attach_limits.get(name));
@@ -95,7 +108,7 @@ impl AttachLimits {
     }
 
     /// The volumes of `claims` by dimension, as far as a limit of their driver is known.
-    pub(crate) fn requests(&mut self, cluster: &Cluster, claims: &[(Sym, Sym)]) -> Vec<(u32, i64)> {
+    pub(crate) fn requests(&mut self, cluster: &Cluster, claims: &[NamespacedName]) -> Vec<(Dimension, i64)> {
         let drivers: Vec<Sym> = claims.iter().filter_map(|claim| cluster.volumes.driver(*claim)).collect();
         let kinds: BTreeSet<Sym> =
             drivers.iter().copied().filter(|driver| self.drivers.contains(driver)).collect();
@@ -104,6 +117,6 @@ impl AttachLimits {
         for (driver, count) in &counted {
             self.least.entry(*driver).and_modify(|least| *least = (*least).max(*count));
         }
-        counted.into_iter().map(|(driver, count)| (dimension(driver), count)).collect()
+        counted.into_iter().map(|(driver, count)| (Dimension::Attachments(driver), count)).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    ids::{OfferIx, PoolVariantIx},
+    ids::{InstanceTypeIx, OfferIx, PoolVariantIx},
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
@@ -20,7 +20,7 @@ use crate::{
         interner::{Labels, Sym, Symbols, label},
         node_requirement::{Expr, NodeReq, Term},
         pod_shape::Tables,
-        requests::{self, RES_PODS},
+        requests::{self, ResourceId},
         taint::Taint,
     },
 };
@@ -61,7 +61,6 @@ impl Keys {
         }
     }
 
-    /// Every key.
     pub(crate) fn each(&self, mut see: impl FnMut(Sym)) {
         let Self { hostname, zone, region, capacity_type, instance_type, arch, os, pool, template, aliases } =
             self;
@@ -83,7 +82,7 @@ impl Keys {
 /// One offering: instance type, zone and capacity type.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
-    pub(crate) kind: u32,
+    pub(crate) kind: InstanceTypeIx,
     pub(crate) zone: Sym,
     pub(crate) region: Option<Sym>,
     pub(crate) capacity: CapacityType,
@@ -109,10 +108,10 @@ pub(crate) struct CatalogIndex {
     /// Where each type's offers begin, and the end.
     begins: Vec<usize>,
     pub(crate) available: BitSet,
-    pub(crate) allocatable: Vec<Box<[(u32, i64)]>>,
-    pub(crate) capacity: Vec<Box<[(u32, i64)]>>,
-    by_name: FxHashMap<Sym, u32>,
-    names: Vec<Sym>,
+    pub(crate) allocatable: IndexVec<InstanceTypeIx, Box<[(ResourceId, i64)]>>,
+    pub(crate) capacity: IndexVec<InstanceTypeIx, Box<[(ResourceId, i64)]>>,
+    by_name: FxHashMap<Sym, InstanceTypeIx>,
+    names: IndexVec<InstanceTypeIx, Sym>,
     /// CSI drivers of which some type has a limit.
     pub(crate) attach_drivers: BTreeSet<String>,
     /// Offers of which only so many instances can be had.
@@ -129,9 +128,9 @@ fn region(zone: &str) -> Option<&str> {
 }
 
 /// Amounts of a type, with the kubelet's default number of pods where the catalogue has none.
-fn with_pods(mut list: Vec<(u32, i64)>) -> Box<[(u32, i64)]> {
-    if !list.iter().any(|(id, _)| *id == RES_PODS) {
-        list.push((RES_PODS, DEFAULT_PODS));
+fn with_pods(mut list: Vec<(ResourceId, i64)>) -> Box<[(ResourceId, i64)]> {
+    if !list.iter().any(|(id, _)| *id == ResourceId::PODS) {
+        list.push((ResourceId::PODS, DEFAULT_PODS));
     }
     list.sort_unstable();
     list.into()
@@ -143,14 +142,14 @@ impl CatalogIndex {
         let mut offers = Vec::new();
         let mut available = Vec::new();
         let mut values: FxHashMap<Sym, Vec<Option<Sym>>> = FxHashMap::default();
-        let (mut allocatable, mut capacity) = (Vec::new(), Vec::new());
+        let (mut allocatable, mut capacity) = (IndexVec::new(), IndexVec::new());
         let mut by_name = FxHashMap::default();
-        let (mut names, mut counted) = (Vec::new(), Vec::new());
+        let (mut names, mut counted) = (IndexVec::new(), Vec::new());
         let mut systems: FxHashMap<Sym, Vec<usize>> = FxHashMap::default();
         let total: usize = source.iter().map(|t| t.offerings.len()).sum();
         let mut begins = vec![0];
         for (at, kind) in source.iter().enumerate() {
-            let number = u32::try_from(at).unwrap_or(u32::MAX);
+            let number = InstanceTypeIx::from(at);
             let name = symbols.sym(&kind.name);
             by_name.entry(name).or_insert(number);
             names.push(name);
@@ -233,36 +232,36 @@ impl CatalogIndex {
     }
 
     /// The name of a type.
-    pub(crate) fn name(&self, kind: u32) -> Option<Sym> {
-        self.names.get(kind as usize).copied()
+    pub(crate) fn name(&self, kind: InstanceTypeIx) -> Option<Sym> {
+        self.names.find(kind).copied()
     }
 
     /// The identity of an offer among all others, whatever the catalogue.
     pub(crate) fn identity(&self, offer: OfferIx) -> Option<OfferId> {
         let Offer { kind, zone, capacity, .. } = self.offers.get(usize::from(offer))?;
-        Some(OfferId { kind: *self.names.get(*kind as usize)?, zone: *zone, capacity: *capacity })
+        Some(OfferId { kind: *self.names.find(*kind)?, zone: *zone, capacity: *capacity })
     }
 
-    pub(crate) fn find(&self, name: Sym) -> Option<u32> {
+    pub(crate) fn find(&self, name: Sym) -> Option<InstanceTypeIx> {
         self.by_name.get(&name).copied()
     }
 
     /// The offers of one type, with their numbers.
-    pub(crate) fn numbered(&self, kind: u32) -> impl Iterator<Item = (usize, &Offer)> {
-        let begin = self.begins.get(kind as usize).copied().unwrap_or(0);
+    pub(crate) fn numbered(&self, kind: InstanceTypeIx) -> impl Iterator<Item = (usize, &Offer)> {
+        let begin = self.begins.get(usize::from(kind)).copied().unwrap_or(0);
         self.offers_of(kind).iter().enumerate().map(move |(at, offer)| (begin + at, offer))
     }
 
     /// The offers of one type.
-    pub(crate) fn offers_of(&self, kind: u32) -> &[Offer] {
-        let at = kind as usize;
+    pub(crate) fn offers_of(&self, kind: InstanceTypeIx) -> &[Offer] {
+        let at = usize::from(kind);
         let range = self.begins.get(at).zip(self.begins.get(at + 1));
         range.and_then(|(from, to)| self.offers.get(*from..*to)).unwrap_or_default()
     }
 
     #[expect(clippy::indexing_slicing, reason = "every offer's type is in the catalogue")]
-    pub(crate) fn kind(&self, offer: usize) -> usize {
-        self.offers[offer].kind as usize
+    pub(crate) fn kind(&self, offer: usize) -> InstanceTypeIx {
+        self.offers[offer].kind
     }
 
     /// The label `key` (canonical) of a node of `offer`, beside the pool's own labels.
@@ -275,17 +274,17 @@ impl CatalogIndex {
         if key == keys.capacity_type {
             return Some(it.capacity_sym);
         }
-        let by_type = self.values.get(&key).and_then(|column| column[it.kind as usize]);
+        let by_type = self.values.get(&key).and_then(|column| column[usize::from(it.kind)]);
         if key == keys.region { by_type.or(it.region) } else { by_type }
     }
 
     /// Labels of the type of `offer`, by key.
     pub(crate) fn type_labels(&self, offer: usize) -> impl Iterator<Item = (Sym, Sym)> + '_ {
-        let kind = self.kind(offer);
+        let kind = usize::from(self.kind(offer));
         self.values.iter().filter_map(move |(key, column)| Some((*key, (*column.get(kind)?)?)))
     }
 
-    fn knows(&self, keys: &Keys, key: Sym) -> bool {
+    fn has_label(&self, keys: &Keys, key: Sym) -> bool {
         key == keys.zone || key == keys.capacity_type || key == keys.region || self.values.contains_key(&key)
     }
 
@@ -532,7 +531,7 @@ fn expand(
         } else if *key == keys.os {
             let systems = catalog.systems.keys().copied().collect();
             narrow(symbols, &mut choices, *key, systems, expr);
-        } else if catalog.knows(keys, *key) {
+        } else if catalog.has_label(keys, *key) {
             allowed.intersect(&catalog.matching(symbols, keys, *key, expr));
         } else if expr.operator == Operator::In {
             narrow(symbols, &mut choices, *key, expr.values.to_vec(), expr);

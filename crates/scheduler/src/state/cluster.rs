@@ -26,11 +26,11 @@ use crate::{
     },
     state::{
         catalog_index::{CatalogIndex, Keys, PoolRec},
-        interner::{self, Sym},
+        interner::{self, NamespacedName, Sym},
         node::NodeSlot,
-        pod::PodRec,
-        pod_shape::{self, SelId, Tables},
-        requests::{RES_CPU, RES_MEMORY},
+        pod::{PodRec, QueueRank},
+        pod_shape::{self, IdentId, PodAntiAffinity, ShapeId, Tables},
+        requests::{ResourceId, amount},
         selector::NamespaceLabels,
         volume::Volumes,
     },
@@ -39,7 +39,7 @@ use crate::{
 /// A DaemonSet's requests on nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon {
-    pub(crate) shape: u32,
+    pub(crate) shape: ShapeId,
 }
 
 /// The incremental state that [`solve`](crate::solve) reads.
@@ -53,18 +53,17 @@ pub struct Cluster {
     /// The limits of the nodes of all pools.
     pub(crate) limits: BTreeMap<String, Quantity>,
     pub(crate) namespaces: NamespaceLabels,
-    /// By namespace and name.
-    pub(crate) daemons: BTreeMap<(Sym, Sym), Daemon>,
+    pub(crate) daemons: BTreeMap<NamespacedName, Daemon>,
     pub(crate) volumes: Volumes,
 
     pub(crate) pods: IndexVec<PodIx, Option<PodRec>>,
     pub(crate) pod_numbers: FxHashMap<Arc<PodKey>, PodIx>,
     pub(super) free_pods: Vec<PodIx>,
     pub(super) arrivals: u64,
-    /// Pending pods: (priority, highest first; creation; arrival) to id.
-    pub(crate) demand: BTreeMap<(std::cmp::Reverse<i32>, i64, u64), PodIx>,
+    /// Pods to place, in the order of kube-scheduler's queue.
+    pub(crate) demand: BTreeMap<QueueRank, PodIx>,
     /// CPU and memory of a pod that requests none, where an instance is launched for it.
-    pub(crate) without_requests: [(u32, i64); 2],
+    pub(crate) without_requests: [(ResourceId, i64); 2],
     /// Schedulers whose pending pods are no demand.
     pub(super) ignored_schedulers: BTreeSet<Box<str>>,
 
@@ -76,10 +75,10 @@ pub struct Cluster {
     /// Nodes and coming nodes by label.
     pub(crate) by_label: FxHashMap<(Sym, Sym), BTreeSet<NodeIx>>,
     /// Running pods by identity (what selectors read of them) and node.
-    pub(crate) ident_nodes: FxHashMap<u32, FxHashMap<NodeIx, u32>>,
-    pub(crate) idents_of: FxHashMap<Sym, BTreeSet<u32>>,
+    pub(crate) ident_nodes: FxHashMap<IdentId, FxHashMap<NodeIx, u32>>,
+    pub(crate) idents_of: FxHashMap<Sym, BTreeSet<IdentId>>,
     /// Running pods with required anti-affinity, by term and node.
-    pub(crate) holders: FxHashMap<(SelId, Sym), FxHashMap<NodeIx, u32>>,
+    pub(crate) holders: FxHashMap<PodAntiAffinity, FxHashMap<NodeIx, u32>>,
 }
 
 impl Default for Cluster {
@@ -100,7 +99,7 @@ impl Default for Cluster {
             free_pods: Vec::new(),
             arrivals: 0,
             demand: BTreeMap::new(),
-            without_requests: [(RES_CPU, 100), (RES_MEMORY, 200 << 20)],
+            without_requests: [(ResourceId::CPU, 100), (ResourceId::MEMORY, 200 << 20)],
             ignored_schedulers: BTreeSet::new(),
             nodes: IndexVec::new(),
             node_numbers: FxHashMap::default(),
@@ -219,8 +218,10 @@ impl Cluster {
     /// Replaces how much CPU and memory a pod that requests none counts for where an instance is launched for it. By default 100m
     /// and 200Mi, as kube-scheduler counts such pods when it compares nodes.
     pub fn set_pods_without_requests(&mut self, requests: &Resources) {
-        self.without_requests =
-            [(RES_CPU, requests.get(resources::CPU)), (RES_MEMORY, requests.get(resources::MEMORY))];
+        self.without_requests = [
+            (ResourceId::CPU, requests.get(resources::CPU)),
+            (ResourceId::MEMORY, requests.get(resources::MEMORY)),
+        ];
     }
 
     /// Replaces what the nodes of all pools may have together, as [`Pool::limits`]; no limit if empty.
@@ -283,7 +284,8 @@ impl Cluster {
             name: format!("{namespace}/{name}"),
             ..error
         })?;
-        let key = (self.tables.symbols.sym(&namespace), self.tables.symbols.sym(&name));
+        let symbols = &mut self.tables.symbols;
+        let key = NamespacedName { namespace: symbols.sym(&namespace), name: symbols.sym(&name) };
         self.daemons.insert(key, Daemon { shape });
         Ok(())
     }
@@ -293,7 +295,7 @@ impl Cluster {
         if let (Some(namespace), Some(name)) =
             (self.tables.symbols.find(namespace), self.tables.symbols.find(name))
         {
-            self.daemons.remove(&(namespace, name));
+            self.daemons.remove(&NamespacedName { namespace, name });
         }
     }
 
@@ -303,9 +305,7 @@ impl Cluster {
     pub fn requests(&self, pod: &PodKey) -> Option<(i64, i64)> {
         let rec = self.pods.find(self.pod_number(pod)?)?.as_ref()?;
         let shape = self.tables.shapes.get(rec.shape);
-        let of =
-            |id: u32| shape.requests.iter().find(|(known, _)| *known == id).map_or(0, |(_, amount)| *amount);
-        Some((of(RES_CPU), of(RES_MEMORY)))
+        Some((amount(&shape.requests, ResourceId::CPU), amount(&shape.requests, ResourceId::MEMORY)))
     }
 
     /// The id of a pod.

@@ -4,10 +4,10 @@ use crate::{
     model::bit_set::BitSet,
     state::{
         cluster::Cluster,
-        interner::{Interner, Sym},
+        interner::{Interner, NamespacedName, Sym},
         node_requirement::{Expr, Term},
-        pod_shape::{Shape, Tables},
-        requests::{Port, RES_PODS},
+        pod_shape::{ClaimNames, PodAffinity, PodAntiAffinity, Shape, Tables},
+        requests::{Port, ResourceId},
         selector::{Namespaces, Selector},
         taint::Taint,
     },
@@ -30,7 +30,12 @@ struct Live {
 
 impl Live {
     fn sym(&mut self, sym: Sym) {
-        self.symbols.insert(sym.0 as usize);
+        self.symbols.insert(sym.into());
+    }
+
+    fn object(&mut self, object: NamespacedName) {
+        self.sym(object.namespace);
+        self.sym(object.name);
     }
 
     fn pairs(&mut self, pairs: &[(Sym, Sym)]) {
@@ -40,9 +45,9 @@ impl Live {
         }
     }
 
-    fn amounts(&mut self, amounts: &[(u32, i64)]) {
+    fn amounts(&mut self, amounts: &[(ResourceId, i64)]) {
         for (id, _) in amounts {
-            self.resources.insert(*id as usize);
+            self.resources.insert((*id).into());
         }
     }
 
@@ -89,31 +94,28 @@ impl Live {
 
     fn shape(&mut self, shape: &Shape) {
         self.amounts(&shape.requests);
-        shape.reqs.iter().for_each(|req| self.reqs.insert(*req as usize));
-        self.tolerations.insert(shape.tolerations as usize);
+        shape.reqs.iter().for_each(|req| self.reqs.insert((*req).into()));
+        self.tolerations.insert(shape.tolerations.into());
         self.ports(&shape.ports);
         for spread in &shape.spreads {
             self.sym(spread.key);
-            self.selectors.insert(spread.selector as usize);
-            self.filters.insert(spread.filter as usize);
+            self.selectors.insert(spread.selector.into());
+            self.filters.insert(spread.filter.into());
         }
-        if let Some((selector, keys)) = &shape.affinity {
-            self.selectors.insert(*selector as usize);
+        if let Some(PodAffinity { selector, keys }) = &shape.affinity {
+            self.selectors.insert((*selector).into());
             keys.iter().for_each(|key| self.sym(*key));
         }
-        for (selector, key) in &shape.anti_affinity {
-            self.selectors.insert(*selector as usize);
+        for PodAntiAffinity { selector, key } in &shape.anti_affinity {
+            self.selectors.insert((*selector).into());
             self.sym(*key);
         }
         shape.preferred_nodes.iter().for_each(|(_, term)| self.term(term));
         for preference in &shape.preferred_pods {
-            self.selectors.insert(preference.selector as usize);
+            self.selectors.insert(preference.selector.into());
             self.sym(preference.key);
         }
-        if let Some((namespace, names)) = &shape.claims {
-            self.sym(*namespace);
-            names.iter().for_each(|name| self.sym(*name));
-        }
+        shape.claims.iter().flat_map(ClaimNames::iter).for_each(|claim| self.object(claim));
         for volume in &shape.ephemeral {
             volume.template.symbols().for_each(|sym| self.sym(sym));
         }
@@ -121,12 +123,13 @@ impl Live {
 }
 
 /// Values whose ids are in `live`.
-fn each<'a, T: ?Sized + Eq + std::hash::Hash>(
-    table: &'a Interner<T>,
-    live: &BitSet,
-) -> impl Iterator<Item = &'a T> + use<'a, T> {
-    let numbers: Vec<usize> = live.iter().collect();
-    numbers.into_iter().filter_map(|at| u32::try_from(at).ok()).map(|id| table.get(id))
+fn each<'a, I, T>(table: &'a Interner<I, T>, live: &BitSet) -> impl Iterator<Item = &'a T> + use<'a, I, T>
+where
+    I: Copy + Eq + From<usize> + Into<usize>,
+    T: ?Sized + Eq + std::hash::Hash,
+{
+    let ids: Vec<I> = live.iter().map(I::from).collect();
+    ids.into_iter().map(|id| table.get(id))
 }
 
 /// Ids that live shapes refer to, transitively.
@@ -135,9 +138,9 @@ fn follow(tables: &Tables, live: &mut Live) {
         live.shape(shape);
     }
     for filter in each(&tables.filters, &live.filters) {
-        filter.reqs.iter().for_each(|req| live.reqs.insert(*req as usize));
+        filter.reqs.iter().for_each(|req| live.reqs.insert((*req).into()));
         if let Some(tolerations) = filter.tolerations {
-            live.tolerations.insert(tolerations as usize);
+            live.tolerations.insert(tolerations.into());
         }
         filter.keys.iter().for_each(|key| live.sym(*key));
     }
@@ -206,8 +209,9 @@ impl Cluster {
             shapes: BitSet::none(t.shapes.len()),
         };
         self.keys.each(|sym| live.sym(sym));
-        // cpu, memory, pods and ephemeral storage keep their ids.
-        (0..=RES_PODS + 1).for_each(|id| live.resources.insert(id as usize));
+        for id in [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS, ResourceId::EPHEMERAL_STORAGE] {
+            live.resources.insert(id.into());
+        }
         let mut catalogs: Vec<*const crate::state::catalog_index::CatalogIndex> = Vec::new();
         for rec in self.templates() {
             rec.variants.iter().for_each(|variant| live.pairs(&variant.labels));
@@ -227,20 +231,19 @@ impl Cluster {
             live.pairs(labels);
         }
         for (key, daemon) in &self.daemons {
-            live.pairs(&[*key]);
-            live.shapes.insert(daemon.shape as usize);
+            live.object(*key);
+            live.shapes.insert(daemon.shape.into());
         }
         for rec in self.pods.iter().flatten() {
-            live.shapes.insert(rec.shape as usize);
-            live.idents.insert(rec.ident as usize);
-            live.pairs(rec.daemon.as_slice());
+            live.shapes.insert(rec.shape.into());
+            live.idents.insert(rec.ident.into());
+            rec.daemon.into_iter().for_each(|daemon| live.object(daemon));
             rec.chosen.into_iter().for_each(|node| live.sym(node));
         }
         for slot in &self.nodes {
             live.sym(slot.name);
             live.ports(&slot.ports);
-            live.pairs(&slot.daemons);
-            live.pairs(&slot.claims);
+            slot.daemons.iter().chain(&slot.claims).for_each(|object| live.object(*object));
             if let Some(info) = &slot.info {
                 live.pairs(&info.labels);
                 live.taints(&info.taints);
@@ -248,7 +251,7 @@ impl Cluster {
                 live.amounts(&info.capacity);
             }
         }
-        self.volumes.symbols(|sym| live.symbols.insert(sym.0 as usize), |req| live.reqs.insert(req as usize));
+        self.volumes.symbols(|sym| live.symbols.insert(sym.into()), |req| live.reqs.insert(req.into()));
         live
     }
 }

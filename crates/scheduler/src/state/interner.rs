@@ -4,32 +4,36 @@ use std::{borrow::Borrow, hash::Hash, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
-use crate::model::bit_set::BitSet;
+use crate::{ids::ids, index_vec::IndexVec, model::bit_set::BitSet};
 
-/// Assigns ids to distinct values in order of arrival, and reuses those of removed values.
+/// Assigns ids of type `I` to distinct values in order of arrival, and reuses those of removed values.
 #[derive(Debug)]
-pub(crate) struct Interner<T: ?Sized> {
-    ids: FxHashMap<Arc<T>, u32>,
+pub(crate) struct Interner<I, T: ?Sized> {
+    ids: FxHashMap<Arc<T>, I>,
     /// The value of a freed id stays here until the id is reused.
-    values: Vec<Arc<T>>,
-    free: Vec<u32>,
+    values: IndexVec<I, Arc<T>>,
+    free: Vec<I>,
 }
 
-impl<T: ?Sized> Default for Interner<T> {
+impl<I, T: ?Sized> Default for Interner<I, T> {
     fn default() -> Self {
-        Self { ids: FxHashMap::default(), values: Vec::new(), free: Vec::new() }
+        Self { ids: FxHashMap::default(), values: IndexVec::default(), free: Vec::new() }
     }
 }
 
-impl<T: ?Sized> Clone for Interner<T> {
+impl<I: Clone, T: ?Sized> Clone for Interner<I, T> {
     fn clone(&self) -> Self {
         Self { ids: self.ids.clone(), values: self.values.clone(), free: self.free.clone() }
     }
 }
 
-impl<T: ?Sized + Eq + Hash> Interner<T> {
+impl<I, T> Interner<I, T>
+where
+    I: Copy + Eq + From<usize> + Into<usize>,
+    T: ?Sized + Eq + Hash,
+{
     /// The id of `value`, existing or new.
-    pub(crate) fn id<V>(&mut self, value: V) -> u32
+    pub(crate) fn id<V>(&mut self, value: V) -> I
     where
         V: Borrow<T> + Into<Arc<T>>,
     {
@@ -37,16 +41,13 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
             return *id;
         }
         let value: Arc<T> = value.into();
-        let reused = self.free.pop().and_then(|id| Some((id, self.values.get_mut(id as usize)?)));
+        let reused = self.free.pop().and_then(|id| Some((id, self.values.find_mut(id)?)));
         let id = match reused {
             Some((id, slot)) => {
                 *slot = Arc::clone(&value);
                 id
             }
-            None => {
-                self.values.push(Arc::clone(&value));
-                u32::try_from(self.values.len() - 1).unwrap_or(u32::MAX)
-            }
+            None => self.values.push(Arc::clone(&value)),
         };
         self.ids.insert(value, id);
         id
@@ -54,9 +55,8 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
 
     /// Frees the ids that aren't in `live`.
     pub(crate) fn keep(&mut self, live: &BitSet) {
-        for (at, value) in self.values.iter().enumerate() {
-            let Ok(id) = u32::try_from(at) else { break };
-            if !live.contains(at) && self.ids.get(&**value) == Some(&id) {
+        for (id, value) in self.values.enumerate() {
+            if !live.contains(id.into()) && self.ids.get(&**value) == Some(&id) {
                 self.ids.remove(&**value);
                 self.free.push(id);
             }
@@ -69,14 +69,13 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
     }
 
     /// The id of `value`, if it has one.
-    pub(crate) fn find(&self, value: &T) -> Option<u32> {
+    pub(crate) fn find(&self, value: &T) -> Option<I> {
         self.ids.get(value).copied()
     }
 
     /// The value of an id of this interner.
-    #[expect(clippy::indexing_slicing, reason = "an id comes from this interner")]
-    pub(crate) fn get(&self, id: u32) -> &T {
-        &self.values[id as usize]
+    pub(crate) fn get(&self, id: I) -> &T {
+        &self.values[id]
     }
 
     /// Above every id in use.
@@ -85,29 +84,37 @@ impl<T: ?Sized + Eq + Hash> Interner<T> {
     }
 }
 
-/// An interned string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Sym(pub(crate) u32);
+ids! {
+    /// An interned string.
+    Sym
+}
 
 /// All interned strings: label keys and values, names.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Symbols(pub(crate) Interner<str>);
+pub(crate) struct Symbols(pub(crate) Interner<Sym, str>);
 
 impl Symbols {
     pub(crate) fn sym(&mut self, text: &str) -> Sym {
-        if let Some(id) = self.0.find(text) {
-            return Sym(id);
+        match self.0.find(text) {
+            Some(sym) => sym,
+            None => self.0.id(Arc::<str>::from(text)),
         }
-        Sym(self.0.id(Arc::<str>::from(text)))
     }
 
     pub(crate) fn find(&self, text: &str) -> Option<Sym> {
-        self.0.find(text).map(Sym)
+        self.0.find(text)
     }
 
     pub(crate) fn text(&self, sym: Sym) -> &str {
-        self.0.get(sym.0)
+        self.0.get(sym)
     }
+}
+
+/// The namespace and the name of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NamespacedName {
+    pub(crate) namespace: Sym,
+    pub(crate) name: Sym,
 }
 
 /// Labels, sorted by key.

@@ -10,9 +10,9 @@ use crate::{
     model::{error::InputError, pool::ComingNode, resources::Resources, well_known::UNSCHEDULABLE},
     state::{
         cluster::Cluster,
-        interner::{self, Labels, Sym},
-        pod_shape::Shape,
-        requests::{self, Port},
+        interner::{self, Labels, NamespacedName, Sym},
+        pod_shape::{ClaimNames, Shape},
+        requests::{self, Port, ResourceId},
         taint::Taint,
     },
 };
@@ -22,9 +22,9 @@ use crate::{
 pub(crate) struct NodeInfo {
     pub(crate) labels: Labels,
     pub(crate) taints: Box<[Taint]>,
-    /// By resource id, sorted.
-    pub(crate) allocatable: Box<[(u32, i64)]>,
-    pub(crate) capacity: Box<[(u32, i64)]>,
+    /// Sorted.
+    pub(crate) allocatable: Box<[(ResourceId, i64)]>,
+    pub(crate) capacity: Box<[(ResourceId, i64)]>,
     /// A coming node: the NodeClaim has no Node yet.
     pub(crate) coming: bool,
     pub(crate) deleting: bool,
@@ -43,9 +43,9 @@ pub(crate) struct NodeSlot {
     pub(crate) pods: Vec<PodIx>,
     pub(crate) ports: Vec<Port>,
     /// DaemonSets that have a pod there.
-    pub(crate) daemons: Vec<(Sym, Sym)>,
+    pub(crate) daemons: Vec<NamespacedName>,
     /// PersistentVolumeClaims that pods there use, with repetitions.
-    pub(crate) claims: Vec<(Sym, Sym)>,
+    pub(crate) claims: Vec<NamespacedName>,
 }
 
 fn forget<T: PartialEq>(list: &mut Vec<T>, value: &T) {
@@ -55,10 +55,10 @@ fn forget<T: PartialEq>(list: &mut Vec<T>, value: &T) {
 }
 
 impl NodeSlot {
-    pub(super) fn settle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<(Sym, Sym)>) {
+    pub(super) fn settle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<NamespacedName>) {
         self.pods.push(ix);
         for (id, value) in &shape.requests {
-            let at = *id as usize;
+            let at = usize::from(*id);
             if self.used.len() <= at {
                 self.used.resize(at + 1, 0);
             }
@@ -68,27 +68,23 @@ impl NodeSlot {
         }
         self.ports.extend(&shape.ports);
         self.daemons.extend(daemon);
-        if let Some((namespace, names)) = &shape.claims {
-            self.claims.extend(names.iter().map(|name| (*namespace, *name)));
-        }
+        self.claims.extend(shape.claims.iter().flat_map(ClaimNames::iter));
     }
 
-    pub(super) fn unsettle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<(Sym, Sym)>) {
+    pub(super) fn unsettle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<NamespacedName>) {
         forget(&mut self.pods, &ix);
         for (id, value) in &shape.requests {
-            if let Some(used) = self.used.get_mut(*id as usize) {
+            if let Some(used) = self.used.get_mut(usize::from(*id)) {
                 *used = used.saturating_sub(*value);
             }
         }
         shape.ports.iter().for_each(|port| forget(&mut self.ports, port));
         daemon.iter().for_each(|d| forget(&mut self.daemons, d));
-        if let Some((namespace, names)) = &shape.claims {
-            names.iter().for_each(|name| forget(&mut self.claims, &(*namespace, *name)));
-        }
+        shape.claims.iter().flat_map(ClaimNames::iter).for_each(|claim| forget(&mut self.claims, &claim));
     }
 
-    pub(crate) fn used(&self, resource: u32) -> i64 {
-        self.used.get(resource as usize).copied().unwrap_or(0)
+    pub(crate) fn used(&self, resource: ResourceId) -> i64 {
+        self.used.get(usize::from(resource)).copied().unwrap_or(0)
     }
 }
 

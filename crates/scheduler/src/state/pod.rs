@@ -10,25 +10,37 @@ use crate::{
     state::{
         claim::Claim,
         cluster::Cluster,
-        interner::Sym,
-        pod_shape::{self, Shape},
+        interner::{NamespacedName, Sym},
+        pod_shape::{self, IdentId, Shape, ShapeId},
     },
 };
+
+/// A place in kube-scheduler's queue. The least is the first: fields are compared from first to last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct QueueRank {
+    pub(crate) priority: Reverse<i32>,
+    /// In microseconds.
+    pub(crate) created: i64,
+    /// Makes the order of pods created at once the same in each run.
+    pub(crate) arrival: u64,
+}
 
 /// A pod that is demand or that holds room on a node.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRec {
     pub(crate) key: Arc<PodKey>,
-    pub(crate) shape: u32,
-    pub(crate) ident: u32,
+    pub(crate) shape: ShapeId,
+    pub(crate) ident: IdentId,
     pub(crate) priority: i32,
-    /// When it was made, in microseconds, and in what order it came.
-    pub(crate) order: (i64, u64),
+    /// In microseconds.
+    pub(crate) created: i64,
+    /// How many pods had come before it.
+    pub(crate) arrival: u64,
     pub(crate) node: Option<NodeIx>,
     /// It isn't bound to `node`: a plan means it for that one.
     pub(crate) nominated: bool,
     /// The DaemonSet that owns it.
-    pub(crate) daemon: Option<(Sym, Sym)>,
+    pub(crate) daemon: Option<NamespacedName>,
     /// It mirrors a static pod of its kubelet.
     pub(crate) mirror: bool,
     /// Its scheduler, if it isn't kube-scheduler's default profile.
@@ -43,8 +55,9 @@ impl PodRec {
         self.daemon.is_none() && !self.mirror
     }
 
-    pub(crate) fn rank(&self) -> (Reverse<i32>, i64, u64) {
-        (Reverse(self.priority), self.order.0, self.order.1)
+    pub(crate) fn rank(&self) -> QueueRank {
+        let Self { priority, created, arrival, .. } = *self;
+        QueueRank { priority: Reverse(priority), created, arrival }
     }
 }
 
@@ -80,7 +93,7 @@ impl Cluster {
             && pod.metadata.deletion_timestamp.is_none()
             && spec.is_none_or(|s| s.scheduling_gates.as_ref().is_none_or(Vec::is_empty));
         let old = self.pod_numbers.get(&key).copied();
-        let arrival = old.and_then(|ix| self.pods.find(ix)).and_then(Option::as_ref).map(|rec| rec.order.1);
+        let arrival = old.and_then(|ix| self.pods.find(ix)).and_then(Option::as_ref).map(|rec| rec.arrival);
         if let Some(ix) = old {
             self.drop_pod(ix);
         }
@@ -90,7 +103,8 @@ impl Cluster {
         let shape = pod_shape::compile(&mut self.tables, pod)?;
         let ident = pod_shape::ident(&mut self.tables, pod);
         let symbols = &mut self.tables.symbols;
-        let daemon = owner.map(|o| (symbols.sym(&key.namespace), symbols.sym(&o.name)));
+        let daemon = owner
+            .map(|o| NamespacedName { namespace: symbols.sym(&key.namespace), name: symbols.sym(&o.name) });
         let chosen = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_deref());
         let chosen = chosen.filter(|name| node.is_none() && !name.is_empty()).map(|name| symbols.sym(name));
         let scheduler = spec.and_then(|s| s.scheduler_name.as_deref());
@@ -104,7 +118,8 @@ impl Cluster {
             shape,
             ident,
             priority: spec.and_then(|s| s.priority).unwrap_or(0),
-            order: (created, arrival),
+            created,
+            arrival,
             node,
             nominated: false,
             daemon,
@@ -253,9 +268,11 @@ impl Cluster {
 }
 
 /// The templates of a pod's generic ephemeral volumes, by namespace and name of the claim.
-fn templates(shape: &Shape) -> impl Iterator<Item = ((Sym, Sym), &Claim)> {
-    shape.claims.iter().flat_map(|(namespace, _)| {
-        shape.ephemeral.iter().map(|volume| ((*namespace, volume.name), &volume.template))
+fn templates(shape: &Shape) -> impl Iterator<Item = (NamespacedName, &Claim)> {
+    shape.claims.iter().flat_map(|claims| {
+        let namespace = claims.namespace;
+        let key = move |name| NamespacedName { namespace, name };
+        shape.ephemeral.iter().map(move |volume| (key(volume.name), &volume.template))
     })
 }
 

@@ -5,27 +5,40 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 
 use crate::{
+    ids::ids,
     model::error::InputError,
     state::{
         claim::{Claim, Ephemeral},
-        interner::{Interner, Sym, Symbols},
+        interner::{Interner, NamespacedName, Sym, Symbols},
         node_requirement::{Expr, NodeReq, Term},
-        requests::{self, Port, ResourceNames},
+        requests::{self, Port, Problem, ResourceId, ResourceNames},
         selector::{self, Ident, Namespaces, OneSelector, Selector},
         taint::Toleration,
     },
 };
 
-/// Number of an interned [`Selector`].
-pub(crate) type SelId = u32;
+ids! {
+    /// An interned [`NodeReq`].
+    NodeReqId
+    /// An interned set of tolerations.
+    TolerationsId
+    /// An interned [`Selector`].
+    SelectorId
+    /// An interned [`Filter`].
+    FilterId
+    /// An interned [`Ident`].
+    IdentId
+    /// An interned [`Shape`].
+    ShapeId
+}
 
 /// Which nodes count for a topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Filter {
-    /// Numbers of [`NodeReq`]s, all of which must hold.
-    pub(crate) reqs: Box<[u32]>,
+    /// All of them must hold.
+    pub(crate) reqs: Box<[NodeReqId]>,
     /// Whose hard taints must be tolerated; `None`: taints don't matter.
-    pub(crate) tolerations: Option<u32>,
+    pub(crate) tolerations: Option<TolerationsId>,
     /// Labels that must be there.
     pub(crate) keys: Box<[Sym]>,
 }
@@ -34,70 +47,100 @@ pub(crate) struct Filter {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spread {
     pub(crate) key: Sym,
-    pub(crate) selector: SelId,
-    pub(crate) filter: u32,
+    pub(crate) selector: SelectorId,
+    pub(crate) filter: FilterId,
     pub(crate) max_skew: i32,
     pub(crate) min_domains: i32,
     /// DoNotSchedule.
     pub(crate) hard: bool,
 }
 
+/// The required pod affinity of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PodAffinity {
+    /// Pods that match all terms.
+    pub(crate) selector: SelectorId,
+    /// The topologies of the terms, sorted.
+    pub(crate) keys: Box<[Sym]>,
+}
+
+/// A required pod anti-affinity term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PodAntiAffinity {
+    pub(crate) selector: SelectorId,
+    pub(crate) key: Sym,
+}
+
 /// A preferred pod affinity or anti-affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodPreference {
     pub(crate) weight: i32,
-    pub(crate) selector: SelId,
+    pub(crate) selector: SelectorId,
     pub(crate) key: Sym,
     pub(crate) anti: bool,
 }
 
+/// The PersistentVolumeClaims of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimNames {
+    /// That of the pod.
+    pub(crate) namespace: Sym,
+    /// Sorted.
+    pub(crate) names: Box<[Sym]>,
+}
+
+impl ClaimNames {
+    /// One claim after the other.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NamespacedName> {
+        self.names.iter().map(|name| NamespacedName { namespace: self.namespace, name: *name })
+    }
+}
+
 /// The needs of a pod on a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
-    /// By resource number, sorted, without zeroes.
-    pub(crate) requests: Box<[(u32, i64)]>,
-    /// Numbers of [`NodeReq`]s, all of which must hold.
-    pub(crate) reqs: Box<[u32]>,
-    /// Number of a set of tolerations.
-    pub(crate) tolerations: u32,
+    /// Sorted, without zeroes.
+    pub(crate) requests: Box<[(ResourceId, i64)]>,
+    /// All of them must hold.
+    pub(crate) reqs: Box<[NodeReqId]>,
+    pub(crate) tolerations: TolerationsId,
     pub(crate) ports: Box<[Port]>,
     pub(crate) spreads: Box<[Spread]>,
-    /// Required pod affinity: pods that match all terms, and the terms' topologies.
-    pub(crate) affinity: Option<(SelId, Box<[Sym]>)>,
+    /// Required pod affinity, all terms together.
+    pub(crate) affinity: Option<PodAffinity>,
     /// Required pod anti-affinity, term by term.
-    pub(crate) anti_affinity: Box<[(SelId, Sym)]>,
+    pub(crate) anti_affinity: Box<[PodAntiAffinity]>,
     pub(crate) preferred_nodes: Box<[(i32, Term)]>,
     pub(crate) preferred_pods: Box<[PodPreference]>,
-    /// Namespace and names of the PersistentVolumeClaims.
-    pub(crate) claims: Option<(Sym, Box<[Sym]>)>,
+    pub(crate) claims: Option<ClaimNames>,
     /// The ones among `claims` that the ephemeral volume controller creates.
     pub(crate) ephemeral: Box<[Ephemeral]>,
     /// Has resource claims.
     pub(crate) devices: bool,
 }
 
-/// Everything that shapes refer to by number.
+/// Everything that shapes refer to by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) symbols: Symbols,
     pub(crate) resources: ResourceNames,
-    pub(crate) reqs: Interner<NodeReq>,
-    pub(crate) tolerations: Interner<[Toleration]>,
-    pub(crate) selectors: Interner<Selector>,
-    pub(crate) filters: Interner<Filter>,
-    pub(crate) idents: Interner<Ident>,
-    pub(crate) shapes: Interner<Shape>,
+    pub(crate) reqs: Interner<NodeReqId, NodeReq>,
+    pub(crate) tolerations: Interner<TolerationsId, [Toleration]>,
+    pub(crate) selectors: Interner<SelectorId, Selector>,
+    pub(crate) filters: Interner<FilterId, Filter>,
+    pub(crate) idents: Interner<IdentId, Ident>,
+    pub(crate) shapes: Interner<ShapeId, Shape>,
 }
 
 impl Tables {
-    pub(crate) fn req(&mut self, req: NodeReq) -> u32 {
+    pub(crate) fn req(&mut self, req: NodeReq) -> NodeReqId {
         match self.reqs.find(&req) {
             Some(id) => id,
             None => self.reqs.id(Arc::new(req)),
         }
     }
 
-    fn selector(&mut self, mut parts: Vec<OneSelector>, live_only: bool) -> SelId {
+    fn selector(&mut self, mut parts: Vec<OneSelector>, live_only: bool) -> SelectorId {
         parts.dedup();
         let selector = Selector { parts: parts.into(), live_only };
         match self.selectors.find(&selector) {
@@ -106,7 +149,7 @@ impl Tables {
         }
     }
 
-    fn filter(&mut self, filter: Filter) -> u32 {
+    fn filter(&mut self, filter: Filter) -> FilterId {
         match self.filters.find(&filter) {
             Some(id) => id,
             None => self.filters.id(Arc::new(filter)),
@@ -114,15 +157,13 @@ impl Tables {
     }
 }
 
-type Problem = (String, String);
-
-fn at<T>(field: &str, result: Result<T, String>) -> Result<T, Problem> {
-    result.map_err(|problem| (field.to_owned(), problem))
+fn in_field<T>(field: &str, result: Result<T, String>) -> Result<T, Problem> {
+    result.map_err(|problem| Problem { field: field.to_owned(), problem })
 }
 
-/// Compiles `pod`.
-pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<u32, InputError> {
-    read(tables, pod).map_err(|(field, problem)| InputError {
+/// Reads the needs of a pod, and interns them.
+pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, InputError> {
+    read(tables, pod).map_err(|Problem { field, problem }| InputError {
         kind: "Pod",
         name: format!(
             "{}/{}",
@@ -134,8 +175,8 @@ pub(crate) fn compile(tables: &mut Tables, pod: &Pod) -> Result<u32, InputError>
     })
 }
 
-/// Number of what selectors see of `pod`.
-pub(crate) fn ident(tables: &mut Tables, pod: &Pod) -> u32 {
+/// The fields of `pod` that selectors read.
+pub(crate) fn ident(tables: &mut Tables, pod: &Pod) -> IdentId {
     let namespace = tables.symbols.sym(pod.metadata.namespace.as_deref().unwrap_or("default"));
     let labels = crate::state::interner::labels(&mut tables.symbols, pod.metadata.labels.iter().flatten());
     let ident = Ident { namespace, labels, terminating: pod.metadata.deletion_timestamp.is_some() };
@@ -145,7 +186,7 @@ pub(crate) fn ident(tables: &mut Tables, pod: &Pod) -> u32 {
     }
 }
 
-fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
+fn read(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, Problem> {
     let requests = requests::of_pod(&mut tables.resources, pod)?;
     let empty = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&empty);
@@ -167,7 +208,7 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
         node_affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
     {
         let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
-        let req = at(field, NodeReq::from_api(&mut tables.symbols, required))?;
+        let req = in_field(field, NodeReq::from_api(&mut tables.symbols, required))?;
         reqs.push(tables.req(req));
     }
     let mut preferred_nodes = Vec::new();
@@ -177,13 +218,14 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
         .flatten()
     {
         let field = "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution";
-        preferred_nodes.push((p.weight, at(field, Term::from_api(&mut tables.symbols, &p.preference))?));
+        preferred_nodes
+            .push((p.weight, in_field(field, Term::from_api(&mut tables.symbols, &p.preference))?));
     }
     preferred_nodes.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
 
     let mut tolerations = Vec::new();
     for t in spec.tolerations.iter().flatten() {
-        tolerations.push(at("spec.tolerations", Toleration::from_api(&mut tables.symbols, t))?);
+        tolerations.push(in_field("spec.tolerations", Toleration::from_api(&mut tables.symbols, t))?);
     }
     tolerations.sort_unstable();
     tolerations.dedup();
@@ -204,7 +246,9 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<u32, Problem> {
         claims,
         ephemeral,
         devices: spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()),
-        ..Shape::default()
+        affinity: None,
+        anti_affinity: Box::default(),
+        preferred_pods: Box::default(),
     };
     read_pod_terms(tables, spec, labels, namespace, &mut shape)?;
     Ok(match tables.shapes.find(&shape) {
@@ -218,10 +262,11 @@ fn read_spreads(
     spec: &PodSpec,
     labels: &BTreeMap<String, String>,
     namespace: Sym,
-    reqs: &[u32],
-    tolerations: u32,
+    reqs: &[NodeReqId],
+    tolerations: TolerationsId,
 ) -> Result<Vec<Spread>, Problem> {
     let field = "spec.topologySpreadConstraints";
+    let refuse = |problem| Problem { field: field.to_owned(), problem };
     let list = spec.topology_spread_constraints.as_deref().unwrap_or_default();
     let hard = |c: &TopologySpreadConstraint| c.when_unsatisfiable != "ScheduleAnyway";
     // kube-scheduler counts only nodes that have every key of the pod's constraints of the same kind.
@@ -236,26 +281,24 @@ fn read_spreads(
                 "unknown whenUnsatisfiable {:?}: write DoNotSchedule or ScheduleAnyway",
                 c.when_unsatisfiable
             );
-            return Err((field.to_owned(), problem));
+            return Err(refuse(problem));
         }
         if c.max_skew < 1 {
-            return Err((field.to_owned(), format!("maxSkew {} must be 1 or more", c.max_skew)));
+            return Err(refuse(format!("maxSkew {} must be 1 or more", c.max_skew)));
         }
         if c.min_domains.is_some_and(|d| d < 1) {
-            return Err((field.to_owned(), "minDomains must be 1 or more".to_owned()));
+            return Err(refuse("minDomains must be 1 or more".to_owned()));
         }
         let honor = |policy: &Option<String>, default: bool| match policy.as_deref() {
             None | Some("") => Ok(default),
             Some("Honor") => Ok(true),
             Some("Ignore") => Ok(false),
-            Some(other) => {
-                Err((field.to_owned(), format!("unknown node policy {other:?}: write Honor or Ignore")))
-            }
+            Some(other) => Err(refuse(format!("unknown node policy {other:?}: write Honor or Ignore"))),
         };
         let by_affinity = honor(&c.node_affinity_policy, true)?;
         let by_taints = honor(&c.node_taints_policy, false)?;
         let match_keys = c.match_label_keys.as_deref().unwrap_or_default();
-        let exprs = at(
+        let exprs = in_field(
             field,
             selector::exprs(&mut tables.symbols, c.label_selector.as_ref(), match_keys, &[], labels),
         )?;
@@ -299,8 +342,8 @@ fn read_ports(tables: &mut Tables, spec: &PodSpec) -> Vec<Port> {
     ports
 }
 
-/// Namespace and names of the claims, and the templates of those that a controller creates.
-type Claims = (Option<(Sym, Box<[Sym]>)>, Box<[Ephemeral]>);
+/// All claims, and the templates of those that a controller creates.
+type Claims = (Option<ClaimNames>, Box<[Ephemeral]>);
 
 /// A generic ephemeral volume uses the claim `<pod>-<volume>`, if the pod controls that
 /// (`k8s.io/component-helpers/storage/ephemeral`).
@@ -315,7 +358,7 @@ fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -
             let name = symbols.sym(&format!("{pod_name}-{}", volume.name));
             let template = source.volume_claim_template.as_ref();
             let field = "spec.volumes.ephemeral.volumeClaimTemplate.spec.resources.requests.storage";
-            let claim = at(field, Claim::read(symbols, template.map(|t| &t.spec)))?;
+            let claim = in_field(field, Claim::read(symbols, template.map(|t| &t.spec)))?;
             let owner = pod.metadata.uid.as_deref().map(|uid| symbols.sym(uid));
             let template = Claim { owner, is_new: owner.is_none(), ..claim };
             ephemeral.push(Ephemeral { name, template });
@@ -325,7 +368,7 @@ fn read_claims(tables: &mut Tables, pod: &Pod, spec: &PodSpec, namespace: Sym) -
     names.sort_unstable();
     names.dedup();
     ephemeral.sort_unstable_by_key(|volume| volume.name);
-    Ok(((!names.is_empty()).then(|| (namespace, names.into())), ephemeral.into()))
+    Ok(((!names.is_empty()).then(|| ClaimNames { namespace, names: names.into() }), ephemeral.into()))
 }
 
 fn read_pod_terms(
@@ -343,16 +386,17 @@ fn read_pod_terms(
             pods.required_during_scheduling_ignored_during_execution.as_deref().unwrap_or_default();
         let (mut parts, mut keys) = (Vec::new(), Vec::new());
         for term in required {
-            parts.push(at(field, pod_term(tables, term, labels, namespace))?);
+            parts.push(in_field(field, pod_term(tables, term, labels, namespace))?);
             keys.push(tables.symbols.sym(&term.topology_key));
         }
         if !required.is_empty() {
             keys.sort_unstable();
             keys.dedup();
-            shape.affinity = Some((tables.selector(parts, false), keys.into()));
+            let selector = tables.selector(parts, false);
+            shape.affinity = Some(PodAffinity { selector, keys: keys.into() });
         }
         for p in pods.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
-            let part = at(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
+            let part = in_field(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
             let key = tables.symbols.sym(&p.pod_affinity_term.topology_key);
             let selector = tables.selector(vec![part], false);
             preferred.push(PodPreference { weight: p.weight, selector, key, anti: false });
@@ -362,15 +406,15 @@ fn read_pod_terms(
         let field = "spec.affinity.podAntiAffinity";
         let mut anti = Vec::new();
         for term in pods.required_during_scheduling_ignored_during_execution.iter().flatten() {
-            let part = at(field, pod_term(tables, term, labels, namespace))?;
+            let part = in_field(field, pod_term(tables, term, labels, namespace))?;
             let key = tables.symbols.sym(&term.topology_key);
-            anti.push((tables.selector(vec![part], false), key));
+            anti.push(PodAntiAffinity { selector: tables.selector(vec![part], false), key });
         }
         anti.sort_unstable();
         anti.dedup();
         shape.anti_affinity = anti.into();
         for p in pods.preferred_during_scheduling_ignored_during_execution.iter().flatten() {
-            let part = at(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
+            let part = in_field(field, pod_term(tables, &p.pod_affinity_term, labels, namespace))?;
             let key = tables.symbols.sym(&p.pod_affinity_term.topology_key);
             let selector = tables.selector(vec![part], false);
             preferred.push(PodPreference { weight: p.weight, selector, key, anti: true });

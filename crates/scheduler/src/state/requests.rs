@@ -9,6 +9,7 @@ use k8s_openapi::{
 use smallvec::SmallVec;
 
 use crate::{
+    ids::ids,
     model::{
         quantity::Quantity,
         resources::{CPU, EPHEMERAL_STORAGE, HUGE_PAGES, MEMORY, PODS, native},
@@ -16,13 +17,21 @@ use crate::{
     state::interner::{Interner, Sym},
 };
 
-/// Resource names as small numbers; the first four are fixed.
+/// The names of resources. The first four keep their ids, which have names of their own.
 #[derive(Clone, Debug)]
-pub(crate) struct ResourceNames(pub(crate) Interner<str>);
+pub(crate) struct ResourceNames(pub(crate) Interner<ResourceId, str>);
 
-pub(crate) const RES_CPU: u32 = 0;
-pub(crate) const RES_MEMORY: u32 = 1;
-pub(crate) const RES_PODS: u32 = 2;
+ids! {
+    /// The name of a resource.
+    ResourceId
+}
+
+impl ResourceId {
+    pub(crate) const CPU: Self = Self(0);
+    pub(crate) const MEMORY: Self = Self(1);
+    pub(crate) const PODS: Self = Self(2);
+    pub(crate) const EPHEMERAL_STORAGE: Self = Self(3);
+}
 
 impl Default for ResourceNames {
     fn default() -> Self {
@@ -35,18 +44,18 @@ impl Default for ResourceNames {
 }
 
 impl ResourceNames {
-    pub(crate) fn id(&mut self, name: &str) -> u32 {
+    pub(crate) fn id(&mut self, name: &str) -> ResourceId {
         match self.0.find(name) {
             Some(id) => id,
             None => self.0.id(std::sync::Arc::<str>::from(name)),
         }
     }
 
-    pub(crate) fn find(&self, name: &str) -> Option<u32> {
+    pub(crate) fn find(&self, name: &str) -> Option<ResourceId> {
         self.0.find(name)
     }
 
-    pub(crate) fn name(&self, id: u32) -> &str {
+    pub(crate) fn name(&self, id: ResourceId) -> &str {
         self.0.get(id)
     }
 
@@ -55,21 +64,22 @@ impl ResourceNames {
     }
 }
 
-/// Amounts by resource number, in native units.
-pub(crate) type Amounts = SmallVec<[(u32, i64); 4]>;
+/// Amounts of resources, in native units.
+pub(crate) type Amounts = SmallVec<[(ResourceId, i64); 4]>;
 
-pub(crate) fn amount(amounts: &[(u32, i64)], id: u32) -> i64 {
+/// The amount of a resource or a dimension; zero if it isn't listed.
+pub(crate) fn amount<I: Copy + Eq>(amounts: &[(I, i64)], id: I) -> i64 {
     amounts.iter().find(|(i, _)| *i == id).map_or(0, |(_, v)| *v)
 }
 
-fn add(to: &mut Amounts, id: u32, value: i64) {
+fn add(to: &mut Amounts, id: ResourceId, value: i64) {
     match to.iter_mut().find(|(i, _)| *i == id) {
         Some((_, v)) => *v = v.saturating_add(value),
         None => to.push((id, value)),
     }
 }
 
-fn raise(to: &mut Amounts, id: u32, value: i64) {
+fn raise(to: &mut Amounts, id: ResourceId, value: i64) {
     match to.iter_mut().find(|(i, _)| *i == id) {
         Some((_, v)) => *v = (*v).max(value),
         None => to.push((id, value)),
@@ -78,21 +88,24 @@ fn raise(to: &mut Amounts, id: u32, value: i64) {
 
 type ApiMap = BTreeMap<String, ApiQuantity>;
 
-/// (field, problem)
-type Problem = (String, String);
+/// A field of a pod that can't be read.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) field: String,
+    pub(crate) problem: String,
+}
 
 fn read(
     names: &mut ResourceNames,
     map: Option<&ApiMap>,
     field: impl Fn() -> String,
 ) -> Result<Amounts, Problem> {
+    let refuse = |name: &str, problem| Problem { field: format!("{}.{name}", field()), problem };
     let mut result = Amounts::new();
     for (name, text) in map.into_iter().flatten() {
-        let quantity =
-            text.0.parse::<Quantity>().map_err(|e| (format!("{}.{name}", field()), e.to_string()))?;
+        let quantity = text.0.parse::<Quantity>().map_err(|e| refuse(name, e.to_string()))?;
         if quantity.is_negative() {
-            let problem = format!("{} is negative: write 0 or more", text.0);
-            return Err((format!("{}.{name}", field()), problem));
+            return Err(refuse(name, format!("{} is negative: write 0 or more", text.0)));
         }
         result.push((names.id(name), native(name, quantity)));
     }
@@ -148,8 +161,8 @@ fn container(
 }
 
 /// Requests of a pod, its place on the node included; zeroes left out, sorted.
-pub(crate) fn of_pod(names: &mut ResourceNames, pod: &Pod) -> Result<Box<[(u32, i64)]>, Problem> {
-    let Some(spec) = &pod.spec else { return Ok(Box::new([(RES_PODS, 1)])) };
+pub(crate) fn of_pod(names: &mut ResourceNames, pod: &Pod) -> Result<Box<[(ResourceId, i64)]>, Problem> {
+    let Some(spec) = &pod.spec else { return Ok(Box::new([(ResourceId::PODS, 1)])) };
     let status = pod.status.as_ref();
     let infeasible = status.and_then(|s| s.conditions.as_ref()).is_some_and(|conditions| {
         conditions.iter().any(|c| c.type_ == "PodResizePending" && c.reason.as_deref() == Some("Infeasible"))
@@ -162,7 +175,7 @@ fn total(
     spec: &PodSpec,
     status: Option<&PodStatus>,
     infeasible: bool,
-) -> Result<Box<[(u32, i64)]>, Problem> {
+) -> Result<Box<[(ResourceId, i64)]>, Problem> {
     let statuses = status.and_then(|s| s.container_statuses.as_deref()).unwrap_or_default();
     let init_statuses = status.and_then(|s| s.init_container_statuses.as_deref()).unwrap_or_default();
     let mut sum = Amounts::new();
@@ -222,14 +235,17 @@ fn total(
     for (id, value) in read(names, spec.overhead.as_ref(), || "spec.overhead".to_owned())? {
         add(&mut sum, id, value);
     }
-    sum.retain(|(id, value)| *value != 0 && *id != RES_PODS);
-    sum.push((RES_PODS, 1));
+    sum.retain(|(id, value)| *value != 0 && *id != ResourceId::PODS);
+    sum.push((ResourceId::PODS, 1));
     sum.sort_unstable();
     Ok(sum.to_vec().into())
 }
 
 /// Amounts of a public map.
-pub(crate) fn from_resources(names: &mut ResourceNames, resources: &crate::Resources) -> Box<[(u32, i64)]> {
+pub(crate) fn from_resources(
+    names: &mut ResourceNames,
+    resources: &crate::Resources,
+) -> Box<[(ResourceId, i64)]> {
     let mut list: Vec<_> = resources.iter().map(|(name, value)| (names.id(name), value)).collect();
     list.sort_unstable();
     list.into()

@@ -21,10 +21,9 @@ pub(crate) struct Ident {
     pub(crate) terminating: bool,
 }
 
-/// Which namespaces.
+/// The namespaces whose pods a selector may match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Namespaces {
-    /// These.
     Named(Box<[Sym]>),
     /// These, and those whose labels satisfy all conditions.
     Labelled(Box<[Sym]>, Box<[Expr]>),
@@ -46,7 +45,7 @@ pub(crate) struct Selector {
     pub(crate) live_only: bool,
 }
 
-/// Labels of namespaces.
+/// By the name of the namespace.
 pub(crate) type NamespaceLabels = rustc_hash::FxHashMap<Sym, Labels>;
 
 impl OneSelector {

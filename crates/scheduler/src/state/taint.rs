@@ -124,6 +124,6 @@ pub(crate) fn untolerated<'a>(tolerations: &[Toleration], taints: &'a [Taint]) -
 }
 
 /// True if some PreferNoSchedule taint isn't tolerated.
-pub(crate) fn discouraged(tolerations: &[Toleration], taints: &[Taint]) -> bool {
+pub(crate) fn is_discouraged(tolerations: &[Toleration], taints: &[Taint]) -> bool {
     taints.iter().any(|taint| !taint.is_hard() && !tolerations.iter().any(|t| t.tolerates(taint)))
 }

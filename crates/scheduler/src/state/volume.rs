@@ -14,27 +14,26 @@ use crate::{
     state::{
         claim::{Claim, size},
         cluster::Cluster,
-        interner::Sym,
+        interner::{NamespacedName, Sym},
         node_requirement::{Expr, NodeReq, Term},
+        pod_shape::NodeReqId,
     },
 };
 
-/// A PersistentVolume.
 #[derive(Clone, Debug)]
 pub(crate) struct Volume {
-    /// Numbers of requirements on the node.
-    pub(crate) reqs: Box<[u32]>,
+    /// Requirements on the node.
+    pub(crate) reqs: Box<[NodeReqId]>,
     pub(crate) class: Option<Sym>,
     pub(crate) claimed: bool,
     pub(crate) size: i64,
     pub(crate) driver: Option<Sym>,
 }
 
-/// A StorageClass.
 #[derive(Clone, Debug)]
 pub(crate) struct Class {
     pub(crate) waits: bool,
-    pub(crate) topologies: Option<u32>,
+    pub(crate) topologies: Option<NodeReqId>,
     /// The driver; `None` for volumes that are made by hand.
     pub(crate) driver: Option<Sym>,
     default: bool,
@@ -43,9 +42,9 @@ pub(crate) struct Class {
 /// All of them, by name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Volumes {
-    pub(crate) claims: FxHashMap<(Sym, Sym), Claim>,
-    /// Of the pods' generic ephemeral volumes, by namespace and name of the claim.
-    pub(super) templates: FxHashMap<(Sym, Sym), Claim>,
+    pub(crate) claims: FxHashMap<NamespacedName, Claim>,
+    /// Of the pods' generic ephemeral volumes, by the claim that each gets.
+    pub(super) templates: FxHashMap<NamespacedName, Claim>,
     pub(crate) volumes: FxHashMap<Sym, Volume>,
     pub(crate) classes: FxHashMap<Sym, Class>,
     /// Attach limits by node: (driver, count).
@@ -54,9 +53,9 @@ pub(crate) struct Volumes {
 
 impl Volumes {
     /// Every string and requirement that volumes name.
-    pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(u32)) {
-        for ((namespace, name), claim) in self.claims.iter().chain(&self.templates) {
-            [*namespace, *name].into_iter().chain(claim.symbols()).for_each(&mut see);
+    pub(super) fn symbols(&self, mut see: impl FnMut(Sym), mut see_req: impl FnMut(NodeReqId)) {
+        for (key, claim) in self.claims.iter().chain(&self.templates) {
+            [key.namespace, key.name].into_iter().chain(claim.symbols()).for_each(&mut see);
         }
         for (name, volume) in &self.volumes {
             [Some(*name), volume.class, volume.driver].into_iter().flatten().for_each(&mut see);
@@ -78,7 +77,7 @@ impl Volumes {
     }
 
     /// The driver that attaches the volume of a claim, or of one that is still to be created.
-    pub(crate) fn driver(&self, claim: (Sym, Sym)) -> Option<Sym> {
+    pub(crate) fn driver(&self, claim: NamespacedName) -> Option<Sym> {
         let claim = self.claims.get(&claim).or_else(|| self.templates.get(&claim))?;
         match claim.volume.and_then(|v| self.volumes.get(&v)) {
             Some(volume) => volume.driver,
@@ -141,7 +140,7 @@ impl Cluster {
             owner: owner.map(|o| symbols.sym(&o.uid)),
             ..read
         };
-        let key = (symbols.sym(namespace), symbols.sym(name));
+        let key = NamespacedName { namespace: symbols.sym(namespace), name: symbols.sym(name) };
         self.volumes.claims.insert(key, claim);
         Ok(())
     }
@@ -150,7 +149,7 @@ impl Cluster {
     pub fn remove_pvc(&mut self, namespace: &str, name: &str) {
         let symbols = &self.tables.symbols;
         if let (Some(namespace), Some(name)) = (symbols.find(namespace), symbols.find(name)) {
-            self.volumes.claims.remove(&(namespace, name));
+            self.volumes.claims.remove(&NamespacedName { namespace, name });
         }
     }
 

@@ -1,4 +1,4 @@
-//! Whom the pods that wait may concern.
+//! The pods that wait, by the pools that they may go to.
 
 use std::{
     collections::BTreeMap,
@@ -7,20 +7,25 @@ use std::{
 
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::state::{catalog_index::PoolRec, cluster::Cluster, taint};
+use crate::state::{
+    catalog_index::PoolRec,
+    cluster::Cluster,
+    pod_shape::{NodeReqId, ShapeId},
+    taint,
+};
 
 /// The pods that wait for a place, by what decides where they may go.
 #[derive(Clone, Debug, Default)]
-pub struct Waiting(FxHashMap<u32, u64>);
+pub struct Waiting(FxHashMap<ShapeId, u64>);
 
 impl Cluster {
     /// The pods that wait for a place now.
     #[must_use]
     pub fn waiting(&self) -> Waiting {
-        let mut shapes: FxHashMap<u32, FxHasher> = FxHashMap::default();
+        let mut shapes: FxHashMap<ShapeId, FxHasher> = FxHashMap::default();
         for (rank, ix) in &self.demand {
             let Some(Some(rec)) = self.pods.find(*ix) else { continue };
-            (rank.1, &rec.key).hash(shapes.entry(rec.shape).or_default());
+            (rank.created, &rec.key).hash(shapes.entry(rec.shape).or_default());
         }
         Waiting(shapes.into_iter().map(|(shape, hasher)| (shape, hasher.finish())).collect())
     }
@@ -43,7 +48,7 @@ impl Cluster {
     /// A copy in which only those pods wait whose pools, as [`Cluster::waiting_by_pools`] names them, `keep` approves.
     #[must_use]
     pub fn with_waiting(&self, keep: impl Fn(&[String]) -> bool) -> Self {
-        let mut known: FxHashMap<u32, bool> = FxHashMap::default();
+        let mut known: FxHashMap<ShapeId, bool> = FxHashMap::default();
         let mut copy = self.clone();
         for ix in self.demand.values() {
             let Some(Some(rec)) = self.pods.find(*ix) else { continue };
@@ -54,16 +59,16 @@ impl Cluster {
         copy
     }
 
-    fn pools_of(&self, shape: u32) -> Vec<String> {
-        let pools = self.pools.iter().filter(|(_, templates)| self.enters(shape, templates));
+    fn pools_of(&self, shape: ShapeId) -> Vec<String> {
+        let pools = self.pools.iter().filter(|(_, templates)| self.may_enter_pool(shape, templates));
         pools.map(|(name, _)| name.clone()).collect()
     }
 
     /// True if the labels and the taints of one of a pool's templates let pods of this shape in.
-    fn enters(&self, shape: u32, templates: &[PoolRec]) -> bool {
+    fn may_enter_pool(&self, shape: ShapeId, templates: &[PoolRec]) -> bool {
         let tables = &self.tables;
         let shape = tables.shapes.get(shape);
-        let req = |r: &u32| tables.reqs.get(*r);
+        let req = |r: &NodeReqId| tables.reqs.get(*r);
         templates.iter().any(|rec| {
             taint::untolerated(tables.tolerations.get(shape.tolerations), &rec.taints).is_none()
                 && rec.variants.iter().any(|variant| {
@@ -78,7 +83,7 @@ impl Waiting {
     #[must_use]
     pub fn for_pool(&self, cluster: &Cluster, pool: &str) -> Option<u64> {
         let templates = cluster.pools.get(pool)?;
-        let own = self.0.iter().filter(|(shape, _)| cluster.enters(**shape, templates));
+        let own = self.0.iter().filter(|(shape, _)| cluster.may_enter_pool(**shape, templates));
         // In whatever order the map has them.
         own.map(|(shape, hash)| hash ^ u64::from(*shape)).reduce(u64::wrapping_add)
     }

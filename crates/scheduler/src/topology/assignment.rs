@@ -143,6 +143,13 @@ fn choosing_order<'a>(groups: &BlockGroups, choices: &'a [Choice], order: &Order
     sequence
 }
 
+/// Pods of a class without a domain set yet.
+#[derive(Clone, Copy)]
+struct WaitingPods<'a> {
+    choice: &'a Choice,
+    count: u32,
+}
+
 /// Decides the domain set of every pod in `choices`.
 pub(crate) fn decide(
     groups: &mut BlockGroups,
@@ -155,14 +162,16 @@ pub(crate) fn decide(
     let Order { last_classes, is_queue_order, .. } = order;
     let mut tracker = ConstraintTracker::new(groups, view, choices, order);
     tracker.ready_domain_sets = ready_domain_sets(groups, view, choices);
-    let mut waiting: Vec<(&Choice, u32)> =
-        choosing_order(groups, choices, order).into_iter().map(|c| (c, c.count)).collect();
+    let mut waiting: Vec<WaitingPods<'_>> = choosing_order(groups, choices, order)
+        .into_iter()
+        .map(|choice| WaitingPods { choice, count: choice.count })
+        .collect();
     // The last classes also wait for those that choose in a later round, unless these find no place.
     let mut last_classes_wait = true;
     loop {
-        let mut next_round: Vec<(&Choice, u32)> = Vec::new();
+        let mut next_round: Vec<WaitingPods<'_>> = Vec::new();
         let (mut progress, mut postponed) = (false, false);
-        for of_one_priority in waiting.chunk_by(|a, b| a.0.priority == b.0.priority) {
+        for of_one_priority in waiting.chunk_by(|a, b| a.choice.priority == b.choice.priority) {
             let mut this_pass = of_one_priority.to_vec();
             for may_defer in [true, false] {
                 tracker.defers_exclusion = may_defer && !is_queue_order;
@@ -170,15 +179,16 @@ pub(crate) fn decide(
                     // Last classes of this priority or a higher one are still to choose.
                     next_round.append(&mut this_pass);
                 }
-                for (choice, count) in std::mem::take(&mut this_pass) {
+                for WaitingPods { choice, count } in std::mem::take(&mut this_pass) {
                     let Some(topology) = groups.of.find(choice.class).cloned() else { continue };
-                    let chooses_before =
-                        |(other, n): &(&Choice, u32)| *n > 0 && !last_classes.contains(&other.class);
+                    let chooses_before = |other: &WaitingPods<'_>| {
+                        other.count > 0 && !last_classes.contains(&other.choice.class)
+                    };
                     if last_classes_wait
                         && last_classes.contains(&choice.class)
                         && next_round.iter().any(chooses_before)
                     {
-                        next_round.push((choice, count));
+                        next_round.push(WaitingPods { choice, count });
                         postponed = true;
                         continue;
                     }
@@ -191,7 +201,7 @@ pub(crate) fn decide(
                     let left = place_with_dependents(
                         groups,
                         view,
-                        (choice, count),
+                        WaitingPods { choice, count },
                         &mut next_round,
                         &mut tracker,
                         &mut out,
@@ -201,17 +211,17 @@ pub(crate) fn decide(
                         continue;
                     }
                     if may_defer && tracker.may_exclude_others(choice, &topology) {
-                        this_pass.push((choice, left));
+                        this_pass.push(WaitingPods { choice, count: left });
                     } else {
                         if !topology.spreads.is_empty() {
                             out.spread_blocked.insert(choice.class);
                         }
-                        next_round.push((choice, left));
+                        next_round.push(WaitingPods { choice, count: left });
                     }
                 }
             }
         }
-        next_round.retain(|(_, n)| *n > 0);
+        next_round.retain(|pods| pods.count > 0);
         waiting = next_round;
         if !progress && postponed {
             last_classes_wait = false;
@@ -221,7 +231,7 @@ pub(crate) fn decide(
     }
     out.unplaced = waiting
         .into_iter()
-        .filter_map(|(choice, count)| {
+        .filter_map(|WaitingPods { choice, count }| {
             let reason = unplaced_reason(groups, view, choice)?;
             Some(UnplacedPods { class: choice.class, count, reason })
         })
@@ -252,40 +262,42 @@ fn min_counts(
     topology.spreads.iter().map(|rule| view.min_count(groups, choice, rule)).collect()
 }
 
-/// Gives up to `count` pods of the class their domain sets. A pod of `waiting` with required affinity or a spread is
+/// Gives as many of `pods` as possible their domain sets. A pod of `waiting` with required affinity or a spread is
 /// retried as soon as a pod that counts for it is placed, as in kube-scheduler. Returns how many of the class found none.
 fn place_with_dependents<'a>(
     groups: &mut BlockGroups,
     view: &TopologyView,
-    (choice, count): (&'a Choice, u32),
-    waiting: &mut [(&'a Choice, u32)],
+    pods: WaitingPods<'a>,
+    waiting: &mut [WaitingPods<'a>],
     tracker: &mut ConstraintTracker<'a>,
     out: &mut Assignment,
 ) -> u32 {
+    let WaitingPods { choice, count } = pods;
     let Some(topology) = groups.of.find(choice.class).cloned() else { return count };
     let mut left = count;
     while left > 0 {
-        let is_dependent = |(other, n): &&mut (&Choice, u32)| {
-            *n > 0 && other.class < choice.class && waits_for(groups, other.class, choice, &topology)
+        let is_dependent = |other: &&mut WaitingPods<'_>| {
+            let class = other.choice.class;
+            other.count > 0 && class < choice.class && is_waiting_for(groups, class, choice, &topology)
         };
         let dependents: SmallVec<[_; 4]> = waiting.iter_mut().filter(is_dependent).collect();
         let step = if dependents.is_empty() { left } else { 1 };
-        let rest = place_class(groups, view, (choice, &topology), step, tracker, out);
+        let rest = place_class(groups, view, WaitingPods { choice, count: step }, &topology, tracker, out);
         left -= step - rest;
         tracker.pending.insert(choice.class, left);
         if rest > 0 {
             break;
         }
-        for (other, n) in dependents {
-            let Some(topology) = groups.of.find(other.class).cloned() else { continue };
-            *n = place_class(groups, view, (other, &topology), *n, tracker, out);
+        for other in dependents {
+            let Some(topology) = groups.of.find(other.choice.class).cloned() else { continue };
+            other.count = place_class(groups, view, *other, &topology, tracker, out);
         }
     }
     left
 }
 
 /// True if a pod of `choice` may make pods of `class` placeable: it counts for their affinity, or for their skew.
-fn waits_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
+fn is_waiting_for(groups: &BlockGroups, class: LocalClassIx, choice: &Choice, topology: &Topology) -> bool {
     groups.of.find(class).is_some_and(|other| {
         let spread_groups = other.spreads.iter().map(|rule| &rule.group);
         other.affinity.iter().chain(spread_groups).any(|g| choice.counting_groups.contains(g))
@@ -314,15 +326,16 @@ struct Rank {
     domain_set: DomainSetIx,
 }
 
-/// Gives up to `count` pods of the class their domain sets; returns how many found none.
+/// Gives as many of `pods` as possible their domain sets; returns how many found none.
 fn place_class<'a>(
     groups: &mut BlockGroups,
     view: &TopologyView,
-    (choice, topology): (&'a Choice, &Topology),
-    count: u32,
+    pods: WaitingPods<'a>,
+    topology: &Topology,
     tracker: &mut ConstraintTracker<'a>,
     out: &mut Assignment,
 ) -> u32 {
+    let WaitingPods { choice, count } = pods;
     let is_of_spread = |g: &GroupIx| groups.list.find(*g).is_some_and(|group| group.filter.is_some());
     let spread_groups: SmallVec<[GroupIx; 8]> =
         choice.counting_groups.iter().copied().filter(is_of_spread).collect();
@@ -342,13 +355,14 @@ fn place_class<'a>(
             if room(choice, *domain_set, &placed_by_domain_set, out) == 0
                 || violated_constraint(groups, view, *domain_set, topology, &min_counts, may_be_first)
                     .is_some()
-                || !tracker.has_host_candidate(groups, (choice, topology), view.whole(*domain_set))
+                || !tracker.has_host_candidate(groups, choice, topology, view.whole(*domain_set))
             {
                 continue;
             }
             let matching =
                 |g: GroupIx| view.pod_counts(groups, *domain_set, g).map_or(0, |pods| pods.matching);
-            let counts = |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.counts(g, *domain_set));
+            let counts =
+                |g: &&GroupIx| groups.list.find(**g).is_some_and(|g| view.is_counted(g, *domain_set));
             let rank = Rank {
                 excluded: tracker.excluded_pods(groups, view, choice, topology, *domain_set),
                 followers_without_domain: tracker
@@ -398,7 +412,9 @@ fn room(
     unrecorded: &[(DomainSetIx, u32)],
     out: &Assignment,
 ) -> u32 {
-    let Some((_, most)) = choice.full.iter().find(|(full, _)| *full == domain_set) else { return u32::MAX };
+    let Some((_, most)) = choice.limited_room.iter().find(|(other, _)| *other == domain_set) else {
+        return u32::MAX;
+    };
     let placed = out.items.iter().filter(|i| i.class == choice.class && i.domain_set == Some(domain_set));
     let unrecorded = unrecorded.iter().filter(|(c, _)| *c == domain_set).map(|(_, n)| *n);
     most.saturating_sub(placed.map(|i| i.count).chain(unrecorded).sum())
@@ -415,7 +431,7 @@ fn count_placement(
 ) {
     for g in &choice.counting_groups {
         let Some(group) = groups.list.find_mut(*g) else { continue };
-        if let Some(value) = view.value(group, domain_set).filter(|_| view.counts(group, domain_set)) {
+        if let Some(value) = view.value(group, domain_set).filter(|_| view.is_counted(group, domain_set)) {
             group.domain(value).pods.matching += count;
             group.total += count;
         }

@@ -224,7 +224,8 @@ impl<'a> ConstraintTracker<'a> {
     pub(super) fn has_host_candidate(
         &self,
         groups: &BlockGroups,
-        (choice, topology): (&Choice, &Topology),
+        choice: &Choice,
+        topology: &Topology,
         domain_set: DomainSetIx,
     ) -> bool {
         let Some(g) = topology.host_affinity else { return true };
@@ -322,7 +323,7 @@ impl<'a> ConstraintTracker<'a> {
         domain_set: DomainSetIx,
     ) -> usize {
         let is_violated = |g: &&GroupIx| {
-            let Some(group) = groups.list.find(**g).filter(|group| view.counts(group, domain_set)) else {
+            let Some(group) = groups.list.find(**g).filter(|group| view.is_counted(group, domain_set)) else {
                 return false;
             };
             let Some(value) = view.value(group, domain_set) else { return false };

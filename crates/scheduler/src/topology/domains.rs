@@ -17,7 +17,7 @@ use crate::{
     ids::{DomainSetIx, GroupIx, LocalClassIx, VariantIx},
     index_vec::IndexVec,
     model::{bit_set::BitSet, plan::ReasonKind},
-    state::interner::Sym,
+    state::{interner::Sym, pod_shape::FilterId},
     topology::groups::{BlockGroups, Group, PodCounts, SpreadRule},
 };
 
@@ -31,7 +31,7 @@ pub(crate) struct DomainSet {
     /// The domain set that this one is a part of, or its own id.
     pub(crate) whole: DomainSetIx,
     /// Filters that no offering of a part passes, while others of the whole do.
-    pub(crate) fails: SmallVec<[u32; 2]>,
+    pub(crate) fails: SmallVec<[FilterId; 2]>,
 }
 
 /// The domain sets that a class may choose.
@@ -43,11 +43,11 @@ pub(crate) struct Choice {
     /// Domain sets where an available offering is large enough, with the price of the cheapest.
     pub(crate) domain_sets: Vec<(DomainSetIx, i64)>,
     /// Domain sets with room for so many pods and no more.
-    pub(crate) full: SmallVec<[(DomainSetIx, u32); 2]>,
+    pub(crate) limited_room: SmallVec<[(DomainSetIx, u32); 2]>,
     /// Groups of [`Topology::matching_groups`] whose filter some of the class's offerings pass.
     pub(crate) counting_groups: Vec<GroupIx>,
     /// Filters of those groups that other offerings of the class don't pass: the instance decides.
-    pub(crate) unsure: SmallVec<[u32; 2]>,
+    pub(crate) undecided_filters: SmallVec<[FilterId; 2]>,
 }
 
 /// Pods of one class in one domain set; `None`: the domain set doesn't matter.
@@ -130,21 +130,32 @@ pub(crate) struct TopologyView {
     pub(crate) keys: Vec<Sym>,
     pub(crate) domain_sets: IndexVec<DomainSetIx, DomainSet>,
     /// Domains that the whole plan opens.
-    pub(crate) opened: Arc<[Opened]>,
+    pub(crate) opened: Arc<[OpenedDomain]>,
     /// A domain set that a class could use counts as a domain only once it has a pod: its other nodes may
     /// never be launched.
     pub(crate) counts_opened_only: bool,
 }
 
-/// A domain that a planned instance opens: the filter of the spread that counts it, its key and its value.
-pub(crate) type Opened = (u32, Sym, Sym);
+/// The nodes that count for a spread, and the key of the domains that it compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct DomainScope {
+    pub(crate) filter: FilterId,
+    pub(crate) key: Sym,
+}
 
-/// By filter and key of spreads: the domains that each of them counts.
-pub(crate) type Seen = BTreeMap<(u32, Sym), BTreeSet<Sym>>;
+/// A domain that a planned instance opens for the spreads of a scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct OpenedDomain {
+    pub(crate) scope: DomainScope,
+    pub(crate) value: Sym,
+}
+
+/// The domains that the spreads of each scope count.
+pub(crate) type CountedDomains = BTreeMap<DomainScope, BTreeSet<Sym>>;
 
 /// Records the domains that a spread counts, as far as it counted them each time.
-pub(crate) fn note_domains(seen: &mut Seen, spread: (u32, Sym), domains: BTreeSet<Sym>) {
-    let known = seen.entry(spread).or_insert_with(|| domains.clone());
+pub(crate) fn note_domains(counted: &mut CountedDomains, scope: DomainScope, domains: BTreeSet<Sym>) {
+    let known = counted.entry(scope).or_insert_with(|| domains.clone());
     known.retain(|value| domains.contains(value));
 }
 
@@ -154,7 +165,7 @@ impl TopologyView {
     }
 
     /// True if pods in the domain set count for the group under its filter.
-    pub(crate) fn counts(&self, group: &Group, domain_set: DomainSetIx) -> bool {
+    pub(crate) fn is_counted(&self, group: &Group, domain_set: DomainSetIx) -> bool {
         group.filter.is_none_or(|f| self.domain_sets.find(domain_set).is_none_or(|c| !c.fails.contains(&f)))
     }
 
@@ -185,9 +196,9 @@ impl TopologyView {
         // all.
         let own = choice.domain_sets.iter().filter_map(|(domain_set, _)| self.value(group, *domain_set));
         let own = own.filter(|value| !self.counts_opened_only || group.count_in(Some(*value)) > 0);
-        let others =
-            self.opened.iter().filter(|(filter, key, _)| Some(*filter) == group.filter && *key == group.key);
-        for value in own.chain(others.map(|(_, _, value)| *value)) {
+        let scope = group.filter.map(|filter| DomainScope { filter, key: group.key });
+        let others = self.opened.iter().filter(|opened| Some(opened.scope) == scope);
+        for value in own.chain(others.map(|opened| opened.value)) {
             if !values.contains(&value) {
                 values.push(value);
             }
@@ -208,11 +219,12 @@ impl TopologyView {
     }
 
     /// Records the domains that the spreads of a class count.
-    pub(crate) fn note_seen(&self, groups: &BlockGroups, choice: &Choice, seen: &mut Seen) {
+    pub(crate) fn note_counted(&self, groups: &BlockGroups, choice: &Choice, counted: &mut CountedDomains) {
         for rule in groups.of.find(choice.class).into_iter().flat_map(|t| &t.spreads) {
             let Some(group) = groups.list.find(rule.group) else { continue };
             let Some(filter) = group.filter else { continue };
-            note_domains(seen, (filter, group.key), self.domains(group, choice).into_iter().collect());
+            let scope = DomainScope { filter, key: group.key };
+            note_domains(counted, scope, self.domains(group, choice).into_iter().collect());
         }
     }
 }

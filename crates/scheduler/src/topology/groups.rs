@@ -9,7 +9,7 @@ use crate::{
     state::{
         cluster::Cluster,
         interner::{Sym, label},
-        pod_shape::{SelId, Shape},
+        pod_shape::{FilterId, IdentId, NodeReqId, PodAffinity, PodAntiAffinity, SelectorId, Shape},
         taint,
     },
 };
@@ -35,10 +35,10 @@ pub(crate) struct Domain {
 /// Pods that a selector matches, by domain of one topology key.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    pub(crate) selector: SelId,
+    pub(crate) selector: SelectorId,
     pub(crate) key: Sym,
     /// Only nodes that pass this filter count.
-    pub(crate) filter: Option<u32>,
+    pub(crate) filter: Option<FilterId>,
     /// Domains of any key other than the hostname.
     pub(crate) domains: Vec<Domain>,
     /// For the hostname, whose domains are nodes.
@@ -51,7 +51,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// A group without counts.
-    pub(crate) fn new(selector: SelId, key: Sym, filter: Option<u32>) -> Self {
+    pub(crate) fn new(selector: SelectorId, key: Sym, filter: Option<FilterId>) -> Self {
         let (nodes, left_out_domains) = (FxHashMap::default(), FxHashSet::default());
         Self { selector, key, filter, domains: Vec::new(), nodes, total: 0, left_out_domains }
     }
@@ -149,13 +149,13 @@ impl<C> Default for Groups<C> {
 #[derive(Default)]
 struct Builder {
     list: IndexVec<GroupIx, Group>,
-    ids: FxHashMap<(SelId, Sym, Option<u32>), GroupIx>,
-    by_selector: FxHashMap<SelId, Vec<GroupIx>>,
+    ids: FxHashMap<(SelectorId, Sym, Option<FilterId>), GroupIx>,
+    by_selector: FxHashMap<SelectorId, Vec<GroupIx>>,
 }
 
 impl Builder {
     /// The group of `selector`, existing or new, without counts. `key` is canonical.
-    fn group(&mut self, selector: SelId, key: Sym, filter: Option<u32>) -> GroupIx {
+    fn group(&mut self, selector: SelectorId, key: Sym, filter: Option<FilterId>) -> GroupIx {
         let Self { list, ids, by_selector } = self;
         *ids.entry((selector, key, filter)).or_insert_with(|| {
             let group = list.push(Group::new(selector, key, filter));
@@ -180,7 +180,7 @@ impl Builder {
             let to = if s.key == host { &mut topology.host_spreads } else { &mut topology.spreads };
             to.push(rule);
         }
-        if let Some((selector, keys)) = &shape.affinity {
+        if let Some(PodAffinity { selector, keys }) = &shape.affinity {
             topology.may_be_first = class.matches(*selector);
             for k in keys {
                 let group = self.group(*selector, key(*k), None);
@@ -192,18 +192,18 @@ impl Builder {
             }
         }
         if topology.host_affinity.is_some()
-            && let Some((selector, _)) = &shape.affinity
+            && let Some(PodAffinity { selector, .. }) = &shape.affinity
         {
             // Pods on one host share its zone: domains that the class chooses must be those of its affinity targets.
             let chosen = shape.spreads.iter().filter(|s| s.hard).map(|s| s.key);
-            for k in chosen.chain(shape.anti_affinity.iter().map(|(_, k)| *k)).filter(|k| *k != host) {
+            for k in chosen.chain(shape.anti_affinity.iter().map(|term| term.key)).filter(|k| *k != host) {
                 let group = self.group(*selector, key(k), None);
                 if !topology.affinity.contains(&group) {
                     topology.affinity.push(group);
                 }
             }
         }
-        for (selector, k) in &shape.anti_affinity {
+        for PodAntiAffinity { selector, key: k } in &shape.anti_affinity {
             let group = self.group(*selector, key(*k), None);
             let to = if *k == host { &mut topology.host_anti_affinity } else { &mut topology.anti_affinity };
             to.push(group);
@@ -213,13 +213,14 @@ impl Builder {
 
     /// Adds the anti-affinity of running pods, where it concerns the demand.
     fn add_repelling(&mut self, cluster: &Cluster, demand: &Demand) {
-        let seen: rustc_hash::FxHashSet<SelId> =
+        let matched: rustc_hash::FxHashSet<SelectorId> =
             demand.classes.iter().flat_map(|c| c.matched.iter().copied()).collect();
-        let mut terms: Vec<_> = cluster.holders.keys().filter(|(s, _)| seen.contains(s)).copied().collect();
+        let mut terms: Vec<_> =
+            cluster.holders.keys().filter(|term| matched.contains(&term.selector)).copied().collect();
         terms.sort_unstable();
-        for (selector, k) in terms {
-            let group = self.group(selector, cluster.keys.canonical(k), None);
-            count_repelling(cluster, demand, &mut self.list[group], (selector, k));
+        for term in terms {
+            let group = self.group(term.selector, cluster.keys.canonical(term.key), None);
+            count_repelling(cluster, demand, &mut self.list[group], term);
         }
     }
 }
@@ -267,9 +268,9 @@ impl Groups {
 
     /// The least count among the domains that kube-scheduler counts now; zero with fewer than `min_domains`.
     pub(crate) fn min_count_now(&self, rule: &SpreadRule) -> i64 {
-        let seen = self.list[rule.group].domains.iter().filter(|d| d.exists);
+        let existing = self.list[rule.group].domains.iter().filter(|d| d.exists);
         let (mut least, mut number) = (i64::MAX, 0);
-        for domain in seen {
+        for domain in existing {
             least = least.min(domain.pods.matching);
             number += 1;
         }
@@ -304,7 +305,7 @@ pub(crate) fn node_domain(cluster: &Cluster, node: NodeIx, key: Sym) -> Option<S
 }
 
 /// True if `node` passes `filter`.
-pub(crate) fn is_eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool {
+pub(crate) fn is_eligible(cluster: &Cluster, filter: FilterId, node: NodeIx) -> bool {
     let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
     let tables = &cluster.tables;
@@ -321,14 +322,14 @@ pub(crate) fn is_eligible(cluster: &Cluster, filter: u32, node: NodeIx) -> bool 
             .is_none_or(|t| taint::untolerated(tables.tolerations.get(t), &info.taints).is_none())
 }
 
-fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: (SelId, Sym)) {
+fn count_repelling(cluster: &Cluster, demand: &Demand, group: &mut Group, term: PodAntiAffinity) {
     for (node, count) in cluster.holders.get(&term).into_iter().flatten() {
         if !is_counted_in(cluster, demand, group, *node) {
             continue;
         }
         if group.key == cluster.keys.hostname {
             group.nodes.entry(*node).or_default().repelling += i64::from(*count);
-        } else if let Some(value) = node_domain(cluster, *node, term.1) {
+        } else if let Some(value) = node_domain(cluster, *node, term.key) {
             group.domain(value).pods.repelling += i64::from(*count);
         }
     }
@@ -338,7 +339,7 @@ fn count_matching(cluster: &Cluster, demand: &Demand, group: &mut Group) {
     let tables = &cluster.tables;
     let selector = tables.selectors.get(group.selector);
     let host = group.key == cluster.keys.hostname;
-    let mut add = |ident: u32| {
+    let mut add = |ident: IdentId| {
         if !selector.matches(&tables.symbols, &cluster.namespaces, tables.idents.get(ident)) {
             return;
         }
@@ -390,7 +391,7 @@ fn count_matching(cluster: &Cluster, demand: &Demand, group: &mut Group) {
 
 /// Existing and coming nodes that may satisfy all of `reqs`: those under the rarest label that one of them
 /// names.
-pub(crate) fn candidates(cluster: &Cluster, reqs: &[u32]) -> Vec<NodeIx> {
+pub(crate) fn candidates(cluster: &Cluster, reqs: &[NodeReqId]) -> Vec<NodeIx> {
     let mut best: Option<(usize, &crate::state::node_requirement::Expr)> = None;
     for req in reqs {
         let req = cluster.tables.reqs.get(*req);

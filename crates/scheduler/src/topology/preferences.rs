@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     demand::{Class, Demand},
     ids::NodeIx,
-    state::{cluster::Cluster, interner::Sym, pod_shape::SelId},
+    state::{cluster::Cluster, interner::Sym, pod_shape::SelectorId},
     topology::groups::{is_remaining, node_domain},
 };
 
@@ -15,22 +15,25 @@ const SPREAD_WEIGHT: i64 = 50;
 
 /// Pods that a class prefers near or, with a negative weight, far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) selector: SelId,
+pub(crate) struct ClassPreference {
+    pub(crate) selector: SelectorId,
     /// Canonical.
     pub(crate) key: Sym,
     pub(crate) weight: i64,
 }
 
 /// The preferences of a class.
-pub(crate) fn wishes<'a>(cluster: &'a Cluster, class: &Class) -> impl Iterator<Item = Wish> + use<'a> {
+pub(crate) fn class_preferences<'a>(
+    cluster: &'a Cluster,
+    class: &Class,
+) -> impl Iterator<Item = ClassPreference> + use<'a> {
     let shape = class.shape(cluster);
-    let preferred = shape.preferred_pods.iter().map(|p| Wish {
+    let preferred = shape.preferred_pods.iter().map(|p| ClassPreference {
         selector: p.selector,
         key: cluster.keys.canonical(p.key),
         weight: if p.anti { -i64::from(p.weight) } else { i64::from(p.weight) },
     });
-    let spreads = shape.spreads.iter().filter(|s| !s.hard).map(|s| Wish {
+    let spreads = shape.spreads.iter().filter(|s| !s.hard).map(|s| ClassPreference {
         selector: s.selector,
         key: cluster.keys.canonical(s.key),
         weight: -SPREAD_WEIGHT,
@@ -39,17 +42,17 @@ pub(crate) fn wishes<'a>(cluster: &'a Cluster, class: &Class) -> impl Iterator<I
 }
 
 /// True if the class prefers to be away from its own pods.
-pub(crate) fn shuns_itself(cluster: &Cluster, class: &Class) -> bool {
-    wishes(cluster, class).any(|w| w.weight < 0 && class.matches(w.selector))
+pub(crate) fn has_preference_against_itself(cluster: &Cluster, class: &Class) -> bool {
+    class_preferences(cluster, class).any(|w| w.weight < 0 && class.matches(w.selector))
 }
 
 /// The pods that preferences match, planned ones included, by domain.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    by: FxHashMap<(SelId, Sym), FxHashMap<Sym, i64>>,
+pub(crate) struct PreferenceCounts {
+    counts: FxHashMap<(SelectorId, Sym), FxHashMap<Sym, i64>>,
 }
 
-impl Tally {
+impl PreferenceCounts {
     /// The score of one more pod of the class in `value` of each preference's topology.
     pub(crate) fn score(
         &mut self,
@@ -58,17 +61,19 @@ impl Tally {
         class: &Class,
         value: impl Fn(Sym) -> Option<Sym>,
     ) -> i64 {
-        wishes(cluster, class).fold(0i64, |sum, wish| {
-            let counts =
-                self.by.entry((wish.selector, wish.key)).or_insert_with(|| running(cluster, demand, wish));
-            let count = value(wish.key).and_then(|v| counts.get(&v)).copied().unwrap_or(0);
-            sum.saturating_add(wish.weight.saturating_mul(count))
+        class_preferences(cluster, class).fold(0i64, |sum, preference| {
+            let counts = self
+                .counts
+                .entry((preference.selector, preference.key))
+                .or_insert_with(|| count_running(cluster, demand, preference));
+            let count = value(preference.key).and_then(|v| counts.get(&v)).copied().unwrap_or(0);
+            sum.saturating_add(preference.weight.saturating_mul(count))
         })
     }
 
     /// Counts planned pods of the class in `value` of each topology.
-    pub(crate) fn note(&mut self, class: &Class, count: u32, value: impl Fn(Sym) -> Option<Sym>) {
-        for ((selector, key), counts) in &mut self.by {
+    pub(crate) fn record(&mut self, class: &Class, count: u32, value: impl Fn(Sym) -> Option<Sym>) {
+        for ((selector, key), counts) in &mut self.counts {
             if class.matches(*selector)
                 && let Some(value) = value(*key)
             {
@@ -79,16 +84,16 @@ impl Tally {
 }
 
 /// Running pods that a preference matches, by domain.
-fn running(cluster: &Cluster, demand: &Demand, wish: Wish) -> FxHashMap<Sym, i64> {
+fn count_running(cluster: &Cluster, demand: &Demand, preference: ClassPreference) -> FxHashMap<Sym, i64> {
     let tables = &cluster.tables;
-    let selector = tables.selectors.get(wish.selector);
+    let selector = tables.selectors.get(preference.selector);
     let mut counts = FxHashMap::default();
     for (ident, nodes) in &cluster.ident_nodes {
         if !selector.matches(&tables.symbols, &cluster.namespaces, tables.idents.get(*ident)) {
             continue;
         }
         for (node, count) in nodes.iter().filter(|(node, _)| is_remaining(cluster, demand, **node)) {
-            if let Some(value) = domain(cluster, *node, wish.key) {
+            if let Some(value) = domain(cluster, *node, preference.key) {
                 *counts.entry(value).or_default() += i64::from(*count);
             }
         }
