@@ -29,7 +29,7 @@ impl Existing<'_> {
         let tolerations = self.cluster.tables.tolerations.get(shape.tolerations);
         let is_welcome = |node: NodeIx| {
             let info = self.cluster.nodes[node].info.as_ref();
-            !info.is_some_and(|info| taint::discouraged(tolerations, &info.taints))
+            !info.is_some_and(|info| taint::is_discouraged(tolerations, &info.taints))
         };
         // Among equals, the first of `nodes`.
         let mut heap: BinaryHeap<(bool, i64, Reverse<usize>, NodeIx)> = nodes
