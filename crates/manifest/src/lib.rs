@@ -51,7 +51,7 @@ mod unknown_fields;
 mod yaml;
 
 pub use admission_plugins::{apply as apply_admission_plugins, apply_with as apply_admission_plugins_with};
-pub use check::FieldErrors;
+pub use check::{FieldErrors, object_name};
 pub use croft_kinds::{Pruned, prune};
 pub use custom::{CustomTemplate, CustomWorkload};
 pub use error::{InputError, Problem};

@@ -8,6 +8,8 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
+use crate::decode::Step;
+
 /// A value and the line that it begins on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tree {
@@ -65,6 +67,25 @@ impl Tree {
             Some(Node::Text(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// The value under a key or an index.
+    pub(crate) fn inside_mut(&mut self, step: &Step) -> Option<&mut Tree> {
+        match (&mut self.node, step) {
+            (Node::Map(entries), Step::Key(key)) => {
+                entries.iter_mut().find(|e| e.key == *key).map(|e| &mut e.value)
+            }
+            (Node::List(items), Step::Index(index)) => items.get_mut(*index),
+            _ => None,
+        }
+    }
+
+    /// Removes a key. False if there is none.
+    pub(crate) fn remove(&mut self, key: &str) -> bool {
+        let Node::Map(entries) = &mut self.node else { return false };
+        let before = entries.len();
+        entries.retain(|e| e.key != key);
+        entries.len() < before
     }
 
     /// The line of the deepest existing value on `path`, which is written as in messages: `spec.containers[0].name`.

@@ -13,7 +13,7 @@ use kube::{
 };
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, told},
     output::{Format, Output},
     own_events::{CONTROLLER, is_possible},
     shown::one_line,
@@ -81,7 +81,9 @@ async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::R
             }
             Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
             Ok(None) => return Ok(()),
-            Err(error) => out.warn(&[format!("the watch of Events ended, and begins again: {error}")])?,
+            Err(error) => {
+                out.warn(&[format!("the watch of Events ended, and begins again: {}", told(&error.into()))])?;
+            }
         }
     }
 }

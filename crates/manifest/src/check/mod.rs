@@ -11,7 +11,7 @@ mod workload;
 
 pub use field_errors::FieldErrors;
 pub(crate) use metadata::metadata;
-pub(crate) use names::object_name;
+pub use names::object_name;
 pub(crate) use node::node;
 pub(crate) use pod::pod;
 pub(crate) use references::references;

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::{Api, Client};
 
 use super::report::{Finding, fail};
-use crate::table::counted;
+use crate::{failure::said, table::counted};
 
 /// Policies of earlier manifests, which no process updates.
 const OLD_POLICIES: &str = "croft-tenant-pods croft-strangers croft-pod-updates croft-kubelets";
@@ -23,7 +23,7 @@ pub(super) async fn check(client: &Client) -> Finding {
             Ok(None) => return fail(format!("the policy {name} doesn't exist"), remedy),
             Err(error) => {
                 return fail(
-                    format!("failed to read the policy {name}: {error}"),
+                    format!("failed to read the policy {name}: {}", said(&error)),
                     "ask for the ClusterRole croft-view",
                 );
             }
@@ -48,7 +48,7 @@ pub(super) async fn check(client: &Client) -> Finding {
             Ok(None) => return fail(format!("the policy {name} isn't bound"), remedy),
             Err(error) => {
                 return fail(
-                    format!("failed to read the binding {name}: {error}"),
+                    format!("failed to read the binding {name}: {}", said(&error)),
                     "ask for the ClusterRole croft-view",
                 );
             }
@@ -69,7 +69,7 @@ pub(super) async fn check(client: &Client) -> Finding {
             }
             Err(error) => {
                 return fail(
-                    format!("failed to read the binding {name}: {error}"),
+                    format!("failed to read the binding {name}: {}", said(&error)),
                     "ask for the ClusterRole croft-view",
                 );
             }

@@ -12,6 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::report::Outcome;
+use crate::failure::said;
 
 /// The namespace of a dry run where no tenant has one.
 const ANY: &str = "default";
@@ -27,7 +28,9 @@ pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
                 "there is no Tenant, so that no review is sent to the webhook".to_owned(),
             );
         }
-        Err(error) => return Outcome::Unknown(format!("failed to list tenants and namespaces: {error}")),
+        Err(error) => {
+            return Outcome::Unknown(format!("failed to list tenants and namespaces: {}", said(&error)));
+        }
     };
     let object: DaemonSet = match serde_json::from_value(daemon_set(owned)) {
         Ok(object) => object,
