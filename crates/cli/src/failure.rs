@@ -46,13 +46,22 @@ pub(crate) fn said(error: &kube::Error) -> String {
     told_by(error)
 }
 
+/// The error, and what caused it.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let one = next?;
+        next = one.source();
+        Some(one)
+    })
+}
+
 fn told_by(error: &(dyn Error + 'static)) -> String {
-    let mut causes = std::iter::successors(Some(error), |cause| cause.source());
-    if let Some(unanswered) = causes.find_map(|cause| cause.downcast_ref::<Unanswered>()) {
+    if let Some(unanswered) = causes(error).find_map(|cause| cause.downcast_ref::<Unanswered>()) {
         return unanswered.to_string();
     }
     let mut text = String::new();
-    for cause in std::iter::successors(Some(error), |cause| cause.source()) {
+    for cause in causes(error) {
         let of_client = cause.downcast_ref::<kube::Error>().map(in_own_words);
         let is_last = of_client.is_some();
         let one = of_client.unwrap_or_else(|| cause.to_string());

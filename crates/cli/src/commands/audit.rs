@@ -12,7 +12,7 @@ use clap::Args;
 use croft_api::{
     CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert, stored::Stored,
 };
-use croft_inspect::workload::is_active;
+use croft_inspect::{inventory::recreation, workload::is_active};
 use croft_manifest::Input;
 use croft_policy::{
     Tenants,
@@ -149,7 +149,8 @@ fn find_violations(facts: &Facts) -> anyhow::Result<(Vec<Finding>, usize)> {
     let mut audited = 0;
     for pod in facts.pods.iter().filter(|p| is_active(p)) {
         audited += 1;
-        findings.extend(audit::pod(&index, &pod.namespace().unwrap_or_default(), &convert::pod(pod)));
+        let namespace = pod.namespace().unwrap_or_default();
+        findings.extend(audit::pod(&index, &namespace, &convert::pod(pod), recreation(pod)));
     }
     findings.sort();
     Ok((findings, audited))

@@ -95,14 +95,6 @@ fn is_planned(created: &DaemonSet) -> bool {
     template.is_some_and(|meta| meta.annotations.iter().flatten().any(|(key, _)| key == INJECTED_ANNOTATION))
 }
 
-/// The API server's message.
-fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
-}
-
 /// The meaning of the API server's refusal for the webhook.
 fn explain(message: &str, namespace: &str) -> Outcome {
     let failed = message.contains("failed calling webhook \"") && message.contains(".croft.dev\"");
