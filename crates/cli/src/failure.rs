@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(text, "failed to list pods: failed to write the result: no such file");
     }
 
-    /// What the user reads of an answer of the API server.
+    /// The text that the user reads of an answer of the API server.
     fn read_of(status: serde_json::Value) -> String {
         let status = serde_json::from_value(status).unwrap();
         let failed: Result<(), _> = Err(kube::Error::Api(Box::new(status)));

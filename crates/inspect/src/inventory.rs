@@ -182,7 +182,7 @@ pub fn placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
     found.into_iter().map(|f| f.message).collect()
 }
 
-/// Who creates a pod again that is deleted.
+/// The controller that creates a deleted pod again, if there is one.
 #[must_use]
 pub fn recreation(pod: &Pod) -> Recreation {
     let has_controller = pod.owner_references().iter().any(|owner| owner.controller == Some(true));

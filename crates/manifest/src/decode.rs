@@ -25,7 +25,7 @@ pub(crate) struct DecodeError {
     /// Path to the value, the innermost step first.
     steps: Vec<Step>,
     message: String,
-    /// What the type takes in its place.
+    /// A value that the type takes in its place.
     instead: Instead,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Step {
     Index(usize),
 }
 
-/// What decoding goes on with after an error, so that it doesn't hide the next one.
+/// The value with which decoding goes on after an error, so that it doesn't hide the next one.
 #[derive(Clone, Debug)]
 pub(crate) enum Instead {
     /// This value.

@@ -355,7 +355,7 @@ impl Reader<'_> {
             return Ok(object);
         }
         for (field, message) in found {
-            // What stands in place of a mistake is no mistake of the author's, and a field has one.
+            // The value in place of a mistake isn't the author's, and a field has one error.
             let is_said =
                 |said: &(u32, String, String)| is_within(&said.1, &field) || is_within(&field, &said.1);
             let is_repeated = |said: &(u32, String, String)| said.1 == NAME && field == NAME;

@@ -105,7 +105,7 @@ fn tenants_of(tenants: &Tenants, pool: PoolId) -> Vec<String> {
 pub enum Recreation {
     /// The pod's controller.
     Controller,
-    /// Nobody: the pod has no controller.
+    /// None does: the pod has no controller.
     None,
 }
 

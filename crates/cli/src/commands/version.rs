@@ -26,7 +26,7 @@ pub struct VersionArgs {
     output: Format,
 }
 
-/// What is known of the commit of a build that wasn't told: that of the clone in whose folder the program is. A later commit builds
+/// The commit of a build that wasn't told, as far as it is known: that of the clone in whose folder the program is. A later commit builds
 /// this program anew only when it changes something of it.
 fn unknown() -> String {
     let program = std::env::current_exe().ok();

@@ -19,26 +19,26 @@ use serde::{Deserialize, Serialize};
 /// The nodes of the metrics API (k8s.io/metrics, `NodeMetricsList`).
 const NODE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
 
-/// Amounts of one resource of a node. What isn't known is `None`, and never zero.
+/// Amounts of one resource of a node. An amount that isn't known is `None`, and never zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Fill {
-    /// What pods may request.
+    /// The part that pods may request.
     pub(super) allocatable: Option<String>,
-    /// What its pods request.
+    /// The requests of its pods.
     pub(super) requested: Option<String>,
-    /// What it uses now.
+    /// Its use at the moment.
     pub(super) used: Option<String>,
 }
 
 /// Thousandths of a CPU, and bytes of memory.
 type Amounts = (i64, i64);
 
-/// What the nodes of a moment are measured by.
+/// The measures of a moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     /// The moment; `None` for files, which are of no moment.
     pub(super) at: Option<Timestamp>,
-    /// What each node uses; empty without a metrics API.
+    /// The use of each node; empty without a metrics API.
     pub(super) used: BTreeMap<String, Amounts>,
 }
 
@@ -86,7 +86,7 @@ fn amounts(of: &BTreeMap<String, ApiQuantity>) -> Option<Amounts> {
     Some((all.get(CPU), all.get(MEMORY)))
 }
 
-/// What the pods of each node request. `None` for a node with a pod whose requests can't be read.
+/// The requests of each node's pods. `None` for a node with a pod whose requests can't be read.
 #[derive(Default)]
 pub(super) struct Requested<'i>(BTreeMap<&'i str, Option<Amounts>>);
 

@@ -251,7 +251,7 @@ impl Rows {
 }
 
 impl NodeRow {
-    /// What a node says of itself, without its pods.
+    /// The row of a node without its pods.
     fn of(input: &Input, info: &NodeInfo) -> Self {
         let node = input.nodes.get("", &info.name).map(|node| &node.object);
         let claim =

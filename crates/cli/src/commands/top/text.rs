@@ -98,7 +98,7 @@ pub(super) fn limits(limits: &BTreeMap<String, String>) -> String {
     limits.iter().map(|(key, limit)| format!("{key} {limit}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What isn't known, and so is no zero.
+/// An amount that isn't known, and so is no zero.
 const UNKNOWN: &str = "unknown";
 
 /// An amount as people say it, without a noun.
@@ -120,7 +120,7 @@ fn requested(resource: &str, fill: &Fill) -> String {
     format!("{requested} of {allocatable}")
 }
 
-/// What is used.
+/// The use of a resource.
 fn used(resource: &str, fill: &Fill) -> String {
     amount(resource, fill.used.as_deref(), Round::Up)
 }
