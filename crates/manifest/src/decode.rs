@@ -14,7 +14,7 @@ use serde::de::{
 use crate::{
     quantity,
     suggestion::closest,
-    tree::{Entry, Node, Tree},
+    tree::{Entry, Node, Step, Tree},
 };
 
 /// A value that its type refuses.
@@ -27,13 +27,6 @@ pub(crate) struct DecodeError {
     message: String,
     /// A value that the type takes in its place.
     instead: Instead,
-}
-
-/// A step of a path.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Key(String),
-    Index(usize),
 }
 
 /// The value with which decoding goes on after an error, so that it doesn't hide the next one.

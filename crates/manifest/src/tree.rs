@@ -8,8 +8,6 @@ use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 use rustc_hash::FxHashMap;
 use std::borrow::Cow;
 
-use crate::decode::Step;
-
 /// A value and the line that it begins on.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tree {
@@ -40,6 +38,13 @@ pub(crate) struct Entry {
     pub(crate) line: u32,
     pub(crate) key: String,
     pub(crate) value: Tree,
+}
+
+/// A step of the path to a value.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
 }
 
 /// Why a file isn't YAML, and where.
