@@ -116,7 +116,7 @@ spec:
     );
     let tree = read(&text, &mut Vec::new()).unwrap().pop().unwrap();
     let first = decode::<Pod>(&tree).unwrap_err();
-    let (errors, object) = every_error(first, &tree, decode::<Pod>);
+    let (errors, object) = every_error(first, &tree, |tree| decode::<Pod>(tree));
     let fields: Vec<String> = errors.iter().map(DecodeError::field).collect();
     let expected = [
         "metadata.labels.a",

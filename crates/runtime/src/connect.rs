@@ -158,7 +158,8 @@ pub async fn context_namespace(target: Target<'_>) -> String {
 }
 
 async fn configuration(target: Target<'_>) -> Result<Config, ConnectError> {
-    let options = KubeConfigOptions { context: target.context.map(str::to_owned), ..Default::default() };
+    let options =
+        KubeConfigOptions { context: target.context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config = match (target.kubeconfig, target.context) {
         (Some(path), _) => {
             let named = |error| ConnectError::Kubeconfig { path: path.to_owned(), error };

@@ -19,6 +19,7 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt as _, watcher},
 };
+use serde::de::DeserializeOwned;
 
 use crate::{
     failure::{Failure, told},
@@ -149,7 +150,10 @@ async fn exists(client: &Client, about: &str, namespace: Option<&str>) -> anyhow
 /// True if the cluster has an object of this name.
 async fn has<K>(client: &Client, name: &str) -> anyhow::Result<bool>
 where
-    K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>,
+    K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     let found = Api::<K>::all(client.clone()).get_metadata_opt(name).await;
     Ok(found.with_context(|| format!("failed to read {} {name}", K::kind(&())))?.is_some())
