@@ -3,7 +3,7 @@
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 
 use super::*;
-use crate::tree::read;
+use crate::{mistakes::every_error, tree::read};
 
 fn pod(text: &str) -> Result<Pod, (u32, String)> {
     let tree = read(text, &mut Vec::new()).unwrap().pop().unwrap();

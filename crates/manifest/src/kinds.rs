@@ -10,10 +10,11 @@ use serde::de::DeserializeOwned;
 use crate::{
     check, core_kinds, croft_kinds,
     custom::{self, CustomTemplate, CustomWorkload},
-    decode::{DecodeError, decode, decode_known, every_error, is_within},
+    decode::{DecodeError, decode, decode_known},
     error::Problem,
     files::Source,
     input::Input,
+    mistakes::{every_error, is_within},
     objects::Objects,
     origin::Origin,
     steps::Steps,

@@ -22,7 +22,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `files`, `tree`, `decode` | text to values with lines, and values to types |
+//! | `files`, `tree`, `decode`, `mistakes` | text to values with lines, and values to types |
 //! | `kinds`, `steps`, `core_kinds`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
 //! | `custom` | the pod templates in objects of other controllers' kinds |
 //! | `defaults`, `check` | what the API server fills in, and what it refuses |
@@ -40,6 +40,7 @@ mod files;
 mod input;
 mod kinds;
 mod load;
+mod mistakes;
 mod objects;
 mod origin;
 mod quantity;
