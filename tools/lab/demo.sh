@@ -17,10 +17,10 @@ elapsed() {
 
 say() { echo "demo: $(elapsed)  $*" >&2; }
 
-# run PHASE COUNTED COMMAND...: runs a command with its output in the log, and every ten seconds says how many lines of it
-# begin as COUNTED. A failure shows the end of the log.
+# run PHASE PROGRESS COMMAND...: runs a command with its output in the log, and every ten seconds says how far it is: what PROGRESS
+# prints. A failure shows the end of the log.
 run() {
-    phase=$1 counted=$2
+    phase=$1 progress=$2
     shift 2
     : >"$log"
     "$@" >>"$log" 2>&1 &
@@ -30,11 +30,7 @@ run() {
     while kill -0 "$child" 2>/dev/null; do
         sleep 1
         ticks=$((ticks + 1))
-        if [ $((ticks % 10)) -eq 0 ]; then
-            steps=$(grep -c "$counted" "$log" || true)
-            last=$(grep "$counted" "$log" | tail -n 1 | sed -e 's/^ *//' -e 's/ (.*//' || true)
-            say "$phase: $steps steps so far; $last"
-        fi
+        if [ $((ticks % 10)) -eq 0 ]; then say "$phase: $($progress)"; fi
     done
     trap - INT TERM
     if ! wait "$child"; then
@@ -42,12 +38,26 @@ run() {
         say "$phase failed; the whole output is in $log"
         exit 1
     fi
-    steps=$(grep -c "$counted" "$log" || true)
-    if [ "$steps" -eq 0 ]; then say "$phase: cached"; else say "$phase: done"; fi
+    if [ "$ticks" -lt 10 ]; then say "$phase: there already"; else say "$phase: done"; fi
 }
 
-say "1 of 2, the control plane (some minutes, once)"
-run "control plane" '^lab: [a-z]' tools/lab/build.sh
-say "2 of 2, Croft and the simulated EC2 (some minutes, once)"
-run "Croft" '^ *Compiling' cargo build --bin croft --bin croft-webhook --bin croft-controller --bin croft-page --bin ec2-sim
+# The programs of tools/lab/build.sh, of which it names each that it builds.
+programs=$(grep -c '^build ' tools/lab/build.sh)
+of_lab() {
+    built=$(grep -c '^lab: [a-z-]*$' "$log" || true)
+    last=$(sed -n 's/^lab: \([a-z-]*\)$/\1/p' "$log" | tail -n 1)
+    echo "program $built of $programs, ${last:-downloading the sources}"
+}
+
+# cargo's own bar, as on a terminal: "Building [==>  ] 123/456: crate, crate".
+export CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=200
+of_croft() {
+    bar=$(tr '\r' '\n' <"$log" | sed -n 's/.*\] \([0-9]*\)\/\([0-9]*\)\(: \(.*\)\)\{0,1\}$/\1 of \2 steps; \4/p' | tail -n 1)
+    echo "${bar:-downloading the sources}"
+}
+
+say "1 of 2, the control plane, once: 8 minutes on two cores, of which kube-apiserver takes the most"
+run "control plane" of_lab tools/lab/build.sh
+say "2 of 2, Croft and the simulated EC2: 10 minutes on two cores the first time, of which the client of EC2 takes half"
+run "Croft" of_croft cargo build --bin croft --bin croft-webhook --bin croft-controller --bin croft-page --bin ec2-sim
 exec "$target/debug/croft" lab demo

@@ -8,6 +8,14 @@ lab: needs-go ## build the control plane into the cache, once per version (some 
 demo: needs-rust needs-go needs-cc ## two tenants on nodes of their own, from nothing, on this computer
 	@exec tools/lab/demo.sh
 
+# In a folder of its own: a croft without AWS would replace the one that tests run.
+EXAMPLE := manifests/examples/two-tenants
+.PHONY: quick
+quick: needs-rust needs-cc ## what admission does to the example and which instances it gets, without Go, cluster or cloud
+	cargo build --package croft-cli --bin croft --no-default-features --target-dir $(TARGET)/quick
+	$(TARGET)/quick/debug/croft plan -f $(EXAMPLE)
+	$(TARGET)/quick/debug/croft simulate -f $(EXAMPLE)
+
 # One sentence each, instead of what the first command that needs them would print.
 .PHONY: needs-rust needs-go needs-cc
 needs-rust:

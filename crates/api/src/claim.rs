@@ -34,6 +34,7 @@ use crate::{
     printcolumn(name = "Capacity", json_path = ".status.capacityType", type_ = "string"),
     printcolumn(name = "Zone", json_path = ".status.zone", type_ = "string"),
     printcolumn(name = "Node", json_path = ".status.nodeName", type_ = "string"),
+    printcolumn(name = "$/h", json_path = ".status.pricePerHour", type_ = "string"),
     printcolumn(
         name = "Ready",
         json_path = ".status.conditions[?(@.type=='Ready')].status",

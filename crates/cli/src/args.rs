@@ -26,6 +26,7 @@ use crate::commands::{
     uninstall::UninstallArgs,
     version::VersionArgs,
 };
+use crate::source::ClusterArgs;
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
 ///
@@ -42,6 +43,9 @@ pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
+    /// Only that they may stand before the command: clap hands them to the command's own.
+    #[command(flatten)]
+    _cluster: ClusterArgs,
 }
 
 /// The commands.
@@ -93,4 +97,24 @@ pub(crate) enum Command {
     Completion(CompletionArgs),
     /// Show version, commit and the supported Kubernetes releases
     Version(VersionArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn cluster_is_named_before_or_after_the_command() {
+        for args in [
+            &["croft", "--kubeconfig", "k", "--context", "prod", "page"][..],
+            &["croft", "page", "--kubeconfig", "k", "--context", "prod"],
+            &["croft", "--context", "prod", "page", "--kubeconfig", "k"],
+        ] {
+            let Command::Page(page) = Cli::try_parse_from(args).unwrap().command else { panic!("{args:?}") };
+            let target = page.cluster().target();
+            assert_eq!((target.kubeconfig, target.context), (Some(Path::new("k")), Some("prod")), "{args:?}");
+        }
+    }
 }

@@ -1,10 +1,12 @@
 //! The cluster as an [`Input`]: what `-f` would read from a dump of it.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use croft_api::stored::{Kind, Stored};
 use croft_manifest::{Input, KindGroup, Objects, Origin, each_kind};
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
+
+use crate::own_objects::is_absent;
 
 /// Page size of large lists, which bounds the memory of the API server.
 const PAGE: u32 = 500;
@@ -15,15 +17,23 @@ const PAGE: u32 = 500;
 /// If a kind can't be listed.
 pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
     let mut input = Input::default();
-    put_own(client, &mut input.tenants)
-        .await
-        .context("failed to read Croft's resources; are its CRDs installed (croft check)?")?;
+    put_own(client, &mut input.tenants).await.map_err(not_installed)?;
     put_own(client, &mut input.pools).await?;
     put_own(client, &mut input.classes).await?;
     put_own(client, &mut input.claims).await?;
     put_own(client, &mut input.configs).await?;
     put_kubernetes(client, &mut input).await?;
     Ok(input)
+}
+
+/// An error of a cluster without Croft's CRDs says so.
+fn not_installed(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<kube::Error>() {
+        Some(inner) if is_absent(inner) => anyhow!(
+            "this cluster has no Tenants: install Croft's CRDs (croft check says what is missing), or choose another cluster by --context"
+        ),
+        _ => error,
+    }
 }
 
 /// Lists every kind that commands use, but for Croft's own, whose CRDs may be missing.

@@ -1,9 +1,9 @@
 //! Why a command fails, and the exit code of each reason.
 
-use std::io;
+use std::{error::Error, io};
 
 use croft_manifest::{InputError, WriteError, closest};
-use croft_runtime::process::chain;
+use croft_runtime::{connect::Unanswered, process::chain};
 use thiserror::Error;
 
 /// Why a command failed.
@@ -43,9 +43,62 @@ impl Failure {
     }
 }
 
-/// An error with its causes, each once.
+/// An error with its causes, each once, and in Croft's words. Where a server gave no answer, that is all there is to say.
 pub(crate) fn told(error: &anyhow::Error) -> String {
-    chain(error.as_ref())
+    told_by(error.as_ref())
+}
+
+/// The same for an error of the client.
+pub(crate) fn said(error: &kube::Error) -> String {
+    told_by(error)
+}
+
+/// The error, and what caused it.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    let mut next = Some(error);
+    std::iter::from_fn(move || {
+        let one = next?;
+        next = one.source();
+        Some(one)
+    })
+}
+
+fn told_by(error: &(dyn Error + 'static)) -> String {
+    if let Some(unanswered) = causes(error).find_map(|cause| cause.downcast_ref::<Unanswered>()) {
+        return unanswered.to_string();
+    }
+    let mut text = String::new();
+    for cause in causes(error) {
+        let of_client = cause.downcast_ref::<kube::Error>().map(in_own_words);
+        let is_last = of_client.is_some();
+        let one = of_client.unwrap_or_else(|| cause.to_string());
+        if !text.ends_with(&one) {
+            text.push_str(if text.is_empty() { "" } else { ": " });
+            text.push_str(&one);
+        }
+        if is_last {
+            break;
+        }
+    }
+    text
+}
+
+/// An error of the client without the names of its types.
+fn in_own_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            "the API server doesn't accept the credentials of the kubeconfig: renew them, or choose another --context"
+                .to_owned()
+        }
+        kube::Error::Api(status) if status.message.is_empty() => {
+            format!("the API server answers {}", status.code)
+        }
+        kube::Error::Api(status) => status.message.trim().to_owned(),
+        kube::Error::Auth(error) => format!("there are no credentials: {}", chain(error)),
+        kube::Error::SerdeError(error) => format!("the API server's answer can't be read: {error}"),
+        kube::Error::Service(error) => chain(&**error),
+        other => other.source().map_or_else(|| other.to_string(), chain),
+    }
 }
 
 #[cfg(test)]
@@ -61,5 +114,34 @@ mod tests {
         let error = named.context("failed to list pods").unwrap_err();
         let text = Failure::Other(error).to_string();
         assert_eq!(text, "failed to list pods: failed to write the result: no such file");
+    }
+
+    /// The text that the user reads of an answer of the API server.
+    fn read_of(status: serde_json::Value) -> String {
+        let status = serde_json::from_value(status).unwrap();
+        let failed: Result<(), _> = Err(kube::Error::Api(Box::new(status)));
+        Failure::Other(failed.context("failed to list pods").unwrap_err()).to_string()
+    }
+
+    #[test]
+    fn refusal_of_the_api_server_is_its_message_alone() {
+        let forbidden = serde_json::json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": "pods is forbidden"});
+        assert_eq!(read_of(forbidden), "failed to list pods: pods is forbidden");
+        let silent = serde_json::json!({"status": "Failure", "code": 500, "reason": "", "message": ""});
+        assert_eq!(read_of(silent), "failed to list pods: the API server answers 500");
+        let unknown = serde_json::json!({"status": "Failure", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"});
+        assert!(read_of(unknown).ends_with("renew them, or choose another --context"));
+    }
+
+    #[test]
+    fn server_without_an_answer_is_all_that_is_said() {
+        let away =
+            Unanswered::Unreachable { server: "the API server https://a".into(), why: "refused".into() };
+        let failed: Result<(), _> = Err(kube::Error::Service(away.into()));
+        let text = Failure::Other(failed.context("failed to list pods").unwrap_err()).to_string();
+        assert_eq!(
+            text,
+            "the API server https://a can't be reached: refused; see whether the address is right, and the server runs"
+        );
     }
 }

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 
-use crate::source::{ANSWER, ClusterArgs, block_on};
+use crate::source::{ClusterArgs, block_on};
 
 /// The audience of tokens for the page.
 pub(crate) const AUDIENCE: &str = "croft-page";
@@ -131,7 +131,7 @@ impl PageArgs {
         let Some(page) = &self.page else { return Ok(None) };
         let token = self.token(cluster)?;
         let answer = block_on(async {
-            let client = self.client(page)?;
+            let client = self.client(page, cluster)?;
             let request = Request::builder()
                 .method(method)
                 .uri(format!("/api/v1/{route}"))
@@ -153,10 +153,11 @@ impl PageArgs {
     }
 
     /// A client of the page alone: it has no certificate and no token of the cluster.
-    fn client(&self, page: &http::Uri) -> anyhow::Result<Client> {
+    fn client(&self, page: &http::Uri, cluster: &ClusterArgs) -> anyhow::Result<Client> {
         let mut config = Config::new(page.clone());
         config.root_cert_file.clone_from(&self.page_ca);
-        client_within(config, ANSWER).with_context(|| format!("failed to make a client for the page {page}"))
+        client_within(config, "the page", cluster.answer())
+            .with_context(|| format!("failed to make a client for the page {page}"))
     }
 
     fn token(&self, cluster: &ClusterArgs) -> anyhow::Result<String> {

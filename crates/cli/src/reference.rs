@@ -12,6 +12,8 @@ Exit codes: 0, done; 1, failed, or found what it was asked to look for (`croft a
 `--fail-on-denied`), or did a part (`croft import`); 2, bad input or arguments, with file, line, object and field of each problem.
 ";
 
+const TABLE_HEAD: &str = "\n| argument | meaning | default |\n|---|---|---|\n";
+
 /// The page `docs/reference/cli.md`.
 #[must_use]
 pub fn markdown() -> String {
@@ -21,6 +23,11 @@ pub fn markdown() -> String {
     push(&mut page, &about(&root));
     page.push_str("\n`croft` also runs as a plugin of kubectl: put it on the path as `kubectl-croft`.\n\n");
     page.push_str(EXIT_CODES);
+    page.push_str("\nEach command has these, before or after its name. `--namespace` is with the commands that need one.\n");
+    page.push_str(TABLE_HEAD);
+    for arg in root.get_arguments().filter(|arg| arg.is_global_set()) {
+        row(&mut page, arg);
+    }
     for command in visible(&root) {
         section(&mut page, command, "croft", 2);
     }
@@ -38,10 +45,11 @@ fn section(page: &mut String, command: &Command, parent: &str, depth: usize) {
         let _ = write!(page, "\n```text\n{usage}\n```\n");
         let args: Vec<&Arg> = command
             .get_arguments()
-            .filter(|a| !a.is_hide_set() && !matches!(a.get_id().as_str(), "help" | "version"))
+            .filter(|a| !a.is_hide_set() && !a.is_global_set())
+            .filter(|a| !matches!(a.get_id().as_str(), "help" | "version"))
             .collect();
         if !args.is_empty() {
-            page.push_str("\n| argument | meaning | default |\n|---|---|---|\n");
+            page.push_str(TABLE_HEAD);
         }
         for arg in args {
             row(page, arg);
@@ -109,6 +117,7 @@ mod tests {
             assert!(page.contains(&format!("\n## croft {}\n", command.get_name())), "{}", command.get_name());
         }
         assert!(page.contains("| `--catalog <FILE>` |"), "{page}");
+        assert_eq!(page.matches("| `--kubeconfig <FILE>` |").count(), 1, "{page}");
         assert!(!page.contains("\x1b["), "no colours");
     }
 

@@ -1,21 +1,17 @@
 //! Arguments that say where a command reads: files, or a cluster.
 
-use std::{
-    future::Future,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{future::Future, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
 use croft_manifest::{Input, LoadOptions, load};
-use croft_runtime::connect::connect_within;
+use croft_runtime::connect::{Target, connect_within, context_namespace};
 use kube::Client;
 
 use crate::{activity::Activity, cluster_reader::read, failure::Failure, output::Output};
 
 /// Time until an answer begins. An API server ends requests itself after 60 s, but for watches, whose answers begin at once.
-pub(crate) const ANSWER: Duration = Duration::from_secs(65);
+const ANSWER: Duration = Duration::from_secs(65);
 
 /// Arguments of a command that reads files.
 #[derive(Args, Clone, Debug)]
@@ -74,12 +70,32 @@ pub(crate) struct SourceArgs {
     cluster: ClusterArgs,
 }
 
-/// Arguments of a command that talks to a cluster.
+/// Which cluster a command talks to, as kubectl has it. The root has them as well, so that they may stand before the command.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "The cluster")]
 pub(crate) struct ClusterArgs {
-    /// The cluster; else KUBECONFIG, the pod's service account, or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
+    /// The kubeconfig; else that of KUBECONFIG, ~/.kube/config, or the pod's service account
+    #[arg(long, global = true, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; else its current one
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// How long to wait for each answer of the API server, such as 30s; 0 waits for ever [default: 65s]
+    #[arg(long, global = true, value_name = "TIME", value_parser = request_timeout)]
+    request_timeout: Option<Duration>,
+}
+
+/// A time as kubectl takes it: seconds, or a number with a unit.
+fn request_timeout(text: &str) -> Result<Duration, String> {
+    let time = match text.parse().map(Duration::from_secs) {
+        Ok(seconds) => Some(seconds),
+        Err(_) => croft_api::duration::parse(text).ok().flatten(),
+    };
+    match time {
+        Some(Duration::ZERO) => Ok(Duration::MAX),
+        Some(time) => Ok(time),
+        None => Err(format!("{text} is no time: write one such as 30s or 2m, or 0 to wait for ever")),
+    }
 }
 
 impl SourceArgs {
@@ -94,6 +110,14 @@ impl SourceArgs {
         &self.cluster
     }
 
+    /// `given`, else the namespace of the context, or `default` for files.
+    ///
+    /// # Errors
+    /// If there is no runtime.
+    pub(crate) fn namespace(&self, given: Option<&str>) -> anyhow::Result<String> {
+        self.cluster.namespace(given.or_else(|| (!self.is_live()).then_some("default")))
+    }
+
     /// True if the cluster is read.
     pub(crate) fn is_live(&self) -> bool {
         self.filenames.is_empty()
@@ -101,9 +125,25 @@ impl SourceArgs {
 }
 
 impl ClusterArgs {
-    /// The kubeconfig that is named.
-    pub(crate) fn kubeconfig(&self) -> Option<&Path> {
-        self.kubeconfig.as_deref()
+    /// The cluster that is named.
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target { kubeconfig: self.kubeconfig.as_deref(), context: self.context.as_deref() }
+    }
+
+    /// The time in which each answer has to begin.
+    pub(crate) fn answer(&self) -> Duration {
+        self.request_timeout.unwrap_or(ANSWER)
+    }
+
+    /// `given`, else the namespace of the context, as kubectl has it.
+    ///
+    /// # Errors
+    /// If there is no runtime.
+    pub(crate) fn namespace(&self, given: Option<&str>) -> anyhow::Result<String> {
+        match given {
+            Some(given) => Ok(given.to_owned()),
+            None => block_on(async { Ok(context_namespace(self.target()).await) }),
+        }
     }
 
     /// Reads the cluster.
@@ -120,7 +160,7 @@ impl ClusterArgs {
         &self,
         work: impl FnOnce(Client) -> F,
     ) -> anyhow::Result<T> {
-        block_on(async { work(connect_within(self.kubeconfig.as_deref(), ANSWER).await?).await })
+        block_on(async { work(connect_within(self.target(), self.answer()).await?).await })
     }
 }
 
@@ -129,4 +169,24 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("failed to start")?;
     runtime.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_timeout_is_seconds_or_a_number_with_a_unit() {
+        for (text, expected) in [
+            ("30", Duration::from_secs(30)),
+            ("2m", Duration::from_secs(120)),
+            ("0", Duration::MAX),
+            ("0s", Duration::MAX),
+        ] {
+            assert_eq!(request_timeout(text), Ok(expected), "{text}");
+        }
+        for wrong in ["", "soon", "Never", "-1"] {
+            assert!(request_timeout(wrong).unwrap_err().contains("such as 30s"), "{wrong}");
+        }
+    }
 }

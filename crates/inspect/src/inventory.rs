@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::convert::policy as convert;
 use croft_manifest::Input;
-use croft_policy::{NamespaceTenancy, Tenants};
+use croft_policy::{NamespaceTenancy, Tenants, audit::Recreation};
 use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
@@ -181,5 +181,13 @@ pub fn active_pods(input: &Input) -> impl Iterator<Item = &Pod> {
 #[must_use]
 pub fn placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
     let namespace = pod.namespace().unwrap_or_default();
-    croft_policy::audit::pod(tenants, &namespace, &convert::pod(pod)).into_iter().map(|f| f.message).collect()
+    let found = croft_policy::audit::pod(tenants, &namespace, &convert::pod(pod), recreation(pod));
+    found.into_iter().map(|f| f.message).collect()
+}
+
+/// The controller that creates a deleted pod again, if there is one.
+#[must_use]
+pub fn recreation(pod: &Pod) -> Recreation {
+    let has_controller = pod.owner_references().iter().any(|owner| owner.controller == Some(true));
+    if has_controller { Recreation::Controller } else { Recreation::None }
 }

@@ -24,7 +24,7 @@ pub const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         ReasonKind::InsufficientResources.as_str(),
-        "No type that the pool may launch is large enough. Ask for less, or allow larger types in the pool's requirements.",
+        "No type that the pool may launch is large enough. Ask for less, or allow larger types in the pool's requirements; for GPUs, categories that have them, such as g and p in karpenter.k8s.aws/instance-category.",
     ),
     (
         ReasonKind::VolumeTopology.as_str(),
@@ -32,7 +32,7 @@ pub const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         ReasonKind::VolumeNotFound.as_str(),
-        "The pod names a PersistentVolumeClaim that doesn't exist or isn't usable. Create the claim, or correct its name.",
+        "The pod names a PersistentVolumeClaim that doesn't exist or isn't usable. Create the claim, or correct its name; a claim without a storage class needs a default one: annotate a StorageClass with storageclass.kubernetes.io/is-default-class=true.",
     ),
     (
         ReasonKind::VolumeLimit.as_str(),

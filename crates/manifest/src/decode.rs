@@ -14,7 +14,7 @@ use serde::de::{
 use crate::{
     quantity,
     suggestion::closest,
-    tree::{Entry, Node, Tree},
+    tree::{Entry, Node, Step, Tree},
 };
 
 /// A value that its type refuses.
@@ -25,17 +25,29 @@ pub(crate) struct DecodeError {
     /// Path to the value, the innermost step first.
     steps: Vec<Step>,
     message: String,
+    /// A value that the type takes in its place.
+    instead: Instead,
 }
 
+/// The value with which decoding goes on after an error, so that it doesn't hide the next one.
 #[derive(Clone, Debug)]
-enum Step {
-    Key(String),
-    Index(usize),
+pub(crate) enum Instead {
+    /// This value.
+    Value(Node),
+    /// No such key.
+    Absent,
+    /// There is nothing that the type would take.
+    Nothing,
 }
 
 impl DecodeError {
     fn new(message: String) -> Self {
-        Self { line: 0, steps: Vec::new(), message }
+        Self { line: 0, steps: Vec::new(), message, instead: Instead::Nothing }
+    }
+
+    fn instead(mut self, instead: Instead) -> Self {
+        self.instead = instead;
+        self
     }
 
     fn at(mut self, line: u32) -> Self {
@@ -64,6 +76,29 @@ impl DecodeError {
             }
         }
         path
+    }
+
+    /// Puts a value into `tree` that the type takes there. False if there is none.
+    pub(crate) fn repair(&self, tree: &mut Tree) -> bool {
+        let mut at = tree;
+        let Some((last, before)) = self.steps.split_first() else { return false };
+        for step in before.iter().rev() {
+            match at.inside_mut(step) {
+                Some(inner) => at = inner,
+                None => return false,
+            }
+        }
+        match (&self.instead, last) {
+            (Instead::Value(node), step) => match at.inside_mut(step) {
+                Some(value) => {
+                    value.node = node.clone();
+                    true
+                }
+                None => false,
+            },
+            (Instead::Absent, Step::Key(key)) => at.remove(key),
+            (Instead::Absent | Instead::Nothing, _) => false,
+        }
     }
 
     /// The message without the path.
@@ -108,25 +143,28 @@ impl de::Error for DecodeError {
             other => (other.to_string(), String::new()),
         };
         let hint = if expected == "a string" { hint } else { String::new() };
-        Self::new(format!("expected {expected}, found {found}{hint}"))
+        Self::new(format!("expected {expected}, found {found}{hint}")).instead(zero(&expected))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
         let expected = plain_words(&expected.to_string());
-        match found {
+        let error = match found {
             Unexpected::Str(v) => Self::new(format!("expected {expected}, found {v:?}")),
             Unexpected::Signed(v) => Self::new(format!("{v} is out of range, expected {expected}")),
             Unexpected::Unsigned(v) => Self::new(format!("{v} is out of range, expected {expected}")),
             other => Self::new(format!("expected {expected}, found {other}")),
-        }
+        };
+        error.instead(zero(&expected))
     }
 
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
+        let known = expected.first().map(|known| Instead::Value(Node::Text((*known).to_owned())));
         Self::new(format!("{found:?} isn't one of {}", expected.join(", ")))
+            .instead(known.unwrap_or(Instead::Nothing))
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        Self::new(unknown_field(field, expected))
+        Self::new(unknown_field(field, expected)).instead(Instead::Absent)
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -148,6 +186,18 @@ fn plain_words(expected: &str) -> String {
         }
         other => other.to_owned(),
     }
+}
+
+/// The zero value of what was expected, in the words of [`plain_words`].
+fn zero(expected: &str) -> Instead {
+    Instead::Value(match expected {
+        "a string" => Node::Text(String::new()),
+        "a 32-bit integer" | "an integer" => Node::Integer(0),
+        "true or false" => Node::Bool(false),
+        "a list" => Node::List(Vec::new()),
+        "an object" => Node::Map(Vec::new()),
+        _ => return Instead::Nothing,
+    })
 }
 
 fn unknown_field(field: &str, expected: &[&str]) -> String {
@@ -318,6 +368,7 @@ impl<'t> de::Deserializer<'t> for Value<'t> {
         if name != "Quantity" {
             return visitor.visit_newtype_struct(self);
         }
+        let none = || Instead::Value(Node::Text("0".to_owned()));
         let text = match &self.tree.node {
             Node::Text(text) => text.clone(),
             Node::Integer(v) => v.to_string(),
@@ -328,10 +379,11 @@ impl<'t> de::Deserializer<'t> for Value<'t> {
                     "expected a quantity such as \"500m\" or \"64Gi\", found {}",
                     self.tree.describe()
                 );
-                return Err(DecodeError::new(message).at(self.tree.line));
+                return Err(DecodeError::new(message).at(self.tree.line).instead(none()));
             }
         };
-        quantity::check(&text).map_err(|message| DecodeError::new(message).at(self.tree.line))?;
+        quantity::check(&text)
+            .map_err(|message| DecodeError::new(message).at(self.tree.line).instead(none()))?;
         visitor.visit_newtype_struct(IntoDeserializer::<DecodeError>::into_deserializer(text))
     }
 
@@ -498,6 +550,7 @@ impl<'t> MapAccess<'t> for Map<'t> {
                         continue;
                     }
                     let error = DecodeError::new(unknown_field(&entry.key, self.fields))
+                        .instead(Instead::Absent)
                         .at(entry.line)
                         .inside(Step::Key(entry.key.clone()));
                     let Some(Ignored(fields)) = self.unknown else { return Err(error) };

@@ -3,7 +3,7 @@
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 
 use super::*;
-use crate::tree::read;
+use crate::{mistakes::every_error, tree::read};
 
 fn pod(text: &str) -> Result<Pod, (u32, String)> {
     let tree = read(text, &mut Vec::new()).unwrap().pop().unwrap();
@@ -100,4 +100,42 @@ fn integral_float_decodes_as_integer() {
     .pop()
     .unwrap();
     assert_eq!(decode::<Deployment>(&tree).unwrap().spec.unwrap().replicas, Some(3));
+}
+
+#[test]
+fn every_mistake_of_an_object_is_found() {
+    let text = format!(
+        "{HEAD}metadata: {{labels: {{a: 1}}}}
+spec:
+  replicaz: 1
+  priority: high
+  containers:
+  - {{name: a, resources: {{requests: {{cpu: lots, memory: more}}}}}}
+  - {{name: 3, ports: [{{containerPort: x}}]}}
+"
+    );
+    let tree = read(&text, &mut Vec::new()).unwrap().pop().unwrap();
+    let first = decode::<Pod>(&tree).unwrap_err();
+    let (errors, object) = every_error(first, &tree, |tree| decode::<Pod>(tree));
+    let fields: Vec<String> = errors.iter().map(DecodeError::field).collect();
+    let expected = [
+        "metadata.labels.a",
+        "spec.replicaz",
+        "spec.priority",
+        "spec.containers[0].resources.requests.cpu",
+        "spec.containers[0].resources.requests.memory",
+        "spec.containers[1].name",
+        "spec.containers[1].ports[0].containerPort",
+    ];
+    assert_eq!(fields, expected);
+    assert!(object.is_some());
+}
+
+#[test]
+fn a_mistake_that_nothing_replaces_ends_the_search() {
+    let tree = read("spec: {containers: 3}", &mut Vec::new()).unwrap().pop().unwrap();
+    let refuse =
+        |_: &Tree| Err::<(), _>(DecodeError::new("no".to_owned()).inside(Step::Key("spec".to_owned())));
+    let (errors, object) = every_error(refuse(&tree).unwrap_err(), &tree, refuse);
+    assert_eq!((errors.len(), object), (1, None));
 }

@@ -14,6 +14,7 @@ use crate::{
     error::Problem,
     files::Source,
     input::Input,
+    mistakes::{every_error, is_within},
     objects::Objects,
     origin::Origin,
     steps::{self, Steps},
@@ -40,6 +41,9 @@ const REMOVED_VERSIONS: &[(&str, &str)] = &[
     ("node.k8s.io/v1beta1", "node.k8s.io/v1"),
     ("storage.k8s.io/v1beta1", "storage.k8s.io/v1"),
 ];
+
+/// The field of an object's name.
+const NAME: &str = "metadata.name";
 
 /// Where the pods of a workload get their annotations from.
 const POD_TEMPLATES: &[(&str, &str)] = &[
@@ -324,20 +328,36 @@ impl Reader<'_> {
         T: Resource + DeserializeOwned,
     {
         let decoded = if steps.strict { decode(tree) } else { decode_known(tree, unknown) };
-        let mut object: T =
-            decoded.map_err(|error| vec![(error.line, error.field(), error.message().to_owned())])?;
+        let (mistakes, object) = match decoded {
+            Ok(object) => (Vec::new(), Some(object)),
+            Err(first) if steps.strict => every_error(first, tree, |tree| decode(tree)),
+            Err(first) => every_error(first, tree, |tree| decode_known(tree, &mut Vec::new())),
+        };
+        let mut errors: Vec<(u32, String, String)> =
+            mistakes.iter().map(|error| (error.line, error.field(), error.message().to_owned())).collect();
+        let Some(mut object): Option<T> = object else { return Err(errors) };
         let namespace = steps.namespaced.then_some(self.namespace);
-        self.name(&mut object, namespace)
-            .map_err(|(field, message)| vec![(tree.line_of(field), field.to_owned(), message)])?;
+        let mut found = Vec::new();
+        found.extend(
+            self.name(&mut object, namespace).err().map(|(field, message)| (field.to_owned(), message)),
+        );
         (steps.default)(&mut object);
-        let mut errors = Vec::new();
-        check::metadata(object.meta(), &mut errors);
-        (steps.check)(&object, &mut errors);
-        if errors.is_empty() {
+        check::metadata(object.meta(), &mut found);
+        (steps.check)(&object, &mut found);
+        if errors.is_empty() && found.is_empty() {
             return Ok(object);
         }
-        errors.sort_by_key(|(field, _)| tree.line_of(field));
-        Err(errors.into_iter().map(|(field, message)| (tree.line_of(&field), field, message)).collect())
+        for (field, message) in found {
+            // The value in place of a mistake isn't the author's, and a field has one error.
+            let is_said =
+                |said: &(u32, String, String)| is_within(&said.1, &field) || is_within(&field, &said.1);
+            let is_repeated = |said: &(u32, String, String)| said.1 == NAME && field == NAME;
+            if !errors.iter().take(mistakes.len()).any(is_said) && !errors.iter().any(is_repeated) {
+                errors.push((tree.line_of(&field), field, message));
+            }
+        }
+        errors.sort_by_key(|(line, ..)| *line);
+        Err(errors)
     }
 
     /// Sets the namespace, and the name of an object with `generateName`.
@@ -362,10 +382,10 @@ impl Reader<'_> {
                     self.generated += 1;
                     meta.name = Some(format!("{prefix}{}", self.generated));
                 }
-                None => return Err(("metadata.name", "this is required: give the object a name".to_owned())),
+                None => return Err((NAME, "this is required: give the object a name".to_owned())),
             }
         }
-        check::object_name(object.name_any().as_str()).map_err(|message| ("metadata.name", message))
+        check::object_name(object.name_any().as_str()).map_err(|message| (NAME, message))
     }
 
     fn problem(&mut self, line: u32, object: &str, field: &str, message: String) {

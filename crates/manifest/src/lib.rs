@@ -22,7 +22,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `files`, `tree`, `decode` | text to values with lines, and values to types |
+//! | `files`, `tree`, `decode`, `mistakes` | text to values with lines, and values to types |
 //! | `kinds`, `steps`, `croft_kinds` | which kinds there are, and how each is defaulted and validated |
 //! | `custom` | the pod templates in objects of other controllers' kinds |
 //! | `defaults`, `check` | what the API server fills in, and what it refuses |
@@ -39,6 +39,7 @@ mod files;
 mod input;
 mod kinds;
 mod load;
+mod mistakes;
 mod objects;
 mod origin;
 mod quantity;
@@ -50,7 +51,7 @@ mod unknown_fields;
 mod yaml;
 
 pub use admission_plugins::{apply as apply_admission_plugins, apply_with as apply_admission_plugins_with};
-pub use check::FieldErrors;
+pub use check::{FieldErrors, object_name};
 pub use croft_kinds::{Pruned, prune};
 pub use custom::{CustomTemplate, CustomWorkload};
 pub use error::{InputError, Problem};

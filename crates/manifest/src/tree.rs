@@ -40,6 +40,13 @@ pub(crate) struct Entry {
     pub(crate) value: Tree,
 }
 
+/// A step of the path to a value.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Key(String),
+    Index(usize),
+}
+
 /// Why a file isn't YAML, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
@@ -65,6 +72,25 @@ impl Tree {
             Some(Node::Text(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// The value under a key or an index.
+    pub(crate) fn inside_mut(&mut self, step: &Step) -> Option<&mut Tree> {
+        match (&mut self.node, step) {
+            (Node::Map(entries), Step::Key(key)) => {
+                entries.iter_mut().find(|e| e.key == *key).map(|e| &mut e.value)
+            }
+            (Node::List(items), Step::Index(index)) => items.get_mut(*index),
+            _ => None,
+        }
+    }
+
+    /// Removes a key. False if there is none.
+    pub(crate) fn remove(&mut self, key: &str) -> bool {
+        let Node::Map(entries) = &mut self.node else { return false };
+        let before = entries.len();
+        entries.retain(|e| e.key != key);
+        entries.len() < before
     }
 
     /// The line of the deepest existing value on `path`, which is written as in messages: `spec.containers[0].name`.

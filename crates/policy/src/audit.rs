@@ -100,9 +100,30 @@ fn tenants_of(tenants: &Tenants, pool: PoolId) -> Vec<String> {
     tenants.declarations().tenants().iter().filter(|t| t.may_use(pool)).map(|t| t.name.to_string()).collect()
 }
 
+/// Creates another pod in place of one that is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recreation {
+    /// The pod's controller.
+    Controller,
+    /// None does: the pod has no controller.
+    None,
+}
+
+impl Recreation {
+    /// How the pod comes `there`, where it should be.
+    fn remedy(self, verb: &str, there: &str) -> String {
+        match self {
+            Self::Controller => format!("{verb}: its controller recreates it {there}"),
+            Self::None => {
+                format!("delete it and create it again, since it has no controller: it is then {there}")
+            }
+        }
+    }
+}
+
 /// Checks a pod that is neither finished nor being deleted.
 #[must_use]
-pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
+pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>, recreation: Recreation) -> Vec<Finding> {
     let finding = |violation, tenants, message| Finding {
         violation,
         kind: "Pod",
@@ -113,7 +134,7 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
     };
     let node = pod.spec.node_name.as_str();
     if node.is_empty() {
-        return check_pending(tenants, namespace, pod)
+        return check_pending(tenants, namespace, pod, recreation)
             .into_iter()
             .map(|(r, t, m)| finding(r, t, m))
             .collect();
@@ -136,9 +157,10 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>) -> Vec<Finding> {
     }
     if let Some(tenant) = outside {
         let message = format!(
-            "runs on node {node}, outside the pools of its tenant {} ({}); evict the pod: its controller recreates it on the tenant's pool",
+            "runs on node {node}, outside the pools of its tenant {} ({}); {}",
             tenant.name,
-            tenant.pool_names()
+            tenant.pool_names(),
+            recreation.remedy("evict the pod", "on the tenant's pool")
         );
         findings.push(finding(Violation::PodOutside, vec![tenant.name.to_string()], message));
     }
@@ -188,6 +210,7 @@ fn check_pending(
     tenants: &Tenants,
     namespace: &str,
     pod: &Pod<'_>,
+    recreation: Recreation,
 ) -> Option<(Violation, Vec<String>, String)> {
     let planned = plan_pod(tenants, namespace, pod);
     if planned.allowed() && planned.patch.is_empty() {
@@ -197,13 +220,15 @@ fn check_pending(
     let message = match &planned.denial {
         Some(denial) => format!("is pending and would be refused: {denial}"),
         None if planned.tenant.is_some() => format!(
-            "is pending and not pinned to pool {}; it was created before its tenant was in force: delete it, and its \
-             controller recreates it on the pool",
-            planned.pool.unwrap_or_default()
+            "is pending and not pinned to pool {}; it was created before its tenant was in force; {}",
+            planned.pool.unwrap_or_default(),
+            recreation.remedy("delete it", "on the pool")
         ),
-        None => "is pending and tolerates taints of pools, without a node affinity that keeps it off them; it was created \
-                 before Croft: delete it, and its controller recreates it with one"
-            .to_owned(),
+        None => format!(
+            "is pending and tolerates taints of pools, without a node affinity that keeps it off them; it was created before \
+             Croft; {}",
+            recreation.remedy("delete it", "with one")
+        ),
     };
     Some((violation, planned.tenant.map(str::to_owned).into_iter().collect(), message))
 }

@@ -1,6 +1,7 @@
 //! A client of the API server. Called by every process that talks to one.
 
 use std::{
+    error::Error,
     future::Future,
     path::{Path, PathBuf},
     pin::Pin,
@@ -12,7 +13,7 @@ use http::Request;
 use kube::{
     Client, Config,
     client::{AuthError, Body, ClientBuilder},
-    config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tokio::time::timeout;
 use tower::{BoxError, Service, layer::layer_fn};
@@ -21,20 +22,29 @@ use tower::{BoxError, Service, layer::layer_fn};
 /// five minutes.
 const STALLED: Duration = Duration::from_secs(330);
 
+/// Which cluster a command talks to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Target<'a> {
+    /// The kubeconfig; else `KUBECONFIG`, `~/.kube/config`, or the pod's service account.
+    pub kubeconfig: Option<&'a Path>,
+    /// The context of the kubeconfig; else its current one.
+    pub context: Option<&'a str>,
+}
+
 /// Errors of this module.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The file can't be read or is invalid.
-    #[error("failed to read the kubeconfig {path}: {source}")]
+    #[error("the kubeconfig {} can't be used: {}", .path.display(), sentence(.error))]
     Kubeconfig {
         /// The file.
         path: PathBuf,
         /// The error.
-        source: KubeconfigError,
+        error: KubeconfigError,
     },
     /// Neither a kubeconfig nor a service account was found.
-    #[error("failed to find the cluster; give --kubeconfig, set KUBECONFIG, or run in a pod: {0}")]
-    Infer(#[from] InferConfigError),
+    #[error("no cluster is configured: write --kubeconfig FILE, or set KUBECONFIG ({})", sentence(.0))]
+    NoCluster(KubeconfigError),
     /// The program that the kubeconfig names for credentials can't be started.
     #[error(
         "failed to run {plugin}, from which the kubeconfig gets the credentials for {cluster} (install it, or add its folder to PATH): {source}"
@@ -57,25 +67,63 @@ pub enum ConnectError {
     },
 }
 
-/// A server accepted a request and doesn't answer.
+/// A server gave no answer to a request.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{server} didn't answer {asked} within {} s: see whether it is the right address, and reachable without a proxy that holds requests back",
-    .within.as_secs()
-)]
-struct NoAnswer {
-    server: String,
-    asked: String,
-    within: Duration,
+pub enum Unanswered {
+    /// There is no connection to it, or it ended.
+    #[error("{server} can't be reached: {why}; see whether the address is right, and the server runs")]
+    Unreachable {
+        /// The server and its address.
+        server: String,
+        /// The innermost cause.
+        why: String,
+    },
+    /// It accepted a request and doesn't answer.
+    #[error(
+        "{server} didn't answer {asked} within {} s: see whether it is the right address, and reachable without a proxy that holds requests back",
+        .within.as_secs()
+    )]
+    Late {
+        /// The server and its address.
+        server: String,
+        /// Method and path of the request.
+        asked: String,
+        /// The time that it had.
+        within: Duration,
+    },
 }
 
-/// Creates a client from `kubeconfig`, or else from `KUBECONFIG`, the pod's service account, or `~/.kube/config`. Makes
+/// An error of a kubeconfig in the user's words.
+fn sentence(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::ReadConfig(error, path) if error.kind() == std::io::ErrorKind::NotFound => {
+            format!("there is no file {}", path.display())
+        }
+        KubeconfigError::ReadConfig(error, path) => format!("{} can't be read: {error}", path.display()),
+        KubeconfigError::FindPath => "there is no home folder with .kube/config".to_owned(),
+        KubeconfigError::CurrentContextNotSet => "it has no current context: write --context NAME".to_owned(),
+        KubeconfigError::LoadContext(name) => {
+            format!("it has no context {name}: kubectl config get-contexts lists those that it has")
+        }
+        KubeconfigError::LoadClusterOfContext(name) => {
+            format!("it has no cluster {name}, which the context names")
+        }
+        KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
+        // The rest of the text draws the place with its surroundings, in which secrets may stand.
+        KubeconfigError::Parse(error) => {
+            format!("it isn't a kubeconfig in YAML: {}", error.to_string().lines().next().unwrap_or_default())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Creates a client from `kubeconfig`, or else from `KUBECONFIG`, `~/.kube/config`, or the pod's service account. Makes
 /// no request. It waits for an answer as long as its caller does.
 ///
 /// # Errors
 /// If no configuration is found, or it is invalid.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
-    let config = configuration(kubeconfig).await?;
+    let config = configuration(Target { kubeconfig, context: None }).await?;
     let cluster = config.cluster_url.to_string();
     let plugin = plugin(&config);
     Client::try_from(config).map_err(|error| failed(error, cluster, plugin))
@@ -85,33 +133,46 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
 ///
 /// # Errors
 /// As [`connect`].
-pub async fn connect_within(kubeconfig: Option<&Path>, within: Duration) -> Result<Client, ConnectError> {
-    client_within(configuration(kubeconfig).await?, within)
+pub async fn connect_within(target: Target<'_>, within: Duration) -> Result<Client, ConnectError> {
+    client_within(configuration(target).await?, "the API server", within)
 }
 
-/// A client whose requests fail if their answer doesn't begin `within` this time.
+/// A client whose requests fail if their answer doesn't begin `within` this time, with an [`Unanswered`] that calls the server so.
 ///
 /// # Errors
 /// If the configuration is invalid.
-pub fn client_within(mut config: Config, within: Duration) -> Result<Client, ConnectError> {
+pub fn client_within(mut config: Config, called: &str, within: Duration) -> Result<Client, ConnectError> {
     config.default_retry = false;
     config.read_timeout = Some(STALLED);
     config.reset_reader_on_write = true;
     let cluster = config.cluster_url.to_string();
-    let (server, plugin) = (cluster.clone(), plugin(&config));
+    let (server, plugin) = (format!("{called} {}", cluster.trim_end_matches('/')), plugin(&config));
     let layer = layer_fn(move |inner| Answered { inner, server: server.clone(), within });
     let builder = ClientBuilder::try_from(config).map_err(|error| failed(error, cluster, plugin))?;
     Ok(builder.with_layer(&layer).build())
 }
 
-async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    let mut config = match kubeconfig {
-        Some(path) => {
-            let named = |source| ConnectError::Kubeconfig { path: path.to_owned(), source };
+/// The namespace of the context; `default` if it has none, or there is no context.
+pub async fn context_namespace(target: Target<'_>) -> String {
+    configuration(target).await.map_or_else(|_| "default".to_owned(), |config| config.default_namespace)
+}
+
+async fn configuration(target: Target<'_>) -> Result<Config, ConnectError> {
+    let options =
+        KubeConfigOptions { context: target.context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let mut config = match (target.kubeconfig, target.context) {
+        (Some(path), _) => {
+            let named = |error| ConnectError::Kubeconfig { path: path.to_owned(), error };
             let file = Kubeconfig::read_from(path).map_err(named)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.map_err(named)?
+            Config::from_custom_kubeconfig(file, &options).await.map_err(named)?
         }
-        None => Config::infer().await?,
+        // A pod's service account has no contexts.
+        (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(ConnectError::NoCluster)?,
+        // As the client infers it, whose error has both causes and their types in it.
+        (None, None) => match Config::from_kubeconfig(&options).await {
+            Ok(config) => config,
+            Err(error) => Config::incluster().map_err(|_| ConnectError::NoCluster(error))?,
+        },
     };
     // 429 is an answer: the API server gives it to an eviction that a budget blocks, and each caller retries in its own
     // way. A retry below the caller would also be an effect after its deadline.
@@ -160,11 +221,26 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             match timeout(within, answer).await {
-                Ok(answer) => answer.map_err(Into::into),
-                Err(_) => Err(NoAnswer { server, asked, within }.into()),
+                Ok(answer) => answer.map_err(|error| said(error.into(), server)),
+                Err(_) => Err(Unanswered::Late { server, asked, within }.into()),
             }
         })
     }
+}
+
+/// An error of the connection, with the server's address; another error as it is.
+fn said(error: BoxError, server: String) -> BoxError {
+    let mut cause: &(dyn Error + 'static) = &*error;
+    let mut is_connection = false;
+    loop {
+        is_connection |= cause.is::<hyper_util::client::legacy::Error>();
+        match cause.source() {
+            Some(inner) => cause = inner,
+            None => break,
+        }
+    }
+    let why = cause.to_string();
+    if is_connection { Unanswered::Unreachable { server, why }.into() } else { error }
 }
 
 #[cfg(test)]
@@ -180,7 +256,9 @@ mod tests {
         install_crypto();
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", silent.local_addr().unwrap());
-        let client = client_within(Config::new(address.parse().unwrap()), Duration::from_millis(50)).unwrap();
+        let client =
+            client_within(Config::new(address.parse().unwrap()), "the API server", Duration::from_millis(50))
+                .unwrap();
         let error = chain(&client.apiserver_version().await.unwrap_err());
         assert!(
             error.contains(&address) && error.contains("didn't answer GET /version within 0 s"),
@@ -194,10 +272,39 @@ mod tests {
         let exec = ExecConfig { command: Some("no-such-plugin".to_owned()), ..ExecConfig::default() };
         let mut config = Config::new("http://127.0.0.1:1".parse().unwrap());
         config.auth_info = AuthInfo { exec: Some(exec), ..AuthInfo::default() };
-        let error = client_within(config, Duration::from_secs(1)).map(drop).unwrap_err();
+        let error = client_within(config, "the API server", Duration::from_secs(1)).map(drop).unwrap_err();
         let text = chain(&error);
         assert!(text.starts_with("failed to run no-such-plugin, "), "{text}");
         assert_eq!(text.matches("No such file").count(), 1, "{text}");
         assert!(text.contains("add its folder to PATH"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn server_that_is_away_is_named_with_the_innermost_cause_alone() {
+        install_crypto();
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = client_within(config, "the API server", Duration::from_secs(9)).unwrap();
+        let kube::Error::Service(error) = client.apiserver_version().await.unwrap_err() else { panic!() };
+        let text = chain(&*error);
+        assert!(
+            text.starts_with("the API server http://127.0.0.1:1 can't be reached: Connection refused"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn errors_of_a_kubeconfig_say_what_to_write() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = ConnectError::NoCluster(KubeconfigError::ReadConfig(missing, "/none".into()));
+        assert_eq!(
+            chain(&error),
+            "no cluster is configured: write --kubeconfig FILE, or set KUBECONFIG (there is no file /none)"
+        );
+        let error = KubeconfigError::LoadContext("prod".to_owned());
+        let error = ConnectError::Kubeconfig { path: "k".into(), error };
+        assert_eq!(
+            chain(&error),
+            "the kubeconfig k can't be used: it has no context prod: kubectl config get-contexts lists those that it has"
+        );
     }
 }

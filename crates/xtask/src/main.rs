@@ -26,6 +26,8 @@ mod named_tests;
 mod observability;
 mod picture;
 mod references;
+mod release;
+mod schemas;
 mod tokens;
 mod troubleshooting;
 
@@ -66,6 +68,12 @@ enum Command {
         #[arg(required = true)]
         folders: Vec<PathBuf>,
     },
+    /// Write JSON schemas of Croft's kinds for editors.
+    Schemas {
+        /// The folder.
+        #[arg(long)]
+        out: PathBuf,
+    },
     /// Join the layouts of one image for several architectures.
     JoinImages(images::JoinArgs),
 }
@@ -94,6 +102,7 @@ fn main() -> anyhow::Result<()> {
         Command::Images(args) => images::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
         Command::Mutants { folders } => mutants::check(&root, &folders),
+        Command::Schemas { out } => schemas::write(&out),
         Command::JoinImages(args) => images::join(&root, &args),
     }
 }

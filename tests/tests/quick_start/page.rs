@@ -33,6 +33,8 @@ async fn commands_of_aws_run_in_the_order_of_the_page() {
     // The registry is not in the account: what is pushed, and where, is read here.
     let pushed = account.folder.path().join("pushed");
     account.program("skopeo", &format!("cat > /dev/null\necho \"$*\" >> {}", pushed.display()));
+    let installed = account.folder.path().join("installed");
+    account.program("helm", &format!("echo \"$*\" >> {0}\ncat >> {0}", installed.display()));
     let cluster = "aws eks create-cluster --name prod --role-arn arn:aws:iam::123456789012:role/x \
                    --resources-vpc-config subnetIds=$(aws ec2 describe-subnets --query 'Subnets[0].SubnetId' --output text)\n";
     let commands = blocks("bash").join("\n").replace("AWS_REGION=eu-central-1", "AWS_REGION=us-east-1");
@@ -57,12 +59,20 @@ async fn commands_of_aws_run_in_the_order_of_the_page() {
     let version = env!("CARGO_PKG_VERSION");
     let registry = "123456789012.dkr.ecr.us-east-1.amazonaws.com";
     let mut wanted = format!("login --username AWS --password-stdin {registry}\n");
-    for image in ["croft-webhook", "croft-controller"] {
+    for image in ["croft-webhook", "croft-controller", "croft-page"] {
         let repository = ask(&format!("ecr describe-repositories --repository-names croft/{image}"));
         assert!(repository.contains(&format!("{registry}/croft/{image}")), "{repository}");
         wanted += &format!("copy oci:target/images/{image} docker://{registry}/croft/{image}:{version}\n");
     }
     assert_eq!(fs::read_to_string(&pushed).unwrap(), wanted);
+    let installed = fs::read_to_string(&installed).unwrap();
+    for line in [
+        "install croft-crds oci://ghcr.io/croft-dev/croft/croft-crds --namespace croft-system --create-namespace",
+        "imageRegistry: ghcr.io/croft-dev/croft",
+        "  settings: {clusterName: prod, awsRegion: us-east-1, interruptionQueue: croft-prod}",
+    ] {
+        assert!(installed.lines().any(|one| one == line), "{installed}");
+    }
     let tagged = ask("ec2 describe-tags --filters Name=key,Values=croft.dev/discovery");
     assert!(tagged.contains("subnet-"), "{tagged}");
 }

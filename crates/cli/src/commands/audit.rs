@@ -12,7 +12,7 @@ use clap::Args;
 use croft_api::{
     CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert, stored::Stored,
 };
-use croft_inspect::workload::is_active;
+use croft_inspect::{inventory::recreation, workload::is_active};
 use croft_manifest::Input;
 use croft_policy::{
     Tenants,
@@ -35,7 +35,7 @@ use crate::{
     cluster_reader::list_all,
     failure::Failure,
     output::{Format, Output},
-    source::{ANSWER, load_files},
+    source::{ClusterArgs, load_files},
     table::{Align, BAD, BOLD, GOOD, NAME, Table, counted},
 };
 
@@ -48,12 +48,11 @@ pub struct AuditArgs {
     /// Namespace of objects in files that name none
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default", requires = "filenames")]
     namespace: String,
-    /// The cluster; else KUBECONFIG, the pod's service account, or ~/.kube/config
-    #[arg(long, value_name = "FILE", conflicts_with = "filenames")]
-    kubeconfig: Option<PathBuf>,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 /// One violation as JSON.
@@ -87,13 +86,9 @@ struct Facts {
 /// # Errors
 /// If the input or the cluster can't be read, or the result can't be written.
 pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let AuditArgs { filenames, namespace, kubeconfig, output } = args;
+    let AuditArgs { filenames, namespace, output, cluster } = args;
     let facts = if filenames.is_empty() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.context("failed to start")?.block_on(async {
-            Facts::in_cluster(croft_runtime::connect::connect_within(kubeconfig.as_deref(), ANSWER).await?)
-                .await
-        })?
+        cluster.run(Facts::in_cluster)?
     } else {
         Facts::in_files(&load_files(filenames, namespace, out)?)?
     };
@@ -154,7 +149,8 @@ fn find_violations(facts: &Facts) -> anyhow::Result<(Vec<Finding>, usize)> {
     let mut audited = 0;
     for pod in facts.pods.iter().filter(|p| is_active(p)) {
         audited += 1;
-        findings.extend(audit::pod(&index, &pod.namespace().unwrap_or_default(), &convert::pod(pod)));
+        let namespace = pod.namespace().unwrap_or_default();
+        findings.extend(audit::pod(&index, &namespace, &convert::pod(pod), recreation(pod)));
     }
     findings.sort();
     Ok((findings, audited))

@@ -2,18 +2,27 @@
 
 use std::{collections::BTreeMap, io::Write as _, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::{api::events::v1::Event, jiff::Timestamp};
+use k8s_openapi::{
+    ClusterResourceScope,
+    api::{
+        core::v1::{Namespace, Node, Pod},
+        events::v1::Event,
+    },
+    jiff::Timestamp,
+};
 use kube::{
     Api, Client,
     api::ListParams,
     runtime::{WatchStreamExt as _, watcher},
 };
+use serde::de::DeserializeOwned;
 
 use crate::{
-    failure::Failure,
+    failure::{Failure, told},
     output::{Format, Output},
     own_events::{CONTROLLER, is_possible},
     shown::one_line,
@@ -31,13 +40,29 @@ pub struct EventsArgs {
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// Only Events about this object, as Kind/name
-    #[arg(long, value_name = "KIND/NAME")]
+    #[arg(long, value_name = "KIND/NAME", value_parser = about)]
     about: Option<String>,
     /// How to print it; json has an object a line
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+/// The kinds that Croft writes Events about.
+const KINDS: [&str; 8] =
+    ["Pod", "Node", "NodeClaim", "Tenant", "TenantPool", "EC2NodeClass", "CroftConfig", "Namespace"];
+
+/// A kind in any case, and a name.
+fn about(text: &str) -> Result<String, String> {
+    let (kind, name) = text
+        .split_once('/')
+        .filter(|(_, name)| !name.is_empty() && !name.contains('/'))
+        .ok_or("write a kind and a name, such as Pod/web, and the namespace by --namespace")?;
+    match KINDS.iter().find(|known| known.eq_ignore_ascii_case(kind)) {
+        Some(known) => Ok(format!("{known}/{name}")),
+        None => Err(format!("Croft writes no Events about a {kind}: write one of {}", KINDS.join(", "))),
+    }
 }
 
 /// Runs the command.
@@ -57,8 +82,19 @@ async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::R
     events.sort_by_key(time);
     // The version of each Event that was shown: a watch that begins again has them all once more.
     let mut shown = BTreeMap::new();
+    let mut is_found = false;
     for event in events {
+        is_found |= args.about.as_ref().is_some_and(|about| *about == object(&event));
         show_new(&event, args, &mut shown, out)?;
+    }
+    if let Some(about) = args.about.as_ref().filter(|_| !is_found) {
+        if !exists(client, about, args.namespace.as_deref()).await? {
+            let within = args.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+            bail!("there is no {about}{within}, and no Event about it");
+        }
+        out.warn(&[format!(
+            "no Event of Croft's is about {about}; the API server keeps Events for an hour"
+        )])?;
     }
     out.flush()?;
     if !args.watch {
@@ -81,9 +117,46 @@ async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::R
             }
             Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
             Ok(None) => return Ok(()),
-            Err(error) => out.warn(&[format!("the watch of Events ended, and begins again: {error}")])?,
+            Err(error) => {
+                out.warn(&[format!("the watch of Events ended, and begins again: {}", told(&error.into()))])?;
+            }
         }
     }
+}
+
+/// True if there is such an object; a pod in any namespace, unless one is given.
+async fn exists(client: &Client, about: &str, namespace: Option<&str>) -> anyhow::Result<bool> {
+    let (kind, name) = about.split_once('/').unwrap_or((about, ""));
+    match kind {
+        "Pod" => {
+            let pods: Api<Pod> = match namespace {
+                Some(namespace) => Api::namespaced(client.clone(), namespace),
+                None => Api::all(client.clone()),
+            };
+            let named = ListParams::default().fields(&format!("metadata.name={name}"));
+            let found = pods.list_metadata(&named).await.context("failed to list pods")?;
+            Ok(!found.items.is_empty())
+        }
+        "Node" => has::<Node>(client, name).await,
+        "Namespace" => has::<Namespace>(client, name).await,
+        "NodeClaim" => has::<NodeClaim>(client, name).await,
+        "Tenant" => has::<Tenant>(client, name).await,
+        "TenantPool" => has::<TenantPool>(client, name).await,
+        "EC2NodeClass" => has::<EC2NodeClass>(client, name).await,
+        _ => has::<CroftConfig>(client, name).await,
+    }
+}
+
+/// True if the cluster has an object of this name.
+async fn has<K>(client: &Client, name: &str) -> anyhow::Result<bool>
+where
+    K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
+{
+    let found = Api::<K>::all(client.clone()).get_metadata_opt(name).await;
+    Ok(found.with_context(|| format!("failed to read {} {name}", K::kind(&())))?.is_some())
 }
 
 /// Writes an Event that is asked for and hasn't been written in this version.
@@ -168,6 +241,16 @@ mod tests {
         let mut output = Output::to(Box::new(out.clone()), Box::new(err.clone()));
         show_new(&event, &args, &mut BTreeMap::new(), &mut output).unwrap();
         (out.text(), err.text())
+    }
+
+    #[test]
+    fn object_of_about_is_a_known_kind_and_a_name() {
+        assert_eq!(about("nodeclaim/a"), Ok("NodeClaim/a".to_owned()));
+        assert_eq!(about("Pod/web-1"), Ok("Pod/web-1".to_owned()));
+        for wrong in ["web", "Pod/", "Pod/a/b"] {
+            assert!(about(wrong).unwrap_err().contains("such as Pod/web"), "{wrong}");
+        }
+        assert!(about("Service/web").unwrap_err().contains("write one of Pod, Node"));
     }
 
     #[test]

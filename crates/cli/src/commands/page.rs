@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use croft_runtime::connect::Target;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{Child, Command},
@@ -51,6 +52,14 @@ pub struct PageCommandArgs {
     croft_namespace: String,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+#[cfg(test)]
+impl PageCommandArgs {
+    /// The cluster that is asked.
+    pub(crate) const fn cluster(&self) -> &ClusterArgs {
+        &self.cluster
+    }
 }
 
 /// Runs the command.
@@ -118,8 +127,12 @@ impl Forwarder {
     /// Starts it, and waits until it says where it listens.
     async fn start(cluster: &ClusterArgs, namespace: &str, port: u16) -> anyhow::Result<Self> {
         let mut command = Command::new("kubectl");
-        if let Some(file) = cluster.kubeconfig() {
+        let Target { kubeconfig, context } = cluster.target();
+        if let Some(file) = kubeconfig {
             command.arg("--kubeconfig").arg(file);
+        }
+        if let Some(name) = context {
+            command.args(["--context", name]);
         }
         let local = if port == 0 { String::new() } else { port.to_string() };
         command

@@ -6,10 +6,11 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use croft_api::{Tenant, TenantPool};
-use croft_manifest::{InputError, prune, to_yaml};
+use croft_api::{EC2NodeClass, Tenant, TenantPool, stored::Kind};
+use croft_manifest::{InputError, object_name, prune, to_yaml};
+use croft_scheduler::Quantity;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, ListParams, Patch, PatchParams},
@@ -21,6 +22,7 @@ use crate::{
     croft_object::{croft_object, text},
     failure::Failure,
     output::Output,
+    own_objects::names,
     source::ClusterArgs,
     table::{BAD, GOOD, NOTE, shortened},
 };
@@ -49,18 +51,19 @@ enum What {
 #[derive(Args, Clone, Debug)]
 struct AddArgs {
     /// The tenant's name
+    #[arg(value_parser = name)]
     name: String,
     /// A namespace that belongs to it; may be given more than once [default: the tenant's name]
-    #[arg(long = "namespace", value_name = "NAMESPACE")]
+    #[arg(long = "namespace", value_name = "NAMESPACE", value_parser = name)]
     namespaces: Vec<String>,
     /// Namespaces with this label belong to it too; may be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     selector: Vec<(String, String)>,
     /// A pool that it may use, the default first; may be given more than once [default: one with the tenant's name, which --class creates]
-    #[arg(long = "pool", value_name = "POOL")]
+    #[arg(long = "pool", value_name = "POOL", value_parser = name)]
     pools: Vec<String>,
     /// Create the pools too, with instances of this EC2NodeClass
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     class: Option<String>,
     /// Label and taint key of created pools
     #[arg(long, value_name = "KEY", default_value = croft_api::pool::DEFAULT_KEY, requires = "class")]
@@ -70,7 +73,7 @@ struct AddArgs {
     on_conflict: OnConflict,
     /// A limit over all its pools, such as cpu=100 or costPerHour=25; may be given more than once [default: nodes=20 and
     /// costPerHour=10, in dollars]
-    #[arg(long = "limit", value_name = "RESOURCE=AMOUNT", value_parser = pair)]
+    #[arg(long = "limit", value_name = "RESOURCE=AMOUNT", value_parser = limit)]
     limits: Vec<(String, String)>,
     /// Write no limit: nothing bounds what the tenant's nodes cost but the limits of its pools and of the cluster
     #[arg(long, conflicts_with = "limits")]
@@ -114,6 +117,25 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// The name of an object.
+fn name(text: &str) -> Result<String, String> {
+    object_name(text).map(|()| text.to_owned())
+}
+
+/// A resource and its amount.
+fn limit(text: &str) -> Result<(String, String), String> {
+    let (resource, amount) = text
+        .split_once('=')
+        .filter(|(resource, _)| !resource.is_empty())
+        .ok_or("write a resource and its amount, such as cpu=100")?;
+    if amount.parse::<Quantity>().is_ok_and(|parsed| !parsed.is_negative()) {
+        return Ok((resource.to_owned(), amount.to_owned()));
+    }
+    Err(format!(
+        "{amount:?} is no amount of {resource}: write a number that isn't negative, with an optional suffix, such as 500m, 100 or 64Gi"
+    ))
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &TenantArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {
@@ -129,6 +151,7 @@ fn add(args: &AddArgs, out: &mut Output) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let code = args.cluster.run(async |client| {
+        exist(&client, args).await?;
         let mut changes = Vec::new();
         for manifest in &manifests {
             changes.extend(match text(manifest, "kind") {
@@ -153,6 +176,29 @@ fn add(args: &AddArgs, out: &mut Output) -> Result<ExitCode, Failure> {
         Ok(ExitCode::SUCCESS)
     })?;
     Ok(code)
+}
+
+/// The EC2NodeClass that pools are created with exists, or else the pools that are named.
+async fn exist(client: &Client, args: &AddArgs) -> anyhow::Result<()> {
+    match &args.class {
+        Some(class) => all_exist::<EC2NodeClass>(client, std::slice::from_ref(class), "--class").await,
+        None => all_exist::<TenantPool>(client, &args.pools, "--pool").await,
+    }
+}
+
+async fn all_exist<K: Kind>(client: &Client, named: &[String], argument: &str) -> anyhow::Result<()> {
+    let there = names::<K>(client).await?;
+    let kind = K::kind(&());
+    let missing: Vec<String> = named.iter().filter(|name| !there.contains(name)).cloned().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let choice = if there.is_empty() {
+        "the cluster has none: apply it first".to_owned()
+    } else {
+        format!("write one of {} for {argument}, or apply it first", shortened(&there, 10))
+    };
+    bail!("there is no {kind} {}: {choice}", missing.join(", "))
 }
 
 /// The pools, then the tenant: pods of a tenant whose pool doesn't exist are denied.
@@ -203,14 +249,15 @@ fn manifests(args: &AddArgs) -> Result<Vec<Value>, InputError> {
         spec.insert("limits".to_owned(), json!(limits));
     }
     manifests.push(croft_object("Tenant", name, Value::Object(spec)));
+    let mut mistakes: Vec<String> = Vec::new();
     for manifest in &mut manifests {
         let kind = text(manifest, "kind").to_owned();
         let pruned = prune(&kind, manifest);
-        if let Some((path, message)) = pruned.errors.first() {
-            return Err(InputError::Other(format!("{kind} {name}: {path}: {message}")));
-        }
+        let named = name_of(manifest).to_owned();
+        let said = pruned.errors.iter().map(|(path, message)| format!("{kind} {named}: {path}: {message}"));
+        mistakes.extend(said);
     }
-    Ok(manifests)
+    if mistakes.is_empty() { Ok(manifests) } else { Err(InputError::Other(mistakes.join("\n"))) }
 }
 
 fn name_of(manifest: &Value) -> &str {
@@ -303,4 +350,20 @@ fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
         Ok(())
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_limit_names_resource_and_amount() {
+        for wrong in ["cpu=lots", "cpu=-1", "cpu="] {
+            let amount = wrong.split_once('=').unwrap().1;
+            let error = limit(wrong).unwrap_err();
+            assert!(error.starts_with(&format!("{amount:?} is no amount of cpu")), "{error}");
+        }
+        assert_eq!(limit("costPerHour=2.5"), Ok(("costPerHour".to_owned(), "2.5".to_owned())));
+        assert!(limit("cpu").unwrap_err().contains("cpu=100"));
+    }
 }

@@ -9,7 +9,7 @@ mod workload;
 
 pub use metadata::FieldErrors;
 pub(crate) use metadata::metadata;
-pub(crate) use names::object_name;
+pub use names::object_name;
 pub(crate) use node::node;
 pub(crate) use pod::pod;
 pub(crate) use workload::{

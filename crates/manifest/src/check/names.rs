@@ -1,7 +1,10 @@
 //! The syntax of names, label keys and label values (`k8s.io/apimachinery/pkg/util/validation`).
 
 /// A DNS subdomain, which the names of nearly all kinds are.
-pub(crate) fn object_name(name: &str) -> Result<(), String> {
+///
+/// # Errors
+/// With what to write, if `name` is none.
+pub fn object_name(name: &str) -> Result<(), String> {
     if is_subdomain(name) {
         return Ok(());
     }

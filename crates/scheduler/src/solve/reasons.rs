@@ -202,13 +202,14 @@ fn suitable(
     let tables = &cluster.tables;
     let symbols = &tables.symbols;
     let name = &rec.pool.name;
-    if let Some((kind, detail)) = &class.blocked {
-        return Err((*kind, detail.clone()));
-    }
     let tolerations = tables.tolerations.get(class.shape(cluster).tolerations);
+    // First of all, so that what is wrong with the pod is said for the pools that are meant for it, and for no other tenant's.
     if let Some(taint) = taint::untolerated(tolerations, &rec.taints) {
         let detail = format!("the pod doesn't tolerate {}", taint.show(symbols));
         return Err((ReasonKind::TaintNotTolerated, detail));
+    }
+    if let Some((kind, detail)) = &class.blocked {
+        return Err((*kind, detail.clone()));
     }
     if !rec.pool.launches && rec.pool.replicas.is_none() {
         // Its nodes may still have been what the pod waits for; first report what can never suit.

@@ -4,13 +4,14 @@ use std::io::Write as _;
 
 use croft_inspect::{
     advice::{Advice, ConstraintPrice},
-    amounts::per_month,
+    amounts::{monthly, per_month},
 };
 use croft_manifest::to_yaml;
 use croft_scheduler::Price;
 use serde::Serialize;
 
 use crate::{
+    costs::cents,
     failure::Failure,
     output::Output,
     table::{Align, BOLD, DIM, GOOD, NOTE, Table, counted},
@@ -20,6 +21,25 @@ const DASH: &str = "-";
 
 fn tenants(price: &ConstraintPrice) -> String {
     if price.tenants.is_empty() { DASH.to_owned() } else { price.tenants.join(", ") }
+}
+
+/// Dollars of an average month; in words where that is none in whole cents.
+fn month(price: Price) -> String {
+    if is_below_a_cent(monthly(price)) { "less than a cent".to_owned() } else { per_month(price) }
+}
+
+/// The same in a column of dollars.
+fn month_cell(price: Price) -> String {
+    if is_below_a_cent(monthly(price)) {
+        "<0.01".to_owned()
+    } else {
+        per_month(price).trim_start_matches('$').to_owned()
+    }
+}
+
+/// True for an amount that is more than nothing and shown as nothing.
+fn is_below_a_cent(amount: Price) -> bool {
+    amount > Price::ZERO && cents(amount) == Price::ZERO
 }
 
 /// The prices, and below each what to change.
@@ -33,7 +53,7 @@ pub(super) fn text(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
     ]);
     for price in &advice.prices {
         table.row(vec![
-            per_month(price.saving).trim_start_matches('$').to_owned(),
+            month_cell(price.saving),
             price.saving.to_string(),
             tenants(price),
             price.object.clone(),
@@ -65,7 +85,7 @@ pub(super) fn wide(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
     ]);
     for price in &advice.prices {
         table.row(vec![
-            per_month(price.saving).trim_start_matches('$').to_owned(),
+            month_cell(price.saving),
             price.saving.to_string(),
             tenants(price),
             price.namespace.clone().unwrap_or_else(|| DASH.to_owned()),
@@ -92,7 +112,7 @@ fn summary(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
         writeln!(
             out,
             "{BOLD}Without {all}: ${together}/h less{BOLD:#} ({} a month) of ${cost}/h in pools",
-            per_month(*together)
+            month(*together)
         )?;
     }
     if prices.len() != 1 && *together > Price::ZERO {
@@ -178,4 +198,19 @@ pub(super) fn csv(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
         ])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn month_below_a_cent_says_so() {
+        for (micros, sentence, cell) in
+            [(0, "$0.00", "0.00"), (5, "less than a cent", "<0.01"), (100, "$0.07", "0.07")]
+        {
+            let price = Price::from_micros(micros);
+            assert_eq!((month(price).as_str(), month_cell(price).as_str()), (sentence, cell));
+        }
+    }
 }

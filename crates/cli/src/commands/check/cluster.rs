@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::timeout;
 
 use super::report::{Finding, fail};
-use crate::table::counted;
+use crate::{failure::said, table::counted};
 
 /// The time of the first answer, which needs nothing but a way to the API server.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
@@ -21,13 +21,10 @@ const FIRST_ANSWER: Duration = Duration::from_secs(10);
 pub(super) async fn api_server(client: &Client) -> Finding {
     let error = match timeout(FIRST_ANSWER, client.apiserver_version()).await {
         Ok(Ok(version)) => return Ok(format!("Kubernetes {}", version.git_version)),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it didn't say its version within {} s", FIRST_ANSWER.as_secs()),
+        Ok(Err(error)) => said(&error),
+        Err(_) => format!("the API server didn't say its version within {} s", FIRST_ANSWER.as_secs()),
     };
-    fail(
-        format!("the API server doesn't answer: {error}"),
-        "look at the kubeconfig and the network: kubectl version",
-    )
+    fail(error, "look at the kubeconfig and the network: kubectl version")
 }
 
 /// The CRDs are installed, established, and of this version.
@@ -42,7 +39,10 @@ pub(super) async fn crds(client: &Client) -> Finding {
             Ok(Some(found)) => found,
             Ok(None) => return fail(format!("{name} isn't installed"), remedy),
             Err(error) => {
-                return fail(format!("failed to read {name}: {error}"), "ask for the ClusterRole croft-view");
+                return fail(
+                    format!("failed to read {name}: {}", said(&error)),
+                    "ask for the ClusterRole croft-view",
+                );
             }
         };
         if found.metadata.deletion_timestamp.is_some() {
@@ -104,7 +104,7 @@ pub(super) async fn namespace(client: &Client, namespace: &str) -> Finding {
             "install Croft: kubectl apply -k manifests/deploy; or name its namespace with --namespace",
         ),
         Err(error) => fail(
-            format!("failed to read the namespace {namespace}: {error}"),
+            format!("failed to read the namespace {namespace}: {}", said(&error)),
             "look at your rights: kubectl auth can-i get namespaces",
         ),
     }

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     aws::{Access, AwsArgs},
     failure::Failure,
+    failure::said,
     output::{Format, Output},
     source::ClusterArgs,
 };
@@ -132,7 +133,7 @@ async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>)
     }
     let installed = match Installed::read(client, namespace).await {
         Ok(installed) => installed,
-        Err(error) => return report.note("installation", format!("not checked: {error}")),
+        Err(error) => return report.note("installation", format!("not checked: {}", said(&error))),
     };
     report.examine("placement", &[], async || placement::check(&installed)).await?;
     report

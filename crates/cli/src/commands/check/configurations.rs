@@ -9,7 +9,10 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::{Api, Client};
 
 use super::report::{Finding, fail};
-use crate::table::{counted, shortened};
+use crate::{
+    failure::said,
+    table::{counted, shortened},
+};
 
 /// Name of Croft's webhook configurations.
 const CONFIGURATION: &str = "croft-webhook";
@@ -22,7 +25,10 @@ pub(super) async fn check(client: &Client) -> Finding {
     let (mutating, validating) = match (mutating, validating) {
         (Ok(Some(mutating)), Ok(Some(validating))) => (mutating, validating),
         (Err(error), _) | (_, Err(error)) => {
-            return fail(format!("failed to read them: {error}"), "ask for the ClusterRole croft-view");
+            return fail(
+                format!("failed to read them: {}", said(&error)),
+                "ask for the ClusterRole croft-view",
+            );
         }
         (Ok(None), _) => {
             return fail(

@@ -7,6 +7,7 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{Api, Client, api::PostParams};
 
 use super::report::Outcome;
+use crate::failure::said;
 
 /// Name of the binding of `croft break-glass on`.
 const SWITCH: &str = "ClusterRoleBinding \"croft-break-glass\"";
@@ -17,7 +18,8 @@ pub(super) async fn check(client: &Client) -> Outcome {
     match Api::<SubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review()).await {
         Ok(review) => evaluate(&review.status.unwrap_or_default()),
         Err(error) => Outcome::Unknown(format!(
-            "failed to ask who may stop enforcement: {error}; this takes create on subjectaccessreviews"
+            "failed to ask who may stop enforcement: {}; this takes create on subjectaccessreviews",
+            said(&error)
         )),
     }
 }

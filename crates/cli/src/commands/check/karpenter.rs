@@ -15,7 +15,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::report::Outcome;
-use crate::table::shortened;
+use crate::{failure::said, table::shortened};
 
 /// The CRDs of Karpenter's pools, and the label by which Karpenter knows their nodes.
 const POOLS: [(&str, &str); 2] = [
@@ -29,7 +29,7 @@ const NAMED: usize = 5;
 pub(super) async fn check(client: &Client) -> Outcome {
     let pools = match Api::<TenantPool>::all(client.clone()).list(&ListParams::default()).await {
         Ok(listed) => listed.items,
-        Err(error) => return Outcome::Unknown(format!("failed to list TenantPools: {error}")),
+        Err(error) => return Outcome::Unknown(format!("failed to list TenantPools: {}", said(&error))),
     };
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut read = Vec::new();
@@ -37,7 +37,7 @@ pub(super) async fn check(client: &Client) -> Outcome {
         match crds.get_opt(crd).await {
             Ok(Some(_)) => read.push(label),
             Ok(None) => {}
-            Err(error) => return Outcome::Unknown(format!("failed to read the CRD {crd}: {error}")),
+            Err(error) => return Outcome::Unknown(format!("failed to read the CRD {crd}: {}", said(&error))),
         }
     }
     finding(&pools, &read)

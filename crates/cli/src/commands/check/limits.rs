@@ -15,7 +15,10 @@ use croft_api::{
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::report::{Finding, fail};
-use crate::table::{counted, shortened};
+use crate::{
+    failure::said,
+    table::{counted, shortened},
+};
 
 /// A limit bounds the cost of every Tenant's and every pool's nodes.
 pub(super) async fn check(client: &Client) -> Finding {
@@ -29,7 +32,10 @@ pub(super) async fn check(client: &Client) -> Finding {
     let (tenants, pools, config) = match listed.await {
         Ok(listed) => listed,
         Err(error) => {
-            return fail(format!("failed to list them: {error}"), "ask for the ClusterRole croft-view");
+            return fail(
+                format!("failed to list them: {}", said(&error)),
+                "ask for the ClusterRole croft-view",
+            );
         }
     };
     let is_unlimited = |statement: Statement| statement.status == Some(true);

@@ -14,7 +14,7 @@ use kube::{
 use serde_json::Value;
 
 use super::report::Outcome;
-use crate::table::shortened;
+use crate::{failure::said, table::shortened};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const VERSION: &str = "v1";
@@ -52,9 +52,10 @@ pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
     };
     match read.await {
         Ok((wanted, has_more_pools, installed)) => evaluate(wanted, has_more_pools, &installed),
-        Err(error) => {
-            Outcome::Unknown(format!("failed to read the settings or the mutating policies: {error}"))
-        }
+        Err(error) => Outcome::Unknown(format!(
+            "failed to read the settings or the mutating policies: {}",
+            said(&error)
+        )),
     }
 }
 

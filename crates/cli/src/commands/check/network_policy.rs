@@ -20,7 +20,7 @@ use super::{
     installed::{Installed, container},
     report::Outcome,
 };
-use crate::table::shortened;
+use crate::{failure::said, table::shortened};
 
 /// The port of reviews: its name in the container, and its number unless the Deployment says another.
 const PORT: &str = "reviews";
@@ -45,7 +45,7 @@ pub(super) async fn check(client: &Client, namespace: &str, installed: &Installe
     let api: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
     let policies = match api.list(&ListParams::default()).await {
         Ok(list) => list.items,
-        Err(error) => return Outcome::Unknown(format!("failed to list NetworkPolicies: {error}")),
+        Err(error) => return Outcome::Unknown(format!("failed to list NetworkPolicies: {}", said(&error))),
     };
     let selects = |policy: &NetworkPolicy| {
         let selector = policy.spec.as_ref().and_then(|spec| spec.pod_selector.clone()).unwrap_or_default();
@@ -56,7 +56,9 @@ pub(super) async fn check(client: &Client, namespace: &str, installed: &Installe
         policies.into_iter().filter(|policy| restricts(policy) && selects(policy)).collect();
     match api_servers(client).await {
         Ok(addresses) => verdict(&policies, port(container(deployment)), &addresses),
-        Err(error) => Outcome::Unknown(format!("failed to list the addresses of the API servers: {error}")),
+        Err(error) => {
+            Outcome::Unknown(format!("failed to list the addresses of the API servers: {}", said(&error)))
+        }
     }
 }
 

@@ -6,7 +6,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::report::{Failed, fail};
-use crate::table::{counted, shortened};
+use crate::{
+    failure::said,
+    table::{counted, shortened},
+};
 
 /// The label with the level that a namespace enforces.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -18,7 +21,7 @@ const NAMED: usize = 5;
 /// The namespaces of tenants that enforce less than `baseline`. `namespace` is Croft's own.
 pub(super) async fn check(client: &Client, namespace: &str) -> Result<String, Failed> {
     let failed = |error: kube::Error| Failed {
-        what: format!("failed to list tenants and namespaces: {error}"),
+        what: format!("failed to list tenants and namespaces: {}", said(&error)),
         remedy: "ask for the ClusterRole croft-view, and for the right to list namespaces".to_owned(),
     };
     let all = ListParams::default();

@@ -6,7 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use kube::{Api, Client};
 
 use super::report::{Finding, fail};
-use crate::table::counted;
+use crate::{failure::said, table::counted};
 
 /// Every policy exists, compiles, and is bound with the action Deny.
 pub(super) async fn check(client: &Client) -> Finding {
@@ -20,7 +20,7 @@ pub(super) async fn check(client: &Client) -> Finding {
             Ok(None) => return fail(format!("the policy {name} doesn't exist"), remedy),
             Err(error) => {
                 return fail(
-                    format!("failed to read the policy {name}: {error}"),
+                    format!("failed to read the policy {name}: {}", said(&error)),
                     "ask for the ClusterRole croft-view",
                 );
             }
@@ -45,7 +45,7 @@ pub(super) async fn check(client: &Client) -> Finding {
             Ok(None) => return fail(format!("the policy {name} isn't bound"), remedy),
             Err(error) => {
                 return fail(
-                    format!("failed to read the binding {name}: {error}"),
+                    format!("failed to read the binding {name}: {}", said(&error)),
                     "ask for the ClusterRole croft-view",
                 );
             }

@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
 
 use super::report::{Finding, fail};
-use crate::{failure::told, table::counted};
+use crate::{failure::said, failure::told, table::counted};
 
 /// Name of the controller's Lease.
 const LEADER: &str = "croft-controller";
@@ -36,7 +36,7 @@ pub(super) async fn webhook_replicas(client: &Client, namespace: &str) -> Findin
             n => Ok(counted(n, "replica")),
         },
         Err(error) => fail(
-            format!("failed to list the replicas' Leases: {error}"),
+            format!("failed to list the replicas' Leases: {}", said(&error)),
             "ask for the ClusterRole croft-view",
         ),
     }

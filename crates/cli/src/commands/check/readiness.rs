@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
 use super::report::{Finding, fail};
+use crate::failure::said;
 
 /// Every object of a kind is Ready.
 pub(super) async fn ready<K: Kind>(
@@ -19,7 +20,10 @@ pub(super) async fn ready<K: Kind>(
     let items: Vec<K> = match api.list(&ListParams::default()).await {
         Ok(list) => list.items.into_iter().filter_map(Stored::legible).collect(),
         Err(error) => {
-            return fail(format!("failed to list them: {error}"), "ask for the ClusterRole croft-view");
+            return fail(
+                format!("failed to list them: {}", said(&error)),
+                "ask for the ClusterRole croft-view",
+            );
         }
     };
     for object in &items {

@@ -12,6 +12,7 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::report::Outcome;
+use crate::failure::said;
 
 /// The namespace of a dry run where no tenant has one.
 const ANY: &str = "default";
@@ -27,7 +28,9 @@ pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
                 "there is no Tenant, so that no review is sent to the webhook".to_owned(),
             );
         }
-        Err(error) => return Outcome::Unknown(format!("failed to list tenants and namespaces: {error}")),
+        Err(error) => {
+            return Outcome::Unknown(format!("failed to list tenants and namespaces: {}", said(&error)));
+        }
     };
     let object: DaemonSet = match serde_json::from_value(daemon_set(owned)) {
         Ok(object) => object,
@@ -90,14 +93,6 @@ fn daemon_set(owned: bool) -> Value {
 fn is_planned(created: &DaemonSet) -> bool {
     let template = created.spec.as_ref().and_then(|spec| spec.template.metadata.as_ref());
     template.is_some_and(|meta| meta.annotations.iter().flatten().any(|(key, _)| key == INJECTED_ANNOTATION))
-}
-
-/// The API server's message.
-fn said(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 /// The meaning of the API server's refusal for the webhook.

@@ -37,9 +37,9 @@ enum What {
 struct PodArgs {
     /// The pod's name
     name: String,
-    /// The pod's namespace
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
-    namespace: String,
+    /// The pod's namespace [default: that of the context; of files, default]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     #[command(flatten)]
     past: PastArgs,
     #[command(flatten)]
@@ -77,6 +77,7 @@ pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Fail
     match &args.what {
         What::Pod(args) => {
             let PodArgs { name, namespace, past, page, source } = &**args;
+            let namespace = &source.namespace(namespace.as_deref())?;
             if page.is_given() && source.is_live() {
                 page::explain_pod(page, source.cluster(), namespace, name, past::moment(past)?, out)
             } else {

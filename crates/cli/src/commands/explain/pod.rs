@@ -7,11 +7,12 @@ use croft_inspect::{
     admission::{Admission, Outcome},
     advice::Focus,
     inventory,
+    reasons::meaning,
     simulation::{is_created, simulate},
 };
 use croft_manifest::Input;
-use croft_policy::NamespaceTenancy;
-use croft_scheduler::{Options, PodKey};
+use croft_policy::{NamespaceTenancy, audit::Recreation, definitions::POOL_ANNOTATION};
+use croft_scheduler::{Options, PlannedInstance, PodKey, Reason, ReasonKind};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -20,7 +21,8 @@ use crate::{
     costs::estimate_mark,
     failure::Failure,
     output::Output,
-    table::{BAD, BOLD, GOOD, NAME, NOTE, shortened},
+    shown::one_line,
+    table::{BAD, BOLD, GOOD, NAME, NOTE, counted, shortened},
 };
 
 /// Pools that are named.
@@ -48,6 +50,13 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         }
         NamespaceTenancy::NonTenant => {
             writeln!(out, "  namespace {namespace} belongs to no tenant")?;
+            if let Some(pool) = pod.annotations().get(POOL_ANNOTATION) {
+                writeln!(
+                    out,
+                    "  {NOTE}it asks for pool {}{NOTE:#}, and only pods of tenants get one: write {namespace} into spec.namespaces of a Tenant",
+                    one_line(pool)
+                )?;
+            }
             write_kept_out(input, namespace, out)?;
         }
         NamespaceTenancy::Exempt => {
@@ -62,10 +71,16 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         (Outcome::Denied(refusal), _) => {
             writeln!(out, "  {BAD}if it were created now, it would be denied{BAD:#}: {refusal}")?
         }
-        (Outcome::Changed(_), Some(pool)) if is_created(pod) => writeln!(
-            out,
-            "  {NOTE}it isn't pinned to pool {pool}{NOTE:#}: it was created before its tenant; delete it, and its controller recreates it in the pool"
-        )?,
+        (Outcome::Changed(_), Some(pool)) if is_created(pod) => {
+            let again = match inventory::recreation(pod) {
+                Recreation::Controller => "delete it, and its controller recreates it in the pool",
+                Recreation::None => "it has no controller: delete it, and create it again",
+            };
+            writeln!(
+                out,
+                "  {NOTE}it isn't pinned to pool {pool}{NOTE:#}: it was created before its tenant; {again}"
+            )?;
+        }
         (Outcome::Changed(_), None) if is_created(pod) => {
             writeln!(out, "  {NOTE}it isn't kept out of the pools{NOTE:#}: it was created before them")?;
         }
@@ -74,7 +89,7 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
     }
     match inventory::node_of(pod) {
         Some(node) => placed(input, &admission, pod, node, out),
-        None => pending(input, pod, namespace, name, out),
+        None => pending(input, &admission, pod, out),
     }
 }
 
@@ -154,7 +169,8 @@ fn is_ignored(input: &Input, scheduler: &str, out: &mut Output) -> Result<bool, 
     Ok(is_ignored)
 }
 
-fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
+fn pending(input: &Input, admission: &Admission, pod: &Pod, out: &mut Output) -> Result<(), Failure> {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     let spec = pod.spec.clone().unwrap_or_default();
     if pod.metadata.deletion_timestamp.is_some() {
         writeln!(out, "  it is being deleted: nothing is launched for it")?;
@@ -176,32 +192,9 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
         writeln!(out, "  it is nominated for node {node}")?;
     }
     let simulation = simulate(input, croft_cloud::builtin_catalog(), &Options::default())?;
-    let key = PodKey::new(namespace, name);
+    let key = PodKey::new(&namespace, &name);
     if let Some(instance) = simulation.plan.instances.iter().find(|m| m.pods.contains(&key)) {
-        writeln!(
-            out,
-            "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}, for {} pods",
-            instance.instance_type,
-            instance.zone,
-            instance.capacity_type,
-            instance.pool,
-            instance.price.map_or_else(
-                || "price unknown".to_owned(),
-                |price| format!("{}${price}/h", estimate_mark(simulation.is_estimate(instance)))
-            ),
-            instance.pods.len()
-        )?;
-        let pool = input.pools.get("", &instance.pool);
-        let conditions =
-            pool.and_then(|p| p.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
-        for condition in conditions.iter().filter(|c| c.status == "False" && c.type_ != UNLIMITED) {
-            writeln!(
-                out,
-                "  {NOTE}but pool {} says {}{NOTE:#}: {}",
-                instance.pool, condition.type_, condition.message
-            )?;
-        }
-        return Ok(());
+        return launchable(input, instance, simulation.is_estimate(instance), out);
     }
     if let Some(node) = simulation.plan.existing.iter().find(|n| n.pods.contains(&key)) {
         let what = if node.coming { "coming node" } else { "node" };
@@ -209,9 +202,8 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
         return Ok(());
     }
     let left = simulation.plan.unschedulable.iter().find(|u| u.pod == key);
-    for reason in left.iter().flat_map(|l| l.reasons.iter()) {
-        let pool = if reason.pool.is_empty() { String::new() } else { format!("pool {}: ", reason.pool) };
-        writeln!(out, "  {pool}{NOTE}{}{NOTE:#}: {}", reason.reason, reason.detail)?;
+    if let Some(left) = left {
+        write_reasons(input, admission, &namespace, &left.reasons, out)?;
     }
     for denied in simulation.denied.iter().filter(|d| d.pods.contains(&key)) {
         writeln!(out, "  {BAD}denied{BAD:#}: {}", denied.refusal)?;
@@ -225,6 +217,76 @@ fn pending(input: &Input, pod: &Pod, namespace: &str, name: &str, out: &mut Outp
             "Croft launches nothing for it"
         };
         writeln!(out, "  {why}")?;
+    }
+    Ok(())
+}
+
+/// The instance that a plan launches for the pod.
+fn launchable(
+    input: &Input,
+    instance: &PlannedInstance,
+    is_estimate: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    writeln!(
+        out,
+        "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}, for {}",
+        instance.instance_type,
+        instance.zone,
+        instance.capacity_type,
+        instance.pool,
+        instance.price.map_or_else(
+            || "price unknown".to_owned(),
+            |price| format!("{}${price}/h", estimate_mark(is_estimate))
+        ),
+        counted(instance.pods.len(), "pod")
+    )?;
+    let pool = input.pools.get("", &instance.pool);
+    let conditions = pool.and_then(|p| p.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
+    for condition in conditions.iter().filter(|c| c.status == "False" && c.type_ != UNLIMITED) {
+        writeln!(
+            out,
+            "  {NOTE}but pool {} says {}{NOTE:#}: {}",
+            instance.pool, condition.type_, condition.message
+        )?;
+    }
+    Ok(())
+}
+
+/// Why the pod stays pending: in the pools of its tenant, if it has one, and what would help.
+fn write_reasons(
+    input: &Input,
+    admission: &Admission,
+    namespace: &str,
+    reasons: &[Reason],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let tenancy = admission.tenants().tenancy(namespace);
+    let is_kept_off = reasons.iter().all(|reason| reason.reason == ReasonKind::TaintNotTolerated);
+    if matches!(tenancy, NamespaceTenancy::NonTenant) && is_kept_off {
+        writeln!(
+            out,
+            "  {NOTE}namespace {namespace} belongs to no tenant{NOTE:#}, so its pods run in no pool: write it into spec.namespaces of a \
+             Tenant, or into spec.sharedWith of a TenantPool"
+        )?;
+        return Ok(());
+    }
+    let pools = tenancy
+        .tenant()
+        .and_then(|tenant| input.tenants.get("", &tenant.name))
+        .map(|tenant| tenant.spec.pools.as_slice());
+    let is_own =
+        |reason: &&Reason| reason.pool.is_empty() || pools.is_none_or(|pools| pools.contains(&reason.pool));
+    let own: Vec<&Reason> = reasons.iter().filter(is_own).collect();
+    // A pod that is pinned to one pool of its tenant tolerates no other, which would hide what matters.
+    let is_meant = |reason: &&&Reason| reason.reason != ReasonKind::TaintNotTolerated;
+    let is_any_meant = own.iter().any(|reason| is_meant(&reason));
+    for reason in own.iter().filter(|reason| !is_any_meant || is_meant(reason)) {
+        let pool = if reason.pool.is_empty() { String::new() } else { format!("pool {}: ", reason.pool) };
+        writeln!(out, "  {pool}{NOTE}{}{NOTE:#}: {}", reason.reason, reason.detail)?;
+        if let Some(remedy) = meaning(reason.reason.as_str()) {
+            writeln!(out, "    {remedy}")?;
+        }
     }
     Ok(())
 }

@@ -10,13 +10,16 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use croft_inspect::admission::Admission;
 use croft_manifest::{Input, InputError, to_yaml};
+use croft_runtime::clock::{Clock as _, SystemClock};
+use kube::Client;
 
 use super::{
+    fill::Measured,
     live,
     rows::{Filter, Rows, Sort},
     text,
 };
-use crate::{cluster_reader::read, failure::Failure, output::Output, source::SourceArgs};
+use crate::{activity::Activity, cluster_reader::read, failure::Failure, output::Output, source::SourceArgs};
 
 /// Arguments of `croft top`.
 #[derive(Args, Clone, Debug)]
@@ -65,8 +68,15 @@ enum TopFormat {
 pub(crate) fn run(args: &TopArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let TopArgs { source, watch, .. } = args;
     let Some(seconds) = watch else {
-        let input = source.load("default", out)?;
-        show(&rows(&input, args)?, args, out)?;
+        let (input, measured) = if source.is_live() {
+            let _activity = Activity::start("reading the cluster");
+            source.cluster().run(async |client| observed(&client).await)?
+        } else {
+            let input = source.load("default", out)?;
+            let at = input.recorded_at;
+            (input, Measured { at, ..Measured::default() })
+        };
+        show(&rows(&input, &measured, args)?, args, out)?;
         return Ok(ExitCode::SUCCESS);
     };
     if !source.is_live() {
@@ -80,13 +90,14 @@ pub(crate) fn run(args: &TopArgs, out: &mut Output) -> Result<ExitCode, Failure>
     source.cluster().run(async |client| {
         if is_view {
             return live::show(every, args.sort, async || {
-                rows(&read(&client).await?, args).map_err(|error| anyhow::anyhow!("{error}"))
+                let (input, measured) = observed(&client).await?;
+                rows(&input, &measured, args).map_err(|error| anyhow::anyhow!("{error}"))
             })
             .await;
         }
         loop {
-            let input = read(&client).await?;
-            let shown = rows(&input, args).and_then(|rows| show(&rows, args, out));
+            let (input, measured) = observed(&client).await?;
+            let shown = rows(&input, &measured, args).and_then(|rows| show(&rows, args, out));
             shown.map_err(|error| anyhow::anyhow!("{error}"))?;
             out.flush().context("failed to write")?;
             tokio::select! {
@@ -98,10 +109,17 @@ pub(crate) fn run(args: &TopArgs, out: &mut Output) -> Result<ExitCode, Failure>
     Ok(ExitCode::SUCCESS)
 }
 
-fn rows(input: &Input, args: &TopArgs) -> Result<Rows, Failure> {
+/// The cluster, and what its nodes use.
+async fn observed(client: &Client) -> anyhow::Result<(Input, Measured)> {
+    let input = read(client).await?;
+    let measured = Measured::read(client, SystemClock.wall()).await;
+    Ok((input, measured))
+}
+
+fn rows(input: &Input, measured: &Measured, args: &TopArgs) -> Result<Rows, Failure> {
     let filter =
         Filter { tenant: args.tenant.as_deref(), pool: args.pool.as_deref(), zone: args.zone.as_deref() };
-    let mut rows = Rows::new(input, &Admission::new(input)?, filter)?;
+    let mut rows = Rows::new(input, measured, &Admission::new(input)?, filter)?;
     rows.sort(args.sort);
     Ok(rows)
 }

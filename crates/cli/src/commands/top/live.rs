@@ -311,7 +311,21 @@ const fn titles(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Tenants => &["TENANT", "POOLS", "NAMESPACES", "PODS", "PENDING", "NODES", "$/H", "READY"],
         Kind::Pools => &["POOL", "TENANTS", "NODES", "COMING", "PODS", "LIMITS", "$/H", "READY"],
-        Kind::Nodes => &["NODE", "POOL", "TYPE", "ZONE", "CAPACITY", "PODS", "$/H", "STATE"],
+        Kind::Nodes => &[
+            "NODE",
+            "POOL",
+            "TYPE",
+            "ZONE",
+            "CAPACITY",
+            "PODS",
+            "CPU REQUESTED",
+            "CPU USED",
+            "MEMORY REQUESTED",
+            "MEMORY USED",
+            "$/H",
+            "AGE",
+            "STATE",
+        ],
     }
 }
 
@@ -372,7 +386,10 @@ mod tests {
     use ratatui::{Terminal, backend::TestBackend};
 
     use super::{
-        super::rows::{NodeRow, PoolRow, TenantRow},
+        super::{
+            fill::Fill,
+            rows::{NodeRow, PoolRow, TenantRow},
+        },
         *,
     };
 
@@ -411,7 +428,10 @@ mod tests {
             zone: "us-east-1a".to_owned(),
             capacity_type: "spot".to_owned(),
             pods: 3,
+            cpu: Fill::default(),
+            memory: Fill::default(),
             cost: cost(dollars),
+            age_seconds: Some(60),
             state: NodeState::Ready,
         };
         Rows {

@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt as _;
 use serde::{Serialize, Serializer};
 
+use super::fill::{Fill, Measured, Requested};
 use crate::failure::Failure;
 
 /// The rows to keep.
@@ -126,8 +127,12 @@ pub(super) struct NodeRow {
     pub(super) zone: String,
     pub(super) capacity_type: String,
     pub(super) pods: usize,
+    pub(super) cpu: Fill,
+    pub(super) memory: Fill,
     #[serde(flatten, serialize_with = "cost")]
     pub(super) cost: Cost,
+    /// Since it was created; `None` in files.
+    pub(super) age_seconds: Option<i64>,
     /// The page's word; but `blocked`, which the decision log knows, is `draining` here.
     pub(super) state: NodeState,
 }
@@ -151,7 +156,12 @@ impl Rows {
     ///
     /// # Errors
     /// If the filter names a tenant or pool that doesn't exist.
-    pub(super) fn new(input: &Input, admission: &Admission, filter: Filter<'_>) -> Result<Self, Failure> {
+    pub(super) fn new(
+        input: &Input,
+        measured: &Measured,
+        admission: &Admission,
+        filter: Filter<'_>,
+    ) -> Result<Self, Failure> {
         let known = |kind: &str, name: Option<&str>, is_there: bool| match name {
             Some(name) if !is_there => Err(InputError::Other(format!(
                 "there is no {kind} {name}: write the name of one, or leave it out"
@@ -187,19 +197,20 @@ impl Rows {
         for node in inventory::active_pods(input).filter_map(inventory::node_of) {
             *pods_of.entry(node).or_default() += 1;
         }
-        let nodes: Vec<NodeRow> = infos
+        let requested = Requested::new(input);
+        let nodes = infos
             .iter()
-            .map(|node| NodeRow {
-                name: node.name.clone(),
-                tenants: node.pool.as_deref().map(users_of).unwrap_or_default(),
-                pool: node.pool.clone(),
-                claim: node.claim.clone(),
-                instance_type: node.instance_type.clone(),
-                zone: node.zone.clone(),
-                capacity_type: node.capacity_type.clone(),
-                pods: pods_of.get(node.name.as_str()).copied().unwrap_or_default(),
-                cost: inventory::total_cost(std::iter::once(node)),
-                state: state_of(input, node),
+            .map(|info| {
+                let node = input.nodes.get("", &info.name).map(|node| &node.object);
+                let (cpu, memory) = node.map(|node| requested.fill(node, measured)).unwrap_or_default();
+                NodeRow {
+                    tenants: info.pool.as_deref().map(users_of).unwrap_or_default(),
+                    pods: pods_of.get(info.name.as_str()).copied().unwrap_or_default(),
+                    cpu,
+                    memory,
+                    age_seconds: node.and_then(|node| measured.age(node)),
+                    ..NodeRow::of(input, info)
+                }
             })
             .collect();
         let tenants = tenant_rows(input, admission, filter, &infos);
@@ -243,10 +254,28 @@ impl Rows {
     }
 }
 
-fn state_of(input: &Input, info: &NodeInfo) -> NodeState {
-    let node = input.nodes.get("", &info.name).map(|node| &node.object);
-    let claim = info.claim.as_ref().and_then(|claim| input.claims.get("", claim)).map(|claim| &claim.object);
-    node_state(node, claim, false).0
+impl NodeRow {
+    /// The row of a node without its pods.
+    fn of(input: &Input, info: &NodeInfo) -> Self {
+        let node = input.nodes.get("", &info.name).map(|node| &node.object);
+        let claim =
+            info.claim.as_ref().and_then(|claim| input.claims.get("", claim)).map(|claim| &claim.object);
+        Self {
+            name: info.name.clone(),
+            pool: info.pool.clone(),
+            tenants: Vec::new(),
+            claim: info.claim.clone(),
+            instance_type: info.instance_type.clone(),
+            zone: info.zone.clone(),
+            capacity_type: info.capacity_type.clone(),
+            pods: 0,
+            cpu: Fill::default(),
+            memory: Fill::default(),
+            cost: inventory::total_cost(std::iter::once(info)),
+            age_seconds: None,
+            state: node_state(node, claim, false).0,
+        }
+    }
 }
 
 /// The tenants of each pool.

@@ -2,7 +2,15 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use super::rows::{NodeRow, PoolRow, Rows, TenantRow};
+use croft_scheduler::{
+    Quantity,
+    resources::{CPU, MEMORY, Round, native, readable},
+};
+
+use super::{
+    fill::Fill,
+    rows::{NodeRow, PoolRow, Rows, TenantRow},
+};
 use crate::{
     costs::{cost_cell, cost_text},
     failure::Failure,
@@ -40,9 +48,11 @@ pub(super) fn sum(Rows { nodes, cost, .. }: &Rows) -> String {
 /// Writes the tenants, or the nodes. Lists are separated by blanks.
 pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<(), Failure> {
     if nodes {
-        let head = "node,pool,tenants,claim,instance_type,zone,capacity_type,pods,cost_per_hour,state";
+        let head = "node,pool,tenants,claim,instance_type,zone,capacity_type,pods,cpu_allocatable,cpu_requested,cpu_used,memory_allocatable,\
+                    memory_requested,memory_used,cost_per_hour,age_seconds,state";
         writeln!(out, "{head}")?;
         for row in &rows.nodes {
+            let known = |amount: &Option<String>| amount.clone().unwrap_or_default();
             out.csv_row(&[
                 row.name.clone(),
                 row.pool.clone().unwrap_or_default(),
@@ -52,7 +62,14 @@ pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<()
                 row.zone.clone(),
                 row.capacity_type.clone(),
                 row.pods.to_string(),
+                known(&row.cpu.allocatable),
+                known(&row.cpu.requested),
+                known(&row.cpu.used),
+                known(&row.memory.allocatable),
+                known(&row.memory.requested),
+                known(&row.memory.used),
                 if row.cost.unknown == 0 { row.cost.sum.to_string() } else { String::new() },
+                row.age_seconds.map(|seconds| seconds.to_string()).unwrap_or_default(),
                 row.state.as_str().to_owned(),
             ])?;
         }
@@ -84,6 +101,45 @@ pub(super) fn limits(limits: &BTreeMap<String, String>) -> String {
     limits.iter().map(|(key, limit)| format!("{key} {limit}")).collect::<Vec<_>>().join(", ")
 }
 
+/// An amount that isn't known, and so is no zero.
+const UNKNOWN: &str = "unknown";
+
+/// An amount as people say it, without a noun.
+fn amount(resource: &str, text: Option<&str>, round: Round) -> String {
+    let parsed = text.and_then(|text| text.parse::<Quantity>().ok());
+    parsed.map_or_else(
+        || UNKNOWN.to_owned(),
+        |parsed| {
+            let said = readable(resource, native(resource, parsed), round);
+            said.split(' ').next().unwrap_or_default().to_owned()
+        },
+    )
+}
+
+/// Of what pods may request, how much they do.
+fn requested(resource: &str, fill: &Fill) -> String {
+    let requested = amount(resource, fill.requested.as_deref(), Round::Up);
+    let allocatable = amount(resource, fill.allocatable.as_deref(), Round::Down);
+    format!("{requested} of {allocatable}")
+}
+
+/// The use of a resource.
+fn used(resource: &str, fill: &Fill) -> String {
+    amount(resource, fill.used.as_deref(), Round::Up)
+}
+
+/// An age in its largest unit, and the next smaller one while it is small.
+fn age(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    match (days, hours, minutes) {
+        (10.., ..) => format!("{days}d"),
+        (1.., ..) => format!("{days}d{}h", hours % 24),
+        (_, 1.., _) => format!("{hours}h{}m", minutes % 60),
+        (_, _, 2..) => format!("{minutes}m"),
+        _ => format!("{seconds}s"),
+    }
+}
+
 /// A node, from its name to its state.
 pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
     vec![
@@ -93,7 +149,12 @@ pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
         row.zone.clone(),
         row.capacity_type.clone(),
         row.pods.to_string(),
-        if row.cost.unknown == 0 { cost_cell(row.cost) } else { "unknown".to_owned() },
+        requested(CPU, &row.cpu),
+        used(CPU, &row.cpu),
+        requested(MEMORY, &row.memory),
+        used(MEMORY, &row.memory),
+        if row.cost.unknown == 0 { cost_cell(row.cost) } else { UNKNOWN.to_owned() },
+        row.age_seconds.map_or_else(|| UNKNOWN.to_owned(), age),
         row.state.as_str().to_owned(),
     ]
 }
@@ -159,7 +220,12 @@ fn node_table(rows: &[NodeRow], wide: bool) -> Table {
         ("ZONE", Align::Left),
         ("CAPACITY", Align::Left),
         ("PODS", Align::Right),
+        ("CPU REQUESTED", Align::Right),
+        ("CPU USED", Align::Right),
+        ("MEMORY REQUESTED", Align::Right),
+        ("MEMORY USED", Align::Right),
         ("$/H", Align::Right),
+        ("AGE", Align::Right),
         ("STATE", Align::Left),
     ];
     if wide {
@@ -174,4 +240,27 @@ fn node_table(rows: &[NodeRow], wide: bool) -> Table {
         table.row(cells);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_read_at_a_glance() {
+        for (seconds, expected) in
+            [(0, "0s"), (119, "119s"), (120, "2m"), (3_700, "1h1m"), (90_000, "1d1h"), (864_000, "10d")]
+        {
+            assert_eq!(age(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn amounts_that_are_not_known_say_so() {
+        let fill = Fill { allocatable: Some("3920m".into()), requested: Some("500m".into()), used: None };
+        assert_eq!((requested(CPU, &fill).as_str(), used(CPU, &fill).as_str()), ("500m of 3.92", "unknown"));
+        let fill = Fill { requested: None, used: Some("3Gi".into()), ..fill };
+        assert_eq!(used(MEMORY, &fill), "3Gi");
+        assert!(requested(MEMORY, &fill).starts_with("unknown of "));
+    }
 }

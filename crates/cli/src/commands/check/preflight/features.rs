@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::{
     commands::check::report::{Failed, Finding, fail},
+    failure::said,
     own_objects,
     table::{counted, shortened},
 };
@@ -80,7 +81,7 @@ fn refused(what: &str, name: &str, error: &kube::Error, remedy: &str) -> Failed 
         _ => remedy,
     };
     Failed {
-        what: format!("the API server doesn't accept the {what} {name}: {error}"),
+        what: format!("the API server doesn't accept the {what} {name}: {}", said(error)),
         remedy: remedy.to_owned(),
     }
 }
