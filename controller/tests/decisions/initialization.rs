@@ -1,9 +1,11 @@
 //! Nodes that register and aren't initialized in time are counted, replaced, and not launched again without end.
 
+use croft_api::{NodeClaim, TenantPool};
 use croft_controller::{
     action::Action,
-    kube_api::{Call, Change, Target, Verb},
+    kube_api::{Call, Target, Verb},
 };
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, launched, node, pod, pool, read, registered_labels, time};
@@ -13,23 +15,22 @@ const LATE: u64 = 901;
 const PROVIDER_ID: &str = "aws:///us-east-1a/i-1";
 
 /// The claim, registered at second 0, with an image.
-fn registered(version: u64) -> Change {
+fn registered(version: u64) -> Box<NodeClaim> {
     let mut status = launched(&["Registered"]);
     status["imageId"] = json!("ami-1");
     claim(version, status, false)
 }
 
 /// The node with its pool's taint and `taints`.
-fn joined(version: u64, taints: Value, ready: bool) -> Change {
+fn joined(version: u64, taints: Value, ready: bool) -> Box<Node> {
     node(version, PROVIDER_ID, registered_labels(), taints, ready)
 }
 
 /// The pool whose status has `backoff`, and `more` in its spec.
-fn pool_with(version: u64, more: &Value, backoff: Value) -> Change {
-    let Change::Pool(pool) = pool(version, more) else { panic!() };
-    let mut object = serde_json::to_value(*pool).unwrap();
+fn pool_with(version: u64, more: &Value, backoff: Value) -> Box<TenantPool> {
+    let mut object = serde_json::to_value(*pool(version, more)).unwrap();
     object["status"]["launchBackoff"] = backoff;
-    Change::Pool(read(object))
+    read(object)
 }
 
 /// A backoff of the pool's only template, of `rounds` rounds, that ends at second `until`.
@@ -87,9 +88,9 @@ fn a_node_that_is_not_initialized_in_time_is_counted_and_then_replaced_with_what
     ];
     for (taints, ready, missing) in cases {
         let mut bench = Bench::new();
-        let Change::Claim(mut claim) = registered(10) else { panic!() };
+        let mut claim = registered(10);
         claim.spec.startup_taints = vec![*read(json!({"key": "example.com/cni", "effect": "NoSchedule"}))];
-        bench.see(1, Change::Claim(claim));
+        bench.see(1, claim);
         bench.see(1, joined(11, taints, ready));
         let early = two_passes(&mut bench, LATE - 10);
         assert!(written(&early).is_none() && !deletes(&early), "not before its time");

@@ -80,7 +80,7 @@ fn reported(world: &mut World, n: usize, kind: &str, status: &str, seconds: i64)
     node["status"]["conditions"] = json!([
         {"type": "Ready", "status": "True", "lastTransitionTime": begun},
         {"type": kind, "status": status, "lastTransitionTime": since.to_string(), "message": "XID 79"}]);
-    world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+    world.observe(serde_json::from_value::<Node>(node).unwrap());
 }
 
 #[test]

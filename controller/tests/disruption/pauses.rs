@@ -1,11 +1,13 @@
 //! Pauses: no voluntary disruption starts, what began ends, and broken nodes are still replaced. And pods that forbid their
 //! disruption for a time.
 
+use croft_api::CroftConfig;
 use croft_controller::{
     action::Action,
-    kube_api::{Change, Target, Verb},
+    kube_api::{Target, Verb},
 };
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -22,7 +24,7 @@ fn config(world: &mut World, paused: Value) {
     let meta = world.meta("default");
     let object = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": meta,
         "spec": {"disruption": {"paused": paused}}});
-    world.observe(Change::Config(Box::new(serde_json::from_value(object).unwrap())));
+    world.observe(serde_json::from_value::<CroftConfig>(object).unwrap());
 }
 
 /// What some steps of a second did: nodes cordoned, claims created and deleted, and the pool's condition that was written.
@@ -135,7 +137,7 @@ fn broken_nodes_are_replaced_while_paused() {
     node["metadata"]["labels"] = json!({"node-pool": "p"});
     node["status"]["conditions"] =
         json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": since.to_string()}]);
-    world.observe(Change::Node(Box::new(serde_json::from_value(node).unwrap())));
+    world.observe(serde_json::from_value::<Node>(node).unwrap());
     assert_eq!(run(&mut world, 5).deleted, ["n0"]);
 }
 
