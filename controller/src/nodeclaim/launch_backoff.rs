@@ -24,10 +24,10 @@ use std::{
 use croft_api::{
     NodeClaim, TenantPool,
     condition::{REGISTERED, Statement},
-    pool::{LaunchBackoff, OfferingBackoff, Provisioner},
+    pool::{LaunchBackoff, OfferingBackoff},
 };
 use croft_scheduler::{CapacityType, PlannedInstance};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -37,17 +37,18 @@ use crate::{
     definitions::{conditions as reasons, keys},
     kube_api::{Call, Target, Verb},
     merge_patch,
-    nodeclaim::{conditions::is_instance_going, template_backoff},
+    nodeclaim::{
+        conditions::is_instance_going,
+        rounds::{HOUR, add, creation_time, exponential, is_counting, next_launch},
+        template_backoff,
+    },
     reconcile::ReconcileContext,
     state::{LaunchHold, Snapshot, has_condition, instance_of},
     time::{Now, earliest},
 };
 
-pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 /// An offering is left out for so many times the pool's backoff.
 const OFFERING_TIMES: u32 = 4;
-/// The longest backoff, in first backoffs.
-const MAX_TIMES: u32 = 20;
 /// Offerings that a status lists; the oldest are dropped first.
 const OFFERINGS: usize = 50;
 
@@ -205,18 +206,6 @@ fn rounds_before(claim: &NodeClaim) -> i32 {
     probe.and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// True if a claim whose node didn't register, or wasn't initialized in time, is counted in the pool's status, or need not
-/// be: then it may be deleted.
-pub(crate) fn is_counted(ctx: &ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
-    let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return true };
-    let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
-    !is_counting(pool) || backoff.is_some_and(|backoff| backoff.counted.iter().any(|counted| counted == name))
-}
-
-fn is_counting(pool: &TenantPool) -> bool {
-    pool.metadata.deletion_timestamp.is_none() && pool.spec.provisioner == Provisioner::Croft
-}
-
 /// True if the claim's instance was launched and its node won't register: the timeout is over, or the cloud says
 /// that the instance is going.
 fn has_failed_to_register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
@@ -314,10 +303,6 @@ impl LaunchFailures {
     }
 }
 
-pub(super) fn creation_time(claim: &NodeClaim) -> Timestamp {
-    claim.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
-}
-
 /// Counts a launch whose node didn't register.
 fn record_failure(backoff: &mut LaunchBackoff, claim: &NodeClaim, settings: &Settings, now: Now) {
     let status = claim.status.as_ref();
@@ -349,22 +334,6 @@ fn record_failure(backoff: &mut LaunchBackoff, claim: &NodeClaim, settings: &Set
     }
 }
 
-/// When the next launch may be: `wait` from now, and when the last hour has fewer rounds than the maximum. Of the rounds that
-/// `ended`, those of the last hour are kept.
-pub(super) fn next_launch(
-    ended: &mut Vec<Time>,
-    wait: Duration,
-    settings: &Settings,
-    now: Timestamp,
-) -> Time {
-    ended.retain(|ended| now.duration_since(ended.0) < HOUR);
-    let after = add(now, wait);
-    let most = usize::try_from(settings.unregistered_launches_per_hour.max(1)).unwrap_or(usize::MAX);
-    let oldest = ended.len().checked_sub(most).and_then(|at| ended.get(at));
-    let within = oldest.map_or(after, |oldest| oldest.0.checked_add(HOUR).unwrap_or(after));
-    Time(after.max(within))
-}
-
 fn record_offering_failure(
     backoff: &mut LaunchBackoff,
     new: OfferingBackoff,
@@ -383,16 +352,6 @@ fn record_offering_failure(
     backoff.offerings.push(entry);
     let surplus = backoff.offerings.len().saturating_sub(OFFERINGS);
     backoff.offerings.drain(..surplus);
-}
-
-/// `first`, doubled with every further time.
-pub(super) fn exponential(first: Duration, times: i32) -> Duration {
-    let doublings = u32::try_from(times.saturating_sub(1)).unwrap_or(0).min(16);
-    first.saturating_mul(1 << doublings).min(first.saturating_mul(MAX_TIMES))
-}
-
-fn add(at: Timestamp, span: Duration) -> Timestamp {
-    at.checked_add(SignedDuration::try_from(span).unwrap_or(HOUR)).unwrap_or(Timestamp::MAX)
 }
 
 /// Clears failures that a later registration disproves, and those that are long over.

@@ -29,7 +29,7 @@ use crate::{
     kube_api::Verb,
     nodeclaim::{
         conditions::{find_condition, set_with_ready},
-        launch_backoff, node_patch, template_backoff,
+        node_patch, rounds, template_backoff,
         termination::Termination,
         writes::{delete_claim, patch_node, status_action},
     },
@@ -354,9 +354,7 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
     report_mismatch(ctx, claim, status);
     let launched = snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
     // Counted first: a launch that is forgotten with its claim would be repeated without end.
-    if ctx.has_lasted(launched, ctx.settings.registration_timeout)
-        && launch_backoff::is_counted(ctx, name, claim)
-    {
+    if ctx.has_lasted(launched, ctx.settings.registration_timeout) && rounds::is_counted(ctx, name, claim) {
         let what = if is_refused { "could not register its node" } else { "has registered no node" };
         let note = format!(
             "instance {} {what} {} in {} s; see its console output and user data. It is terminated",

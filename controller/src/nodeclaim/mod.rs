@@ -10,6 +10,7 @@ pub mod launch_backoff;
 pub mod lifecycle;
 pub mod node_patch;
 pub mod pod_check;
+mod rounds;
 mod template_backoff;
 pub mod termination;
 pub mod writes;

@@ -20,7 +20,7 @@ use crate::{
     config::settings::Settings,
     definitions::{conditions as reasons, events},
     nodeclaim::{
-        launch_backoff::{HOUR, creation_time, exponential, is_counted, next_launch},
+        rounds::{HOUR, creation_time, exponential, is_counted, next_launch},
         writes::delete_claim,
     },
     reconcile::{ReconcileContext, breaker::Cause, object_reference},
