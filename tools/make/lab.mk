@@ -12,9 +12,9 @@ demo: needs-rust needs-go needs-cc ## two tenants on nodes of their own, from no
 EXAMPLE := manifests/examples/two-tenants
 .PHONY: quick
 quick: needs-rust needs-cc ## what admission does to the example and which instances it gets, without Go, cluster or cloud
-	cargo build --package croft-cli --bin croft --no-default-features --target-dir $(TARGET)/quick
-	$(TARGET)/quick/debug/croft plan -f $(EXAMPLE)
-	$(TARGET)/quick/debug/croft simulate -f $(EXAMPLE)
+	cargo build --package croft-cli --bin croft --no-default-features --target-dir $(or $(CARGO_TARGET_DIR),target)/quick
+	$(or $(CARGO_TARGET_DIR),target)/quick/debug/croft plan -f $(EXAMPLE)
+	$(or $(CARGO_TARGET_DIR),target)/quick/debug/croft simulate -f $(EXAMPLE)
 
 # One sentence each, instead of what the first command that needs them would print.
 .PHONY: needs-rust needs-go needs-cc
