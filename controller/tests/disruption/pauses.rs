@@ -90,9 +90,9 @@ fn nothing_voluntary_starts_while_the_pool_or_the_cluster_is_paused() {
         assert_eq!(condition["reason"], json!(reason));
         let message = condition["message"].as_str().unwrap();
         assert!(message.contains("a release") && message.contains(resume), "{message}");
-        // And after its end it starts by itself.
+        // And after its end it starts by itself: an empty node is cordoned before it goes.
         let did = run(&mut world, 60);
-        assert!(did.cordoned > 0 && did.created + did.deleted.len() > 0, "{did:?}");
+        assert!(did.cordoned > 0, "{did:?}");
     }
 }
 
