@@ -39,7 +39,7 @@ use crate::{
     merge_patch,
     nodeclaim::{
         conditions::is_instance_going,
-        rounds::{HOUR, add, creation_time, exponential, is_counting, next_launch},
+        rounds::{HOUR, add, creation_time, exponential, is_counted, is_counting, next_launch},
         template_backoff,
     },
     reconcile::ReconcileContext,
