@@ -57,14 +57,15 @@ pub(super) fn of_images_in_use<'a>(
     backoff.templates.iter().filter(move |failed| is_in_use(snapshot, &name, failed))
 }
 
-/// True unless the template is gone, or its class knows its images and that one is not among them.
+/// True unless the template is gone, or its class knows its images and that one is not among them. An instance whose image
+/// isn't known may have any.
 fn is_in_use(snapshot: &Snapshot, pool: &str, failed: &TemplateBackoff) -> bool {
     let name = Some(failed.template.as_str()).filter(|name| !name.is_empty());
     let Some(template) = snapshot.template(pool, name) else { return false };
     let class = snapshot.class_of(template).and_then(|class| snapshot.classes().get(class));
     let images = class.and_then(|class| class.object.status.as_ref()).map(|status| status.amis.as_slice());
     let images = images.unwrap_or_default();
-    images.is_empty() || images.iter().any(|image| image.id == failed.image)
+    failed.image.is_empty() || images.is_empty() || images.iter().any(|image| image.id == failed.image)
 }
 
 /// Claims of a template that are launched or about to be, and whose node isn't initialized yet.
