@@ -106,7 +106,9 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
         }
         for failed in template_backoff::of_images_in_use(snapshot, pool, backoff) {
             let waits = !is_over(&failed.until);
-            if waits || template_backoff::uninitialized(snapshot, name, failed).next().is_some() {
+            // One that is counted tells nothing more: the breaker may keep it for long, and its node takes what it can.
+            let mut tried = template_backoff::uninitialized(snapshot, name, failed);
+            if waits || tried.any(|claim| !is_listed_as_counted(backoff, claim)) {
                 template_backoff::hold(&mut one, failed, waits);
             }
         }
@@ -116,6 +118,10 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
     }
     snapshot.set_launch_holds(held);
     wake
+}
+
+fn is_listed_as_counted(backoff: &LaunchBackoff, claim: &NodeClaim) -> bool {
+    claim.metadata.name.as_ref().is_some_and(|name| backoff.counted.contains(name))
 }
 
 fn offering_key(offering: &OfferingBackoff) -> (String, String, CapacityType) {

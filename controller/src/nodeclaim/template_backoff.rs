@@ -97,13 +97,14 @@ fn describe(failed: &TemplateBackoff, waits: bool) -> String {
     } else {
         "one launch at a time is tried until a node is initialized".to_owned()
     };
-    let of_template = match failed.template.as_str() {
+    let of = |what: &str, name: &str| match name {
         "" => String::new(),
-        name => format!(" of template {name}"),
+        name => format!(" {what} {name}"),
     };
+    let (of_template, of_image) = (of("of template", &failed.template), of("with image", &failed.image));
     format!(
-        "in {} rounds of launches no node{of_template} with image {} was initialized in time (last: {}); {next}",
-        failed.rounds, failed.image, failed.missing
+        "in {} rounds of launches no node{of_template}{of_image} was initialized in time (last: {}); {next}",
+        failed.rounds, failed.missing
     )
 }
 
@@ -173,7 +174,7 @@ pub(super) fn clear_recovered(
         let works = snapshot.claims_of_pool(name).any(|(_, claim)| {
             has_condition(claim, INITIALIZED)
                 && template_of(claim) == failed.template
-                && image_of(claim) == failed.image
+                && (failed.image.is_empty() || image_of(claim) == failed.image)
                 && creation_time(claim) >= failed.since.0
         });
         let is_tried = || uninitialized(snapshot, name, failed).next().is_some();

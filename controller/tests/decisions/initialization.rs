@@ -1,6 +1,6 @@
 //! Nodes that register and aren't initialized in time are counted, replaced, and not launched again without end.
 
-use croft_api::{NodeClaim, TenantPool};
+use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
 use croft_controller::{
     action::Action,
     kube_api::{Call, Target, Verb},
@@ -166,6 +166,64 @@ fn a_template_whose_nodes_are_not_initialized_launches_nothing_and_then_one_inst
     bench.see(1, registered(10));
     bench.see(1, joined(11, json!([]), false));
     assert_eq!(launches(&mut bench, 101, &["a", "b", "c", "d", "e"]), 0);
+    // Unless it is counted: the breaker may keep it for long.
+    let mut bench = Bench::new();
+    bench.see(1, pool_with(20, &json!({}), backoff(3, 100, &["pool-a-1"])));
+    bench.see(1, registered(10));
+    bench.see(1, joined(11, json!([]), false));
+    assert_eq!(launches(&mut bench, 101, &["a", "b", "c", "d", "e", "f", "g", "h"]), 1);
+}
+
+#[test]
+fn a_failure_without_an_image_id_holds_the_template_whatever_the_images_of_the_class() {
+    for (image, held) in [("", true), ("ami-1", true), ("ami-2", false)] {
+        let mut bench = Bench::new();
+        bench.see(
+            1,
+            read::<EC2NodeClass>(json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass",
+                "metadata": {"name": "class", "uid": "class-uid", "resourceVersion": "5", "generation": 1},
+                "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                    "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+                "status": {"amis": [{"id": "ami-1", "arch": "amd64"}]},
+            })),
+        );
+        let mut before = backoff(3, 100, &[]);
+        before["templates"][0]["image"] = json!(image);
+        bench.see(1, pool_with(20, &json!({}), before));
+        assert_eq!(launches(&mut bench, 1, &["a"]) == 0, held, "{image}");
+    }
+}
+
+#[test]
+fn declared_resources_are_awaited_no_longer_than_the_initialization_timeout() {
+    for (timeout, seconds, ready) in [("2m", 119, false), ("2m", 121, true), ("Never", 599, false)] {
+        let mut bench = Bench::new();
+        let fuse = json!([{"amounts": {"example.com/fuse": "1"}}]);
+        let more = json!({"disruption": {"initializationTimeout": timeout},
+            "template": {"spec": {"resources": fuse}}});
+        bench.see(1, pool_with(20, &more, Value::Null));
+        let mut status = launched(&["Registered"]);
+        status["allocatable"] = json!({"example.com/fuse": "1"});
+        let mut claim = claim(10, status, false);
+        claim.spec.resources = *read(fuse);
+        bench.see(1, claim);
+        bench.see(1, joined(11, json!([]), true));
+        let actions = two_passes(&mut bench, seconds);
+        let says = actions.iter().any(|action| {
+            let Action::Write {
+                call: Call { target: Target::Claim(_), verb: Verb::PatchStatus(patch) }, ..
+            } = action
+            else {
+                return false;
+            };
+            patch["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
+                condition["type"] == json!("Initialized") && condition["status"] == json!("True")
+            })
+        });
+        assert_eq!(says, ready, "{timeout} after {seconds} s: {actions:?}");
+        assert!(!deletes(&actions), "{timeout} after {seconds} s");
+    }
 }
 
 #[test]
