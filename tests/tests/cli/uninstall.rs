@@ -80,7 +80,10 @@ async fn nothing_is_left(stack: &Stack) {
     for node in nodes["items"].as_array().unwrap() {
         assert!(!node["metadata"]["finalizers"].to_string().contains("croft.dev/"), "{node}");
         let taints = node["spec"]["taints"].to_string();
-        assert!(!taints.contains("croft.dev/to-be-emptied") && !taints.contains("croft.dev/disrupted"), "{node}");
+        assert!(
+            !taints.contains("croft.dev/to-be-emptied") && !taints.contains("croft.dev/disrupted"),
+            "{node}"
+        );
     }
 }
 
