@@ -4,6 +4,7 @@ use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
 use croft_controller::{
     action::Action,
     kube_api::{Call, Target, Verb},
+    nodeclaim::launch_backoff::edit_hash,
 };
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -27,8 +28,12 @@ fn joined(version: u64, taints: Value, ready: bool) -> Box<Node> {
 }
 
 /// The pool whose status has `backoff`, and `more` in its spec.
-fn pool_with(version: u64, more: &Value, backoff: Value) -> Box<TenantPool> {
-    let mut object = serde_json::to_value(*pool(version, more)).unwrap();
+fn pool_with(version: u64, more: &Value, mut backoff: Value) -> Box<TenantPool> {
+    let pool = pool(version, more);
+    if backoff.is_object() {
+        backoff["poolGeneration"] = json!(edit_hash(&pool));
+    }
+    let mut object = serde_json::to_value(*pool).unwrap();
     object["status"]["launchBackoff"] = backoff;
     read(object)
 }
@@ -37,7 +42,7 @@ fn pool_with(version: u64, more: &Value, backoff: Value) -> Box<TenantPool> {
 fn backoff(rounds: i32, until: u64, counted: &[&str]) -> Value {
     json!({
         "rounds": 0, "until": time(0), "since": time(0), "instance": "", "counted": counted,
-        "poolGeneration": 1, "classGeneration": 1,
+        "classGeneration": 1,
         "templates": [{"template": "", "image": "ami-1", "rounds": rounds, "ended": [time(0)], "until": time(until),
             "since": time(0), "missing": "the node is not Ready yet"}],
     })

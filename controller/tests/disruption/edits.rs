@@ -5,6 +5,7 @@ use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::Action,
     kube_api::{Change, Kind, ObjectId, Target, Verb},
+    nodeclaim::launch_backoff::edit_hash,
     state::InstanceList,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -292,8 +293,9 @@ fn expired_nodes_are_replaced_one_by_one_while_launches_are_tried_one_at_a_time(
         world.pool(json!({"consolidateAfter": "Never"}), json!({"spec": {"expireAfter": "240h"}}));
         if fails {
             let (begun, now) = (world.begun.to_string(), world.now().wall.to_string());
+            let hash = edit_hash(&world.engine.snapshot().pools()["p"]);
             let backoff = json!({"rounds": 1, "until": begun, "since": now, "instance": "aws:///zone-a/i-1",
-                "poolGeneration": 0, "classGeneration": 0});
+                "poolGeneration": hash, "classGeneration": 0});
             edit(&mut world, "p", &json!({"status": {"launchBackoff": backoff}}));
         }
         // Nothing has an effect in this world, so the first launches count.
