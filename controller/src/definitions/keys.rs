@@ -21,7 +21,7 @@ documented_keys! {
     Annotation DISRUPTION_REASON = "croft.dev/disruption-reason", on "NodeClaims", by "the controller";
     /// The command that created the claim, and how many claims the command created.
     Annotation MOVE = "croft.dev/move", on "NodeClaims", by "the controller";
-    /// The generations of the pool and the class at the launch.
+    /// A hash of the pool's spec without its pause, and the generation of the class, at the launch.
     Annotation LAUNCHED_FOR = "croft.dev/launched-for", on "NodeClaims", by "the controller";
     /// The rounds of launches before this one, while nodes of the pool don't register.
     Annotation LAUNCH_PROBE = "croft.dev/launch-probe", on "NodeClaims", by "the controller";

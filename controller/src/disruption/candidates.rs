@@ -164,7 +164,12 @@ impl Candidates {
             let question = evaluation.hasher.finish();
             let lately = search.searched.is_some_and(|at| ctx.now.mono.saturating_sub(at) < SEARCH_AGAIN);
             let same = lately && search.question == Some(question);
-            if same || evaluation.candidates.is_empty() {
+            if same {
+                continue;
+            }
+            // The last search's result holds no longer: statuses that say why there is none would outlast their cause.
+            search.question = None;
+            if evaluation.candidates.is_empty() {
                 continue;
             }
             if evaluation.nodes == 0 {

@@ -20,9 +20,9 @@ use crate::{
     definitions::{conditions as reasons, events, keys},
     disruption::{
         budgets::BudgetLedger,
+        node_blocker::{requeue_at_end, standing_blocker},
         outcomes::History,
         replacement::{self, NewCommand},
-        standing::{requeue_at_end, standing_blocker},
     },
     kube_api::{Call, Target, Verb},
     nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},

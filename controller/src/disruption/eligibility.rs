@@ -12,8 +12,8 @@ use croft_scheduler::{CapacityType, Price};
 use crate::{
     definitions::keys,
     disruption::{
+        node_blocker::{requeue_at_end, standing_blocker},
         outcomes::History,
-        standing::{requeue_at_end, standing_blocker},
     },
     reconcile::{ReconcileContext, commands::Commands},
     state::{
@@ -71,7 +71,7 @@ pub(crate) fn evaluate(
         is_replacement: past.commands.is_replacement(name),
         works: node.ready && !node.deleting,
         cordon: cordon(node),
-        annotated: standing_blocker(ctx, claim, node, pool),
+        standing: standing_blocker(ctx, claim, node, pool),
         has_work: snapshot.has_work(name, node_name),
         pods_nominated: snapshot.nominated_to(name).next().is_some(),
         backoff_left: past.history.backoff_left(name, mono),

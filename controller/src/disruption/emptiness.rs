@@ -17,8 +17,8 @@ use crate::{
     definitions::{events, keys},
     disruption::{
         budgets::BudgetLedger,
+        node_blocker::standing_blocker,
         outcomes::{History, Outcome},
-        standing::standing_blocker,
     },
     kube_api::Verb,
     nodeclaim::{

@@ -24,10 +24,10 @@ pub mod drift;
 pub mod eligibility;
 pub mod emptiness;
 pub mod interruption;
+mod node_blocker;
 pub mod outcomes;
 pub mod repair;
 pub mod replacement;
-mod standing;
 pub mod steering;
 pub mod validation;
 

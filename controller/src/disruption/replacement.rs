@@ -315,14 +315,37 @@ pub(crate) fn plan_replacements<'a>(
     });
     let Some((name, pool)) = fixed else {
         let nodes = [nodes, leaving].concat();
-        return completed(snapshot, solver, &nodes, plan_without(snapshot, solver, &nodes)?);
+        let plan = completed(snapshot, solver, &nodes, plan_without(snapshot, solver, &nodes)?)?;
+        return check_launches(snapshot, &plan.instances).map(|()| plan);
     };
     let planned = static_capacity::plan_nodes(snapshot, solver, pool, nodes.len());
     let (plan, lack) = planned.map_err(|panicked| panicked.to_string())?;
     match lack {
         Some(lack) => Err(format!("pool {name} would lack a node: {}", lack.detail)),
-        None => Ok(plan),
+        None => check_launches(snapshot, &plan.instances).map(|()| plan),
     }
+}
+
+/// Checks that a command's instances may be launched together: after failed launches one is tried at a time, and a command
+/// launches all of its instances or none.
+///
+/// # Errors
+/// How many may be launched now.
+pub(crate) fn check_launches(snapshot: &Snapshot, instances: &[PlannedInstance]) -> Result<(), String> {
+    if instances.len() <= 1 {
+        return Ok(());
+    }
+    let plan = Plan { instances: instances.to_vec(), ..Plan::default() };
+    let count: usize = provision(snapshot, &plan).claims.iter().map(|new| new.claims.len()).sum();
+    // None: the pool is going, which a later pass sees.
+    if count == 0 || count >= instances.len() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} nodes would be launched, of which {count} may be launched now: after failed launches they are tried one at a \
+         time",
+        instances.len()
+    ))
 }
 
 /// A command to start.

@@ -48,6 +48,21 @@ const OFF_AFTER: Duration = Duration::from_secs(300);
 /// At most 20 writes per round, so that other actions are not delayed.
 const WRITES_PER_ROUND: usize = 20;
 
+/// The reason of [`Rejection::BelowMinSavings`].
+const BELOW_MIN_SAVINGS: &str = "BelowMinSavings";
+/// Reasons that pass by themselves, and say nothing about what the removal would save.
+const PASSING: [&str; 9] = [
+    "Budget",
+    "Busy",
+    "CommandInFlight",
+    "ConsolidateAfterPending",
+    "Empty",
+    "NotTried",
+    "PDBBlocked",
+    "PodsNominated",
+    "SchedulerWouldNotFit",
+];
+
 /// The wish about a node that its status tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
@@ -123,7 +138,7 @@ impl Steering {
             let nodes: Vec<Steered<'_>> = snapshot
                 .claims_of_pool(pool_name)
                 .filter_map(|(claim_name, claim)| {
-                    let (name, node) = standing(snapshot, claim)?;
+                    let (name, node) = working_node(snapshot, claim)?;
                     // Room that a pool keeps on purpose is no waste.
                     let headroom = snapshot.has_headroom_on(name) || snapshot.has_headroom_on(claim_name);
                     let tainted = node.has_taint(keys::TO_BE_EMPTIED_TAINT);
@@ -178,7 +193,7 @@ impl Steering {
 }
 
 /// A claim's node that works for its pool: it is neither being registered nor removed.
-fn standing<'s>(snapshot: &'s Snapshot, claim: &NodeClaim) -> Option<(&'s str, &'s NodeView)> {
+fn working_node<'s>(snapshot: &'s Snapshot, claim: &NodeClaim) -> Option<(&'s str, &'s NodeView)> {
     let (name, node) = snapshot.node_of(claim)?;
     let leaves = claim.metadata.deletion_timestamp.is_some()
         || node.deleting
@@ -203,23 +218,14 @@ fn wish(reason: &str, savings: Option<&(Price, Price)>) -> Wish {
         reasons::REPLACING => Wish::Empties { lacks: Price::ZERO, after: ON_AFTER_COMMAND },
         // Commands that could not be started yet: budgets, locks, pods that have changed.
         reasons::CONSOLIDATION_CANDIDATE => Wish::Empties { lacks: Price::ZERO, after: ON_AFTER },
-        "BelowMinSavings" => match savings {
+        BELOW_MIN_SAVINGS => match savings {
             None => Wish::Unknown,
             Some((saves, needs)) if saves.micros().saturating_mul(NEAR) >= needs.micros() => {
                 Wish::Empties { lacks: needs.saturating_sub(*saves), after: ON_AFTER }
             }
             Some(_) => Wish::Stays,
         },
-        // They pass by themselves, and say nothing about what the removal would save.
-        "Budget"
-        | "Busy"
-        | "CommandInFlight"
-        | "ConsolidateAfterPending"
-        | "Empty"
-        | "NotTried"
-        | "PDBBlocked"
-        | "PodsNominated"
-        | "SchedulerWouldNotFit" => Wish::Unknown,
+        reason if PASSING.contains(&reason) => Wish::Unknown,
         _ => Wish::Stays,
     }
 }
@@ -276,6 +282,8 @@ fn steps<'a>(nodes: &[Steered<'a>], now: Duration) -> (Vec<Step<'a>>, Option<Dur
 
 #[cfg(test)]
 mod tests {
+    use croft_disruption::eligibility;
+
     use super::*;
 
     const NOW: Duration = Duration::from_secs(10_000);
@@ -361,6 +369,27 @@ mod tests {
             ("ProvisionedElsewhere", Wish::Stays),
         ] {
             assert_eq!(wish(reason, None), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn each_reason_that_is_compared_is_one_that_is_written() {
+        let rejections = [
+            Rejection::PodsUnschedulable(String::new()),
+            Rejection::NoSaving { elsewhere: None },
+            Rejection::BelowMinSavings { saves: Price::ZERO, needs: Price::ZERO },
+            Rejection::SchedulerWouldNotFit,
+            Rejection::FewSpotOptions(0),
+            Rejection::ReceivesPods,
+            Rejection::Busy,
+            Rejection::Budget,
+            Rejection::NotTried,
+        ];
+        let mut written: Vec<&str> = rejections.iter().map(Rejection::reason).collect();
+        written.extend(eligibility::REASONS.iter().map(|(reason, _)| *reason));
+        written.extend(reasons::REASONS.iter().map(|reason| reason.name));
+        for reason in PASSING.iter().chain(eligibility::TRANSIENT).chain([&BELOW_MIN_SAVINGS]) {
+            assert!(written.contains(reason), "{reason}");
         }
     }
 

@@ -7,7 +7,7 @@ use croft_api::NodeClaim;
 use croft_disruption::eligibility::ConsolidationStatus;
 use croft_scheduler::{
     Price,
-    consolidation::{Command, Consolidation},
+    consolidation::{Command, Consolidation, Rejection},
 };
 
 use crate::{
@@ -68,6 +68,13 @@ impl Validation {
                 .collect();
             if !is_valid(ctx, inputs, command, &claims) || !started.fits(ctx, command) {
                 search_again(inputs.history, &claims);
+                inputs.history.count(REASON.as_str(), Outcome::Invalidated);
+                continue;
+            }
+            // The next search would find the same until its pool's launches succeed: no reason to repeat it now.
+            if let Err(why) = replacement::check_launches(ctx.snapshot, &command.instances) {
+                let status = ConsolidationStatus::from(&Rejection::PodsUnschedulable(why));
+                claims.iter().for_each(|(name, _)| inputs.statuses.set(name, status.clone()));
                 inputs.history.count(REASON.as_str(), Outcome::Invalidated);
                 continue;
             }

@@ -13,7 +13,7 @@
 //! Failures are counted in the pool's status before the NodeClaim is deleted, so that no restart forgets them. Launches in
 //! flight are not counted, and launches that were in flight together are one round: a large scale-up isn't held for the
 //! few instances of it that fail while others register. Offerings that failed are left out for longer than the pool, so
-//! that a probe tries another.
+//! that a probe tries another. A pause of the pool is no edit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,6 +24,7 @@ use std::{
 use croft_api::{
     NodeClaim, TenantPool,
     condition::{REGISTERED, Statement},
+    hash::hash,
     pool::{LaunchBackoff, OfferingBackoff},
 };
 use croft_scheduler::{CapacityType, PlannedInstance};
@@ -49,6 +50,8 @@ use crate::{
 
 /// An offering is left out for so many times the pool's backoff.
 const OFFERING_TIMES: u32 = 4;
+/// Hexadecimal digits of a pool's edit hash: programs that read numbers as floating-point ones read it exactly.
+const EDIT_HASH_DIGITS: usize = 13;
 /// Offerings that a status lists; the oldest are dropped first.
 const OFFERINGS: usize = 50;
 
@@ -59,12 +62,25 @@ fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a 
     (!edited).then_some(backoff)
 }
 
+/// A number that changes with the pool's spec, and not when the pool is paused or resumed: that is no remedy for failed
+/// launches, as an edit may be.
+#[must_use]
+pub fn edit_hash(pool: &TenantPool) -> i64 {
+    let mut spec = pool.spec.clone();
+    spec.disruption.paused = None;
+    let text = serde_json::to_string(&spec).unwrap_or_default();
+    i64::from_str_radix(&hash(&[text.as_str()], EDIT_HASH_DIGITS), 16).unwrap_or_default()
+}
+
+/// The edit hash of the pool and the generation of its class.
 fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
+    // `pool` may be narrowed to one of its templates.
+    let whole = snapshot.pools().get(name).map_or(pool, |whole| &**whole);
     let of_classes = snapshot.classes_of(name).filter_map(|class| class.object.metadata.generation);
     // Of several classes the sum: an edit of any of them makes it grow.
     let of_classes = of_classes.fold(0i64, i64::saturating_add);
-    (pool.metadata.generation.unwrap_or_default(), of_classes)
+    (edit_hash(whole), of_classes)
 }
 
 /// Claims of a pool that are launched or about to be, and have no node yet.
@@ -106,7 +122,9 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
         }
         for failed in template_backoff::of_images_in_use(snapshot, pool, backoff) {
             let waits = !is_over(&failed.until);
-            if waits || template_backoff::uninitialized(snapshot, name, failed).next().is_some() {
+            // One that is counted tells nothing more: the breaker may keep it for long, and its node takes what it can.
+            let mut tried = template_backoff::uninitialized(snapshot, name, failed);
+            if waits || tried.any(|claim| !is_listed_as_counted(backoff, claim)) {
                 template_backoff::hold(&mut one, failed, waits);
             }
         }
@@ -116,6 +134,10 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
     }
     snapshot.set_launch_holds(held);
     wake
+}
+
+fn is_listed_as_counted(backoff: &LaunchBackoff, claim: &NodeClaim) -> bool {
+    claim.metadata.name.as_ref().is_some_and(|name| backoff.counted.contains(name))
 }
 
 fn offering_key(offering: &OfferingBackoff) -> (String, String, CapacityType) {
@@ -189,7 +211,7 @@ pub(crate) fn rounds_before_launch(snapshot: &Snapshot, pool: &TenantPool) -> Op
     Some(backoff.rounds.to_string())
 }
 
-/// The generations of the pool and its class, recorded on new claims.
+/// The edit hash of the pool and the generation of its class, recorded on new claims.
 pub(crate) fn launched_for(snapshot: &Snapshot, pool: &TenantPool) -> String {
     let (pool, class) = generations(snapshot, pool);
     format!("{pool}/{class}")

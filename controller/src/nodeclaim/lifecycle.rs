@@ -426,7 +426,11 @@ fn initialize(
     // A plugin that never comes keeps no node for ever, nor does a declaration that was taken back.
     let snapshot = ctx.snapshot;
     let template = snapshot.template_of(claim);
-    let is_late = !claim.spec.resources.is_empty() && ctx.is_older(registered, DECLARED_RESOURCES_WITHIN);
+    // A node is replaced at its initializationTimeout: a shorter one would leave the declaration no time.
+    let pool = snapshot.pools().get(&claim.spec.pool);
+    let timeout = pool.and_then(|pool| pool.spec.disruption.initialization_timeout());
+    let within = DECLARED_RESOURCES_WITHIN.min(timeout.unwrap_or(Duration::MAX));
+    let is_late = !claim.spec.resources.is_empty() && ctx.is_older(registered, within);
     let declares =
         |all: &[DeclaredResources], name: &str| all.iter().any(|one| one.amounts.contains_key(name));
     let awaited = |name: &str| {

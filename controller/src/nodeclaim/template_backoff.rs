@@ -57,14 +57,15 @@ pub(super) fn of_images_in_use<'a>(
     backoff.templates.iter().filter(move |failed| is_in_use(snapshot, &name, failed))
 }
 
-/// True unless the template is gone, or its class knows its images and that one is not among them.
+/// True unless the template is gone, or its class knows its images and that one is not among them. An instance whose image
+/// isn't known may have any.
 fn is_in_use(snapshot: &Snapshot, pool: &str, failed: &TemplateBackoff) -> bool {
     let name = Some(failed.template.as_str()).filter(|name| !name.is_empty());
     let Some(template) = snapshot.template(pool, name) else { return false };
     let class = snapshot.class_of(template).and_then(|class| snapshot.classes().get(class));
     let images = class.and_then(|class| class.object.status.as_ref()).map(|status| status.amis.as_slice());
     let images = images.unwrap_or_default();
-    images.is_empty() || images.iter().any(|image| image.id == failed.image)
+    failed.image.is_empty() || images.is_empty() || images.iter().any(|image| image.id == failed.image)
 }
 
 /// Claims of a template that are launched or about to be, and whose node isn't initialized yet.
@@ -96,13 +97,14 @@ fn describe(failed: &TemplateBackoff, waits: bool) -> String {
     } else {
         "one launch at a time is tried until a node is initialized".to_owned()
     };
-    let of_template = match failed.template.as_str() {
+    let of = |what: &str, name: &str| match name {
         "" => String::new(),
-        name => format!(" of template {name}"),
+        name => format!(" {what} {name}"),
     };
+    let (of_template, of_image) = (of("of template", &failed.template), of("with image", &failed.image));
     format!(
-        "in {} rounds of launches no node{of_template} with image {} was initialized in time (last: {}); {next}",
-        failed.rounds, failed.image, failed.missing
+        "in {} rounds of launches no node{of_template}{of_image} was initialized in time (last: {}); {next}",
+        failed.rounds, failed.missing
     )
 }
 
@@ -172,7 +174,7 @@ pub(super) fn clear_recovered(
         let works = snapshot.claims_of_pool(name).any(|(_, claim)| {
             has_condition(claim, INITIALIZED)
                 && template_of(claim) == failed.template
-                && image_of(claim) == failed.image
+                && (failed.image.is_empty() || image_of(claim) == failed.image)
                 && creation_time(claim) >= failed.since.0
         });
         let is_tried = || uninitialized(snapshot, name, failed).next().is_some();

@@ -217,7 +217,10 @@ impl Snapshot {
                 && !self.is_listing
                 && is_stale(resource_version(held.metadata.resource_version.as_deref()), new)
         });
-        if is_old || config.name_any() != SINGLETON {
+        // A response that was sent before the deletion may arrive after it.
+        let is_deleted = !self.is_listing
+            && config.metadata.uid.as_deref().is_some_and(|uid| self.tombstones.contains(uid));
+        if is_old || is_deleted || config.name_any() != SINGLETON {
             return;
         }
         let same = held.is_some_and(|held| held.spec.limits == config.spec.limits);

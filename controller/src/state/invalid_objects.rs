@@ -102,11 +102,15 @@ impl Snapshot {
                 self.observe_tenant(*tenant);
             }
             Object::CroftConfig(mut config) => {
-                // Admission leaves out single entries of lists; limits are enforced here.
-                let of_limits = flaw.why.starts_with("spec.limits");
+                // Admission leaves out single entries of lists; limits and the pause are enforced here.
+                let is_of = |field: &str| flaw.why.starts_with(field);
                 let stands_in = self.is_stand_in(Kind::CroftConfig, &config.name_any());
-                if let Some(held) = self.config.as_ref().filter(|_| of_limits && !stands_in) {
-                    config.spec.limits.clone_from(&held.spec.limits);
+                if let Some(held) = self.config.as_ref().filter(|_| !stands_in) {
+                    if is_of("spec.limits") {
+                        config.spec.limits.clone_from(&held.spec.limits);
+                    } else if is_of("spec.disruption") {
+                        config.spec.disruption.clone_from(&held.spec.disruption);
+                    }
                 }
                 self.observe_config(*config);
             }

@@ -4,6 +4,7 @@ use croft_api::TenantPool;
 use croft_controller::{
     action::Action,
     kube_api::{Call, Target, Verb},
+    nodeclaim::launch_backoff::edit_hash,
 };
 use serde_json::{Value, json};
 
@@ -12,14 +13,15 @@ use crate::bench::{Bench, at, claim, condition, launched, pod, pool, read, time}
 /// After the registration timeout.
 const LATE: u64 = 1_000;
 
-/// The pool with launches that failed: `rounds` of them, the next launch at second `until`.
-fn failing(version: u64, generation: i64, rounds: i32, until: u64, offerings: &Value) -> Box<TenantPool> {
+/// The pool with launches that failed: `rounds` of them, the next launch at second `until`. They failed before an edit, or
+/// since.
+fn failing(version: u64, edited: bool, rounds: i32, until: u64, offerings: &Value) -> Box<TenantPool> {
     let pool = pool(version, &json!({}));
+    let hash = if edited { 1 } else { edit_hash(&pool) };
     let mut object = serde_json::to_value(*pool).unwrap();
-    object["metadata"]["generation"] = json!(generation);
     object["status"]["launchBackoff"] = json!({
         "rounds": rounds, "until": time(until), "since": time(0), "instance": "aws:///us-east-1a/i-1",
-        "poolGeneration": 1, "classGeneration": 1, "offerings": offerings,
+        "poolGeneration": hash, "classGeneration": 1, "offerings": offerings,
     });
     read(object)
 }
@@ -71,7 +73,7 @@ fn a_launch_without_a_node_is_counted_before_its_claim_is_deleted() {
     for action in &step.actions {
         bench.done(LATE, action, Vec::new());
     }
-    let pool = failing(20, 1, 1, LATE + 30, &json!([]));
+    let pool = failing(20, false, 1, LATE + 30, &json!([]));
     let mut pool = *pool;
     let counted = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
     counted.counted = vec!["pool-a-1".to_owned()];
@@ -82,7 +84,7 @@ fn a_launch_without_a_node_is_counted_before_its_claim_is_deleted() {
 #[test]
 fn a_pool_whose_nodes_do_not_register_launches_nothing_and_then_one_instance() {
     let mut bench = Bench::new();
-    bench.see(1, failing(10, 1, 3, 100, &json!([])));
+    bench.see(1, failing(10, false, 3, 100, &json!([])));
     // They need several instances.
     assert_eq!(claims(&mut bench, 1, &["a", "b", "c", "d", "e", "f", "g", "h"]), Vec::<Value>::new());
     let (reason, note) =
@@ -97,7 +99,7 @@ fn a_pool_whose_nodes_do_not_register_launches_nothing_and_then_one_instance() {
 #[test]
 fn no_second_launch_is_tried_while_one_is_under_way() {
     let mut bench = Bench::new();
-    bench.see(1, failing(10, 1, 3, 100, &json!([])));
+    bench.see(1, failing(10, false, 3, 100, &json!([])));
     bench.see(1, claim(10, launched(&[]), false));
     assert_eq!(claims(&mut bench, 101, &["a", "b", "c", "d", "e"]), Vec::<Value>::new());
 }
@@ -106,7 +108,7 @@ fn no_second_launch_is_tried_while_one_is_under_way() {
 fn an_edit_of_the_pool_or_its_class_launches_at_once() {
     for class in [false, true] {
         let mut bench = Bench::new();
-        bench.see(1, failing(10, if class { 1 } else { 2 }, 9, 10_000, &json!([])));
+        bench.see(1, failing(10, !class, 9, 10_000, &json!([])));
         if class {
             let mut object = (*bench.engine.snapshot().classes()["class"].object).clone();
             object.metadata.generation = Some(2);
@@ -120,12 +122,20 @@ fn an_edit_of_the_pool_or_its_class_launches_at_once() {
 }
 
 #[test]
+fn a_pause_of_the_pool_is_no_edit() {
+    let paused = pool(10, &json!({"disruption": {"paused": {"reason": "a release"}}}));
+    let edited = pool(10, &json!({"disruption": {"consolidateAfter": "31s"}}));
+    let before = edit_hash(&pool(10, &json!({})));
+    assert_eq!((before == edit_hash(&paused), before == edit_hash(&edited)), (true, false));
+}
+
+#[test]
 fn a_node_that_registers_ends_the_backoff() {
     for registered in [true, false] {
         let mut bench = Bench::new();
         let offerings = json!([{"instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "on-demand",
             "failures": 2, "until": time(5_000), "since": time(0)}]);
-        bench.see(1, failing(10, 1, 3, 5_000, &offerings));
+        bench.see(1, failing(10, false, 3, 5_000, &offerings));
         let more: &[&str] = if registered { &["Registered"] } else { &[] };
         bench.see(1, claim(10, launched(more), false));
         let backoff = written(&bench.engine.step(at(2)).actions);
@@ -136,14 +146,15 @@ fn a_node_that_registers_ends_the_backoff() {
 #[test]
 fn a_probe_that_fails_begins_the_next_round_and_the_hour_has_so_many() {
     let mut bench = Bench::new();
-    let mut pool = failing(10, 1, 3, 100, &json!([]));
+    let mut pool = failing(10, false, 3, 100, &json!([]));
     let backoff = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
     let second = |n: u64| read::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>(json!(time(n)));
     backoff.ended = (1..=9).map(|n| *second(n)).collect();
+    let launched_for = format!("{}/1", edit_hash(&pool));
     bench.see(1, pool);
     let mut probe = claim(10, launched(&[]), false);
     probe.metadata.annotations = Some(
-        [("croft.dev/launch-probe", "3"), ("croft.dev/launched-for", "1/1")]
+        [("croft.dev/launch-probe", "3"), ("croft.dev/launched-for", launched_for.as_str())]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
     );
@@ -168,7 +179,7 @@ fn an_instance_type_whose_node_did_not_register_is_left_out_for_a_while() {
     };
     for (now, kind) in [(1, "m5.xlarge"), (200, "m5.large")] {
         let mut bench = Bench::new();
-        bench.see(1, failing(10, 1, 0, 0, &failed(100)));
+        bench.see(1, failing(10, false, 0, 0, &failed(100)));
         let claims = claims(&mut bench, now, &["a"]);
         assert_eq!(claims.len(), 1, "{claims:?}");
         assert_eq!(claims[0]["spec"]["instanceTypes"][0], json!(kind), "at {now}");
@@ -178,7 +189,7 @@ fn an_instance_type_whose_node_did_not_register_is_left_out_for_a_while() {
 #[test]
 fn what_was_launched_before_an_edit_counts_no_round_after_it() {
     let mut bench = Bench::new();
-    bench.see(1, failing(10, 2, 9, 100, &json!([])));
+    bench.see(1, failing(10, true, 9, 100, &json!([])));
     let mut old = claim(10, launched(&[]), false);
     let marks = [("croft.dev/launch-probe", "9"), ("croft.dev/launched-for", "1/1")];
     old.metadata.annotations = Some(marks.map(|(key, value)| (key.to_owned(), value.to_owned())).into());

@@ -1,9 +1,10 @@
 //! Nodes that register and aren't initialized in time are counted, replaced, and not launched again without end.
 
-use croft_api::{NodeClaim, TenantPool};
+use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
 use croft_controller::{
     action::Action,
     kube_api::{Call, Target, Verb},
+    nodeclaim::launch_backoff::edit_hash,
 };
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -27,8 +28,12 @@ fn joined(version: u64, taints: Value, ready: bool) -> Box<Node> {
 }
 
 /// The pool whose status has `backoff`, and `more` in its spec.
-fn pool_with(version: u64, more: &Value, backoff: Value) -> Box<TenantPool> {
-    let mut object = serde_json::to_value(*pool(version, more)).unwrap();
+fn pool_with(version: u64, more: &Value, mut backoff: Value) -> Box<TenantPool> {
+    let pool = pool(version, more);
+    if backoff.is_object() {
+        backoff["poolGeneration"] = json!(edit_hash(&pool));
+    }
+    let mut object = serde_json::to_value(*pool).unwrap();
     object["status"]["launchBackoff"] = backoff;
     read(object)
 }
@@ -37,7 +42,7 @@ fn pool_with(version: u64, more: &Value, backoff: Value) -> Box<TenantPool> {
 fn backoff(rounds: i32, until: u64, counted: &[&str]) -> Value {
     json!({
         "rounds": 0, "until": time(0), "since": time(0), "instance": "", "counted": counted,
-        "poolGeneration": 1, "classGeneration": 1,
+        "classGeneration": 1,
         "templates": [{"template": "", "image": "ami-1", "rounds": rounds, "ended": [time(0)], "until": time(until),
             "since": time(0), "missing": "the node is not Ready yet"}],
     })
@@ -166,6 +171,64 @@ fn a_template_whose_nodes_are_not_initialized_launches_nothing_and_then_one_inst
     bench.see(1, registered(10));
     bench.see(1, joined(11, json!([]), false));
     assert_eq!(launches(&mut bench, 101, &["a", "b", "c", "d", "e"]), 0);
+    // Unless it is counted: the breaker may keep it for long.
+    let mut bench = Bench::new();
+    bench.see(1, pool_with(20, &json!({}), backoff(3, 100, &["pool-a-1"])));
+    bench.see(1, registered(10));
+    bench.see(1, joined(11, json!([]), false));
+    assert_eq!(launches(&mut bench, 101, &["a", "b", "c", "d", "e", "f", "g", "h"]), 1);
+}
+
+#[test]
+fn a_failure_without_an_image_id_holds_the_template_whatever_the_images_of_the_class() {
+    for (image, held) in [("", true), ("ami-1", true), ("ami-2", false)] {
+        let mut bench = Bench::new();
+        bench.see(
+            1,
+            read::<EC2NodeClass>(json!({
+                "apiVersion": "croft.dev/v1alpha1", "kind": "EC2NodeClass",
+                "metadata": {"name": "class", "uid": "class-uid", "resourceVersion": "5", "generation": 1},
+                "spec": {"role": "r", "amiSelectorTerms": [{"alias": "al2023@latest"}],
+                    "subnetSelectorTerms": [], "securityGroupSelectorTerms": []},
+                "status": {"amis": [{"id": "ami-1", "arch": "amd64"}]},
+            })),
+        );
+        let mut before = backoff(3, 100, &[]);
+        before["templates"][0]["image"] = json!(image);
+        bench.see(1, pool_with(20, &json!({}), before));
+        assert_eq!(launches(&mut bench, 1, &["a"]) == 0, held, "{image}");
+    }
+}
+
+#[test]
+fn declared_resources_are_awaited_no_longer_than_the_initialization_timeout() {
+    for (timeout, seconds, ready) in [("2m", 119, false), ("2m", 121, true), ("Never", 599, false)] {
+        let mut bench = Bench::new();
+        let fuse = json!([{"amounts": {"example.com/fuse": "1"}}]);
+        let more = json!({"disruption": {"initializationTimeout": timeout},
+            "template": {"spec": {"resources": fuse}}});
+        bench.see(1, pool_with(20, &more, Value::Null));
+        let mut status = launched(&["Registered"]);
+        status["allocatable"] = json!({"example.com/fuse": "1"});
+        let mut claim = claim(10, status, false);
+        claim.spec.resources = *read(fuse);
+        bench.see(1, claim);
+        bench.see(1, joined(11, json!([]), true));
+        let actions = two_passes(&mut bench, seconds);
+        let says = actions.iter().any(|action| {
+            let Action::Write {
+                call: Call { target: Target::Claim(_), verb: Verb::PatchStatus(patch) }, ..
+            } = action
+            else {
+                return false;
+            };
+            patch["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
+                condition["type"] == json!("Initialized") && condition["status"] == json!("True")
+            })
+        });
+        assert_eq!(says, ready, "{timeout} after {seconds} s: {actions:?}");
+        assert!(!deletes(&actions), "{timeout} after {seconds} s");
+    }
 }
 
 #[test]

@@ -191,6 +191,18 @@ fn cluster_limits_hold_beside_those_of_pools() {
 }
 
 #[test]
+fn a_response_that_arrives_after_the_deletion_restores_no_config() {
+    let mut bench = Bench::new();
+    let none = json!({"nodes": 0});
+    bench.see(1, config(10, &none));
+    bench.see(2, Change::Gone(ObjectId::new(Kind::CroftConfig, "", "default").with_uid("config-uid")));
+    bench.engine.snapshot_mut().observe_response(Response::Config(config(11, &none)), at(3));
+    bench.see(4, pod("a", None));
+    assert!(!makes_claims(&mut bench, 4));
+    assert!(makes_claims(&mut bench, 70));
+}
+
+#[test]
 fn event_of_a_jobs_pod_says_how_many_of_its_siblings_have_room() {
     let mut bench = full_pool();
     for name in ["a", "b", "c", "d"] {

@@ -1,7 +1,7 @@
 //! Objects of Croft's whose stored spec can't be read.
 
 use croft_api::{
-    TenantPool,
+    CroftConfig, TenantPool,
     stored::{Checked, Stored, Unread},
 };
 use croft_controller::{
@@ -9,7 +9,7 @@ use croft_controller::{
     kube_api::{Change, Verb, Version},
     result::ActionReport,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, at, claim, launched, node, pod, read, registered_labels};
 
@@ -85,4 +85,30 @@ fn without_an_earlier_version_nothing_is_launched_and_nothing_ends() {
     }
     let actions = actions(&mut bench);
     assert!(!launches(&actions) && !ends(&actions), "{actions:?}");
+}
+
+/// The CroftConfig with this pause.
+fn config(version: &str, paused: &Value) -> Value {
+    json!({
+        "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+        "metadata": {"name": "default", "uid": "config-uid", "resourceVersion": version, "generation": 1},
+        "spec": {"disruption": {"paused": paused}},
+    })
+}
+
+#[test]
+fn a_pause_that_cannot_be_read_is_the_last_good_one_or_one_without_end() {
+    for (is_held, reason) in [(true, "an incident"), (false, "can't be read")] {
+        let mut bench = Bench::new();
+        if is_held {
+            bench.see(1, read::<CroftConfig>(config("10", &json!({"reason": "an incident"}))));
+        }
+        let stored: Box<Stored<CroftConfig>> = read(config("11", &json!({"until": 5})));
+        let Unread { stand_in, flaw } = *stored.read(&mut Checked::default()).unwrap_err();
+        let version = Version { flaw: Some(Box::new(flaw)), ..Version::new(Box::new(stand_in.unwrap())) };
+        bench.see(2, Change::Version(version));
+        let snapshot = bench.engine.snapshot();
+        let pause = snapshot.pause_of(&snapshot.pools()["pool-a"], at(3).wall).expect("a pause");
+        assert!(pause.pause.reason.contains(reason), "{pause:?}");
+    }
 }

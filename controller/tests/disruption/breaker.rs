@@ -109,6 +109,22 @@ fn nodes_that_their_monitoring_agent_reports_are_replaced_after_a_tolerated_time
 }
 
 #[test]
+fn defect_that_came_with_its_node_is_tolerated_for_an_hour() {
+    let cases = [(2_000, 1_000, false), (2_500, 650, true), (5_000, 3_599, false), (5_000, 3_601, true)];
+    for (initialized, seconds, replaced) in cases {
+        let mut world = ten();
+        let at = world.now().wall.checked_sub(SignedDuration::from_secs(initialized)).unwrap().to_string();
+        let conditions = ["Launched", "Registered", "Initialized", "Ready"].map(|kind| {
+            json!({"type": kind, "status": "True", "reason": "x", "message": "", "lastTransitionTime": at})
+        });
+        world.node("n0", "m.2", json!({"status": {"conditions": conditions}}));
+        reported(&mut world, 0, "AcceleratedHardwareReady", "False", seconds);
+        world.step(0);
+        assert_eq!(world.deleted() == ["n0"], replaced, "{seconds} s of {initialized} s");
+    }
+}
+
+#[test]
 fn unhealthy_nodes_are_replaced_unless_too_many_are_out() {
     for (broken, expected) in [(1, 1), (2, 2), (3, 0)] {
         let mut world = ten();

@@ -5,6 +5,7 @@ use croft_cloud::{CloudInstance, InstanceState};
 use croft_controller::{
     action::Action,
     kube_api::{Change, Kind, ObjectId, Target, Verb},
+    nodeclaim::launch_backoff::edit_hash,
     state::InstanceList,
 };
 use k8s_openapi::api::core::v1::Node;
@@ -279,4 +280,33 @@ fn an_instance_without_a_claim_holds(world: &mut World, pool: &str) {
     };
     assert!(said.iter().any(waits), "{said:?}");
     list(world, InstanceState::Terminated);
+}
+
+#[test]
+fn expired_nodes_are_replaced_one_by_one_while_launches_are_tried_one_at_a_time() {
+    for (fails, expected) in [(false, 2), (true, 1)] {
+        let mut world = World::new(json!({}));
+        for node in ["n1", "n2"] {
+            world.node(node, "m.8", json!({}));
+            world.pod(&format!("pod-{node}"), node, 7000, json!({}));
+        }
+        world.pool(json!({"consolidateAfter": "Never"}), json!({"spec": {"expireAfter": "240h"}}));
+        if fails {
+            let (begun, now) = (world.begun.to_string(), world.now().wall.to_string());
+            let hash = edit_hash(&world.engine.snapshot().pools()["p"]);
+            let backoff = json!({"rounds": 1, "until": begun, "since": now, "instance": "aws:///zone-a/i-1",
+                "poolGeneration": hash, "classGeneration": 0});
+            edit(&mut world, "p", &json!({"status": {"launchBackoff": backoff}}));
+        }
+        // Nothing has an effect in this world, so the first launches count.
+        let mut created = 0;
+        for _ in 0..10 {
+            world.step(2);
+            created = world.created().len();
+            if created > 0 {
+                break;
+            }
+        }
+        assert_eq!(created, expected, "{fails}");
+    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use croft_controller::{
     disruption::outcomes::Outcome,
     kube_api::{Change, Kind, ObjectId},
+    nodeclaim::launch_backoff::edit_hash,
 };
 use serde_json::{Value, json};
 
@@ -263,8 +264,10 @@ fn drift_replaces_within_its_budget_and_says_why() {
 
 #[test]
 fn a_replacement_that_drifts_at_once_is_replaced_an_hour_later_unless_the_pool_was_edited() {
-    for (launched_for, edited) in [("0/0", false), ("1/0", true)] {
+    for edited in [false, true] {
         let mut world = World::new(json!({"consolidateAfter": "Never"}));
+        let hash = if edited { 1 } else { edit_hash(&world.engine.snapshot().pools()["p"]) };
+        let launched_for = format!("{hash}/0");
         let stamp = json!({"version": 1, "fields": {"pool.labels": "of another time"}}).to_string();
         let marks = json!({"croft.dev/launched-with": stamp, "croft.dev/launched-for": launched_for,
             "croft.dev/disruption-reason": "Drifted"});

@@ -423,7 +423,7 @@ pub struct ExtendedResource {
 }
 
 /// Launches of a pool whose node never registered. A node that registers ends the backoff, and so does an edit of the
-/// pool or its class.
+/// pool, other than a pause, or of its class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchBackoff {
@@ -447,7 +447,7 @@ pub struct LaunchBackoff {
     /// The templates and images whose nodes registered and weren't initialized in time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TemplateBackoff>,
-    /// The generation of the pool at the launches.
+    /// A hash of the pool's spec without its pause at the launches: with another spec the backoff is over.
     pub pool_generation: i64,
     /// The generation of its class at the launches.
     pub class_generation: i64,

@@ -22,7 +22,7 @@ use kube::{Resource, core::ClusterResourceScope};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, rules};
+use crate::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption, rules};
 
 /// Reason of the condition `SpecValid` of an object that can't be decoded or breaks a rule.
 pub const INVALID_SPEC: &str = "InvalidSpec";
@@ -65,7 +65,14 @@ impl Kind for TenantPool {
     const HELD_TO_RULES: bool = true;
     const KEPT: &[&str] = &["key", "value", "effects", "provisioner", "sharedWith"];
     fn stand_in() -> Value {
-        json!({"limits": {"nodes": 0}, "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]}})
+        json!({
+            "limits": {"nodes": 0},
+            "disruption": {
+                "consolidateAfter": "Never",
+                "initializationTimeout": "Never",
+                "budgets": [{"nodes": "0"}],
+            },
+        })
     }
 }
 
@@ -100,9 +107,13 @@ impl Kind for NodeClaim {
 
 impl Kind for CroftConfig {
     const HELD_TO_RULES: bool = true;
-    const KEPT: &[&str] = &["nonTenantPods", "admission", "misplaced", "limits", "podsWithoutRequests"];
+    const KEPT: &[&str] =
+        &["nonTenantPods", "admission", "misplaced", "limits", "podsWithoutRequests", "disruption"];
     fn stand_in() -> Value {
-        json!({"limits": {"nodes": 0}})
+        json!({
+            "limits": {"nodes": 0},
+            "disruption": {"paused": {"reason": "spec.disruption of the CroftConfig can't be read"}},
+        })
     }
     /// Invalid entries of lists are left out, as the webhook does, and the others are in force.
     fn complete(stand_in: &mut Self, spec: &Map<String, Value>) {
@@ -111,8 +122,14 @@ impl Kind for CroftConfig {
         (own.exempt_namespaces, own.schedulers, own.shared_with) =
             (read.exempt, read.schedulers, read.shared_with);
         own.owner_metadata = read.owner_metadata;
+        // Admission doesn't read them. A name that breaks a rule is no scheduler's, and does no harm.
+        let ignored = spec.get("ignoredSchedulers").and_then(Value::as_array).into_iter().flatten();
+        own.ignored_schedulers = ignored.filter_map(Value::as_str).map(str::to_owned).collect();
         if !spec.contains_key("limits") {
             own.limits.clear();
+        }
+        if !spec.contains_key("disruption") {
+            own.disruption = ClusterDisruption::default();
         }
     }
 }
@@ -370,6 +387,11 @@ impl<K: Kind> Resource for Stored<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        amount::Amount,
+        config::{Admission, CroftConfigSpec, Misplaced, Mutation, NonTenantPods, PodsWithoutRequests},
+        pause::Pause,
+    };
 
     fn stored<K: Kind>(spec: &Value, status: &Value) -> Stored<K> {
         serde_json::from_value(json!({
@@ -438,6 +460,7 @@ mod tests {
             let spec = stand_in.unwrap().spec;
             assert_eq!((spec.key.as_str(), spec.template.is_none()), ("node-pool", true));
             assert_eq!(spec.disruption.budgets[0].nodes, "0");
+            assert_eq!(spec.disruption.initialization_timeout(), None, "nodes that are late aren't replaced");
             assert!(flaw.why.starts_with("spec.template") && !flaw.concerns_admission, "{}", flaw.why);
         }
         let spec = json!({"key": "kubernetes.io/os", "provisioner": "None"});
@@ -453,6 +476,45 @@ mod tests {
         let spec = json!({"limits": {"cpu": "-1"}});
         let spec = read::<CroftConfig>(spec).unwrap_err().stand_in.unwrap().spec;
         assert_eq!(spec.limits["nodes"].0, "0", "limits that can't be read aren't none");
+    }
+
+    #[test]
+    fn every_valid_setting_stays_in_force() {
+        // Without `..`: a new setting has to be listed here.
+        let spec = CroftConfigSpec {
+            non_tenant_pods: NonTenantPods::Reject,
+            admission: Admission { mutation: Mutation::Policy },
+            exempt_namespaces: vec!["agents".to_owned()],
+            schedulers: vec!["system:batch".to_owned()],
+            ignored_schedulers: vec!["batch".to_owned()],
+            pods_without_requests: PodsWithoutRequests {
+                cpu: Amount("1".to_owned()),
+                memory: Amount("1Gi".to_owned()),
+            },
+            shared_with: vec!["monitoring".to_owned()],
+            owner_metadata: vec!["example.com/".to_owned()],
+            misplaced: Misplaced::Recreate,
+            limits: [("nodes".to_owned(), Amount("9".to_owned()))].into(),
+            disruption: ClusterDisruption {
+                paused: Some(Pause { until: None, reason: "an incident".to_owned() }),
+            },
+        };
+        let mut broken = serde_json::to_value(&spec).unwrap();
+        broken["misplaced"] = json!(5);
+        let stand_in = read::<CroftConfig>(broken).unwrap_err().stand_in.unwrap();
+        assert_eq!(stand_in.spec, CroftConfigSpec { misplaced: Misplaced::Report, ..spec });
+    }
+
+    #[test]
+    fn pause_that_cannot_be_read_is_a_pause_and_an_absent_one_is_none() {
+        let spec = json!({"misplaced": 5, "disruption": {"paused": {"until": "2026-12-31T18:00:00Z"}}});
+        let spec = read::<CroftConfig>(spec).unwrap_err().stand_in.unwrap().spec;
+        assert_eq!(spec.disruption.paused.unwrap().until, None);
+        let spec = read::<CroftConfig>(json!({"misplaced": 5})).unwrap_err().stand_in.unwrap().spec;
+        assert_eq!(spec.disruption, ClusterDisruption::default());
+        let ignored = json!({"misplaced": 5, "ignoredSchedulers": ["batch", 7]});
+        let spec = read::<CroftConfig>(ignored).unwrap_err().stand_in.unwrap().spec;
+        assert_eq!(spec.ignored_schedulers, ["batch"]);
     }
 
     #[test]

@@ -10,6 +10,18 @@ use croft_scheduler::{Price, consolidation::Rejection};
 
 use crate::blockers::DisruptionBlocker;
 
+/// Reasons that change soon without any action; of this crate, of rejections and of the controller.
+pub const TRANSIENT: &[&str] = &[
+    "ConsolidateAfterPending",
+    "ReplacementFor",
+    "PodsNominated",
+    "PDBBlocked",
+    "NotTried",
+    "CommandInFlight",
+    "Busy",
+    "Budget",
+];
+
 /// The status of a node in the condition Consolidatable of its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsolidationStatus {
@@ -38,17 +50,7 @@ impl ConsolidationStatus {
     /// node alone.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        let transient = [
-            "ConsolidateAfterPending",
-            "ReplacementFor",
-            "PodsNominated",
-            "PDBBlocked",
-            "NotTried",
-            "CommandInFlight",
-            "Busy",
-            "Budget",
-        ];
-        transient.contains(&self.reason)
+        TRANSIENT.contains(&self.reason)
     }
 }
 
@@ -90,7 +92,7 @@ pub struct NodeFacts {
     /// Its cordon.
     pub cordon: Cordon,
     /// The pause of its pool, or the blocker by annotation of the node, its claim or its pool.
-    pub annotated: Option<DisruptionBlocker>,
+    pub standing: Option<DisruptionBlocker>,
     /// True if it has pods, or is about to have some.
     pub has_work: bool,
     /// True if pods are nominated to it.
@@ -145,7 +147,7 @@ pub fn evaluate(
     if node.cordon == Cordon::ByUser {
         return stays("Cordoned", "the node is cordoned");
     }
-    if let Some(blocker) = &node.annotated {
+    if let Some(blocker) = &node.standing {
         return settled(blocker.into());
     }
     let after_text = disruption.consolidate_after();
@@ -243,7 +245,7 @@ mod tests {
             (NodeFacts { cordon: Cordon::ByCroft, ..facts() }, "Cordoned"),
             (NodeFacts { cordon: Cordon::ByCroft, has_work: false, ..facts() }, "Empty"),
             (
-                NodeFacts { annotated: crate::blockers::annotated(true, false, false), ..facts() },
+                NodeFacts { standing: crate::blockers::annotated(true, false, false), ..facts() },
                 "DoNotDisrupt",
             ),
             (NodeFacts { has_work: false, ..facts() }, "Empty"),

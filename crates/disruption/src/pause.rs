@@ -38,6 +38,9 @@ impl fmt::Display for PauseInForce<'_> {
             Some(end) => write!(f, "until {}", end.strftime("%Y-%m-%dT%H:%M:%SZ"))?,
             None => write!(f, "until it is resumed")?,
         }
+        if let (Some(until), None) = (&self.pause.until, self.end()) {
+            write!(f, ", since {until:?} is no time")?;
+        }
         write!(f, ": {}", self.pause.reason.trim())
     }
 }
@@ -83,6 +86,12 @@ mod tests {
         assert_eq!(
             said(Some(&open), Some(&short)).unwrap(),
             "voluntary disruption in all pools is paused until it is resumed: an incident"
+        );
+        let no_day = pause(Some("2026-02-30T12:00:00Z"), "a release");
+        assert_eq!(
+            said(None, Some(&no_day)).unwrap(),
+            "voluntary disruption in its pool is paused until it is resumed, since \"2026-02-30T12:00:00Z\" is no time: \
+             a release"
         );
     }
 }

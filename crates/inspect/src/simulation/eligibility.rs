@@ -169,7 +169,7 @@ impl<'a> PodIndex<'a> {
         let facts = NodeFacts {
             provisioned_by_croft: true,
             works: true,
-            annotated: self.pause(pool).map(|pause| pause.blocker()).or_else(|| {
+            standing: self.pause(pool).map(|pause| pause.blocker()).or_else(|| {
                 blockers::annotated(has_do_not_disrupt(node), has_do_not_disrupt(pool), claim_annotated)
             }),
             has_work: !work.is_empty(),

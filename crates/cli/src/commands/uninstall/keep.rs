@@ -1,19 +1,31 @@
 //! Instances are handed over: the controller is stopped, and finalizers are removed, so that nothing is terminated.
 
 use anyhow::Context as _;
-use croft_api::{NodeClaim, Tenant, TenantPool};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
+use croft_api::{
+    NodeClaim, Tenant, TenantPool,
+    definitions::{DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT},
+};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Node, Taint},
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{declared, found::Found, progress::Progress};
-use crate::{commands::check::leader_of, own_objects::names, table::counted};
+use crate::{
+    commands::check::leader_of,
+    own_objects::{is_absent, names},
+    table::counted,
+};
 
 /// The controller's Deployment.
 const CONTROLLER: &str = "croft-controller";
+/// Attempts to write a node that something else writes at the same time.
+const ATTEMPTS: usize = 5;
 
 /// Stops the controller, removes the finalizers, and deletes what is declared.
 ///
@@ -26,6 +38,7 @@ pub(super) async fn release(
 ) -> anyhow::Result<()> {
     stop_controller(client, &found.namespace, progress).await?;
     for node in &found.nodes {
+        reopen(client, &node.name_any()).await?;
         declared::release::<Node>(client, &node.name_any(), node.finalizers()).await?;
     }
     let claims = declared::delete_released::<NodeClaim>(client).await?;
@@ -46,6 +59,43 @@ pub(super) async fn release(
         "pools",
         &format!("{} deleted; nodes keep their labels and taints", counted(pools.len(), "TenantPool")),
     )
+}
+
+/// Opens a node again that the stopped controller was about to empty or to remove: nothing else would.
+async fn reopen(client: &Client, name: &str) -> anyhow::Result<()> {
+    let api: Api<Node> = Api::all(client.clone());
+    for _ in 0..ATTEMPTS {
+        let found = api.get_opt(name).await.with_context(|| format!("failed to read the Node {name}"))?;
+        let Some(patch) = found.as_ref().and_then(without_passing_taints) else { return Ok(()) };
+        match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_absent(&error) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("failed to remove Croft's passing taints of the Node {name}"));
+            }
+        }
+    }
+    anyhow::bail!("the Node {name} was written by others {ATTEMPTS} times meanwhile; run the command again")
+}
+
+/// The merge patch that removes the taints, and the cordon, of a disruption by Croft; `None` if there are none. The taint of
+/// the node's pool stays.
+fn without_passing_taints(node: &Node) -> Option<Value> {
+    let taints = node.spec.as_ref()?.taints.as_deref()?;
+    let (passing, others): (Vec<&Taint>, Vec<&Taint>) =
+        taints.iter().partition(|taint| [DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT].contains(&taint.key.as_str()));
+    if passing.is_empty() {
+        return None;
+    }
+    // A cordon without the taint is a user's.
+    let spec = if passing.iter().any(|taint| taint.key == DISRUPTED_TAINT) {
+        json!({"taints": others, "unschedulable": null})
+    } else {
+        json!({"taints": others})
+    };
+    Some(json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": spec}))
 }
 
 /// Scales the controller down and waits until none leads: one that acts would terminate the instances of deleted claims.
@@ -71,4 +121,36 @@ async fn stop_controller(
         }
     }
     progress.done("controller", "stopped")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn patch(taints: &[&str], unschedulable: bool) -> Option<Value> {
+        let taints: Vec<Value> =
+            taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect();
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {"name": "n", "resourceVersion": "7"},
+            "spec": {"taints": taints, "unschedulable": unschedulable},
+        }))
+        .unwrap();
+        without_passing_taints(&node)
+    }
+
+    #[test]
+    fn taints_of_a_disruption_go_with_its_cordon_and_that_of_the_pool_stays() {
+        let pool = json!([{"key": "node-pool", "effect": "NoSchedule"}]);
+        let meta = json!({"resourceVersion": "7"});
+        assert_eq!(
+            patch(&["node-pool", "croft.dev/disrupted"], true),
+            Some(json!({"metadata": meta, "spec": {"taints": pool, "unschedulable": null}}))
+        );
+        assert_eq!(
+            patch(&["croft.dev/to-be-emptied", "node-pool"], true),
+            Some(json!({"metadata": meta, "spec": {"taints": pool}})),
+            "the cordon is a user's"
+        );
+        assert_eq!(patch(&["node-pool"], true), None);
+    }
 }
