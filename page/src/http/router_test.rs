@@ -596,7 +596,7 @@ async fn a_snapshot_shows_a_tenants_reader_what_was_and_still_is_its_own() {
 
     let swapped = json(&router, &format!("at?at={}", BEFORE - 2), "alpha").await;
     assert_eq!((&swapped["view"]["tenants"], &swapped["view"]["pools"]), (&json!([]), &json!([])));
-    assert_eq!(swapped["view"]["pending"], json!([]), "{swapped}");
+    assert_eq!(swapped["view"]["pendingGroups"], json!([]), "{swapped}");
     let tenant = json(&router, &format!("at/tenants/alpha?at={}", BEFORE - 2), "alpha").await;
     assert_eq!(tenant["view"], Value::Null, "{tenant}");
     let all = json(&router, &format!("at?at={}", BEFORE - 2), "operator").await;
