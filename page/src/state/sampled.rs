@@ -1,4 +1,4 @@
-//! What curves are drawn from, kept for a minute: all readers of a time ask for the same.
+//! The log and the ledger at the points of curves, kept for a minute: all readers of a time ask for the same.
 
 use std::{
     collections::VecDeque,

@@ -93,7 +93,7 @@ impl State {
         &self.past_models
     }
 
-    /// What was read for curves in the last minute.
+    /// The points of curves that were read in the last minute.
     #[must_use]
     pub const fn sampled_times(&self) -> &SampledTimes {
         &self.sampled_times
