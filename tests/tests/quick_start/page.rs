@@ -70,7 +70,9 @@ async fn commands_of_aws_run_in_the_order_of_the_page() {
     let installed = fs::read_to_string(&installed).unwrap();
     let published = ADDRESS.lines().find_map(|line| line.strip_prefix("REGISTRY=")).unwrap();
     let wanted = [
-        format!("install croft-crds oci://{published}/croft-crds --namespace croft-system --create-namespace"),
+        format!(
+            "install croft-crds oci://{published}/croft-crds --namespace croft-system --create-namespace"
+        ),
         format!("imageRegistry: {published}"),
         "  settings: {clusterName: prod, awsRegion: us-east-1, interruptionQueue: croft-prod}".to_owned(),
     ];

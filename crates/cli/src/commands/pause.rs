@@ -192,7 +192,7 @@ async fn set_of_cluster(client: &Client, paused: Value) -> anyhow::Result<()> {
     // Absent means its defaults.
     let new: CroftConfig = serde_json::from_value(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": SINGLETON},
-        "spec": {"disruption": {"paused": paused.clone()}},
+        "spec": {"disruption": {"paused": paused}},
     }))?;
     let configs: Api<CroftConfig> = Api::all(client.clone());
     let created =
