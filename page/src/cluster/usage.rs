@@ -1,6 +1,6 @@
 //! Used CPU and memory of nodes, as exactly as it is shown.
 
-use croft_inspect::NodeUse;
+pub use croft_inspect::NodeUse;
 
 /// A twentieth of a node is as exact as a block can show it, and seldom differs from the one before.
 const STEPS: i64 = 20;
