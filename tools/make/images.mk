@@ -21,11 +21,11 @@ build-debug:
 # The images of Croft and of the pods' sandbox, beside the folder of the programs, where node-test and `croft lab up
 # --real-node` find them.
 .PHONY: node-images
-node-images: needs-go $(if $(filter debug,$(PROFILE)),build-debug,release) ## the programs and images of real nodes, for node-test and `croft lab up --real-node`; PROFILE=debug
+node-images: needs-go helm $(if $(filter debug,$(PROFILE)),build-debug,release) ## the programs and images of real nodes, for node-test and `croft lab up --real-node`; PROFILE=debug
 	@programs=$$(tools/node/build.sh) && \
 		$(TARGET)/$(PROFILE)/croft-xtask images --binaries $(TARGET)/$(PROFILE) --out $(TARGET)/node-images && \
 		$(TARGET)/$(PROFILE)/croft-xtask images --program $$programs/pause --out $(TARGET)/node-images
 
-node-test: lab helm node-images ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
+node-test: lab node-images ## webhook and controller from their images on two real nodes (kubelet, containerd), under load; as root; PROFILE=debug, SKIP_NODE=1
 	$(if $(filter debug,$(PROFILE)),,cargo build --quiet --release --bin node-test)
 	@$(TARGET)/$(PROFILE)/node-test

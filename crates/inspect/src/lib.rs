@@ -24,6 +24,7 @@
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
 //! | `node_state` | the state of a node in a word |
+//! | `node_use` | CPU and memory that nodes use, from the metrics API's answer |
 //! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
 //! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
 //! | `inputs` | a snapshot of the record as an input, and the objects of one input put over those of another |
@@ -41,6 +42,7 @@ mod launch_choice;
 mod node_index;
 mod node_removal;
 mod node_state;
+mod node_use;
 mod outlook;
 mod places;
 mod plan;
@@ -59,6 +61,7 @@ pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
 pub use node_index::{NodeIndex, OfferingIndex};
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
 pub use node_state::{NodeState, node_state};
+pub use node_use::{NODE_METRICS, NodeMetricsList, NodeUse};
 pub use outlook::{Outlook, outlook};
 pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use plan::{add_shortfalls, plan};

@@ -331,7 +331,11 @@ impl Reader<'_> {
         let (mistakes, object) = match decoded {
             Ok(object) => (Vec::new(), Some(object)),
             Err(first) if steps.strict => every_error(first, tree, |tree| decode(tree)),
-            Err(first) => every_error(first, tree, |tree| decode_known(tree, &mut Vec::new())),
+            // The last run gets farthest, and finds the unknown fields of those before it again.
+            Err(first) => every_error(first, tree, |tree| {
+                unknown.clear();
+                decode_known(tree, unknown)
+            }),
         };
         let mut errors: Vec<(u32, String, String)> =
             mistakes.iter().map(|error| (error.line, error.field(), error.message().to_owned())).collect();

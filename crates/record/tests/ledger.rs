@@ -169,6 +169,9 @@ proptest! {
                 changes.push((id, at, cost));
             }
         }
+        let running: Amount =
+            runs.values().map(|(_, price)| Amount::of(*price, HOUR_MILLIS.unsigned_abs())).sum();
+        prop_assert_eq!(book.rates().values().copied().sum::<Amount>(), running);
         for (since, price) in runs.into_values() {
             pay(since, at, price);
         }

@@ -42,6 +42,9 @@ pub enum ConnectError {
         /// The error.
         error: KubeconfigError,
     },
+    /// The kubeconfig that nobody named can't be read, is invalid, or lacks the context.
+    #[error("the kubeconfig of KUBECONFIG or ~/.kube/config can't be used: {}", sentence(.0))]
+    Inferred(KubeconfigError),
     /// Neither a kubeconfig nor a service account was found.
     #[error("no cluster is configured: write --kubeconfig FILE, or set KUBECONFIG ({})", sentence(.0))]
     NoCluster(KubeconfigError),
@@ -167,17 +170,27 @@ async fn configuration(target: Target<'_>) -> Result<Config, ConnectError> {
             Config::from_custom_kubeconfig(file, &options).await.map_err(named)?
         }
         // A pod's service account has no contexts.
-        (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(ConnectError::NoCluster)?,
+        (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(inferred)?,
         // As the client infers it, whose error has both causes and their types in it.
         (None, None) => match Config::from_kubeconfig(&options).await {
             Ok(config) => config,
-            Err(error) => Config::incluster().map_err(|_| ConnectError::NoCluster(error))?,
+            Err(error) => Config::incluster().map_err(|_| inferred(error))?,
         },
     };
     // 429 is an answer: the API server gives it to an eviction that a budget blocks, and each caller retries in its own
     // way. A retry below the caller would also be an effect after its deadline.
     config.default_retry = false;
     Ok(config)
+}
+
+/// An error of the kubeconfig that nobody named: none is there, or it can't be used.
+fn inferred(error: KubeconfigError) -> ConnectError {
+    let is_absent = match &error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(error, _) => error.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    };
+    if is_absent { ConnectError::NoCluster(error) } else { ConnectError::Inferred(error) }
 }
 
 /// The program that the credentials come from.
@@ -295,10 +308,16 @@ mod tests {
     #[test]
     fn errors_of_a_kubeconfig_say_what_to_write() {
         let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        let error = ConnectError::NoCluster(KubeconfigError::ReadConfig(missing, "/none".into()));
+        let error = inferred(KubeconfigError::ReadConfig(missing, "/none".into()));
         assert_eq!(
             chain(&error),
             "no cluster is configured: write --kubeconfig FILE, or set KUBECONFIG (there is no file /none)"
+        );
+        let error = inferred(KubeconfigError::LoadContext("typo".to_owned()));
+        assert_eq!(
+            chain(&error),
+            "the kubeconfig of KUBECONFIG or ~/.kube/config can't be used: it has no context typo: kubectl config get-contexts lists those \
+             that it has"
         );
         let error = KubeconfigError::LoadContext("prod".to_owned());
         let error = ConnectError::Kubeconfig { path: "k".into(), error };

@@ -3,6 +3,7 @@
 pub mod log;
 pub mod objects;
 pub mod recorded;
+pub mod sampled;
 pub mod snapshots;
 pub mod trim;
 pub mod usage;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use croft_inspect::NodeUse;
 use croft_manifest::{Input, Objects, Origin};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt as _};
-
-use super::usage::Usage;
 
 /// Objects of the API server, and the requests of its pods.
 #[derive(Default)]
@@ -14,7 +13,7 @@ pub struct Cluster {
     /// The trimmed objects.
     pub input: Input,
     /// Used CPU and memory by node; empty without the metrics API.
-    pub usage: BTreeMap<String, Usage>,
+    pub usage: BTreeMap<String, NodeUse>,
     /// The same pods, for their requests.
     requests: croft_scheduler::Cluster,
 }

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     access::Scope,
     model::facts::{Model, PodFacts},
+    state::sampled::sampled,
     views::{
         bill::{self, Bill, Statement},
         curves::{self, Curves},
@@ -444,10 +445,11 @@ pub async fn curves(
     reader: Reader,
     Query(query): Query<CostQuery>,
 ) -> Answer<Curves> {
-    let (from, to) = query.times(page.now())?;
+    let now = page.now();
+    let (from, to) = query.times(now)?;
     let state = page.state.clone();
     let Reader { scope, model, held, .. } = reader;
-    page.compute(&held, move || curves::view(&model, &state.log(), &scope, from, to)).await.map(Json)
+    page.compute(&held, move || curves::view(&model, &sampled(&state, from, to, now), &scope)).await.map(Json)
 }
 
 /// Lines of the ledger.

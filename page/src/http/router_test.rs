@@ -11,6 +11,7 @@ use std::{
 };
 
 use axum::{Router, body::Body};
+use croft_inspect::NodeUse;
 use croft_manifest::{Input, LoadOptions, parse};
 use croft_record::{
     SEGMENT_KEY,
@@ -41,7 +42,7 @@ use super::{
 use crate::{
     access::Reviewer,
     args::{AUDIENCE, BoundArgs},
-    cluster::{objects::put, usage::Usage},
+    cluster::objects::put,
     state::{build::build, store::State},
 };
 
@@ -490,7 +491,7 @@ async fn a_shared_node_shows_the_requests_of_the_readers_pods_alone() {
 async fn the_map_has_each_node_once_by_pool_and_tells_its_use_to_those_who_see_all_of_it() {
     let state = state();
     state.change(|cluster| {
-        let used = Usage { cpu: 1_500, memory: 4 << 30 };
+        let used = NodeUse { cpu: 1_500, memory: 4 << 30 };
         cluster.usage =
             ["node-alpha", "node-bravo", "node-shared"].map(|node| (node.to_owned(), used)).into();
     });
@@ -596,7 +597,7 @@ async fn a_snapshot_shows_a_tenants_reader_what_was_and_still_is_its_own() {
 
     let swapped = json(&router, &format!("at?at={}", BEFORE - 2), "alpha").await;
     assert_eq!((&swapped["view"]["tenants"], &swapped["view"]["pools"]), (&json!([]), &json!([])));
-    assert_eq!(swapped["view"]["pending"], json!([]), "{swapped}");
+    assert_eq!(swapped["view"]["pendingGroups"], json!([]), "{swapped}");
     let tenant = json(&router, &format!("at/tenants/alpha?at={}", BEFORE - 2), "alpha").await;
     assert_eq!(tenant["view"], Value::Null, "{tenant}");
     let all = json(&router, &format!("at?at={}", BEFORE - 2), "operator").await;

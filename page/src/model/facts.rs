@@ -7,7 +7,7 @@ use croft_api::{
     condition::{CONSOLIDATABLE, DRIFTED, EXPIRED, INTERRUPTED, LIMITS_REACHED, READY, UNLIMITED},
 };
 use croft_inspect::{
-    NodeState, Tenancy,
+    NodeState, NodeUse, Tenancy,
     inventory::{self, NodeInfo},
     node_state,
 };
@@ -20,7 +20,7 @@ use k8s_openapi::{
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use crate::cluster::{objects::Cluster, recorded::RecordedState, usage::Usage};
+use crate::cluster::{objects::Cluster, recorded::RecordedState, usage::coarse};
 
 /// An eviction that was refused in this time before a build blocks the node.
 const BLOCKED_MILLIS: i64 = 5 * 60_000;
@@ -67,7 +67,7 @@ pub struct NodeFacts {
     /// Allocatable memory, in bytes.
     pub memory: i64,
     /// Used CPU and memory, where that is known.
-    pub usage: Option<Usage>,
+    pub usage: Option<NodeUse>,
     /// Its pods, as `namespace/name`.
     pub pods: Vec<String>,
     /// The conditions of its NodeClaim.
@@ -250,7 +250,7 @@ impl Model {
                 since: since(&node.metadata),
                 cpu,
                 memory,
-                usage: cluster.usage.get(&info.name).map(|usage| usage.coarse(cpu, memory)),
+                usage: cluster.usage.get(&info.name).map(|used| coarse(*used, cpu, memory)),
                 pods: Vec::new(),
                 conditions: views(
                     claim.and_then(|c| c.status.as_ref()).map(|status| status.conditions.as_slice()),

@@ -7,6 +7,7 @@
 
 pub mod build;
 pub mod past;
+pub mod sampled;
 pub mod store;
 pub mod usage;
 pub mod watch;

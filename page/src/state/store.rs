@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, broadcast};
 
-use super::past::PastModels;
+use super::{past::PastModels, sampled::SampledTimes};
 use crate::{
     cluster::{log::Log, objects::Cluster},
     metrics::Metrics,
@@ -22,6 +22,7 @@ pub struct State {
     log: RwLock<Log>,
     model: ArcSwap<Model>,
     past_models: PastModels,
+    sampled_times: SampledTimes,
     changes: broadcast::Sender<Arc<Change>>,
     dirty: Notify,
     metrics: Arc<Metrics>,
@@ -35,6 +36,7 @@ impl Default for State {
             log: RwLock::default(),
             model: ArcSwap::default(),
             past_models: PastModels::default(),
+            sampled_times: SampledTimes::default(),
             changes: broadcast::Sender::new(CHANGES_KEPT),
             dirty: Notify::new(),
             metrics: Arc::default(),
@@ -89,6 +91,12 @@ impl State {
     #[must_use]
     pub const fn past_models(&self) -> &PastModels {
         &self.past_models
+    }
+
+    /// The points of curves that were read in the last minute.
+    #[must_use]
+    pub const fn sampled_times(&self) -> &SampledTimes {
+        &self.sampled_times
     }
 
     /// Publishes a model, and how it differs from the last one.

@@ -6,30 +6,17 @@ use croft_record::{
     entry::{Entry, EntryKind},
     ledger::{
         amount::Amount,
-        book::{HOUR_MILLIS, Line, hour_of},
+        book::{HOUR_MILLIS, Line},
     },
 };
 use serde::Serialize;
 
 use super::{bill, entries};
-use crate::{access::Scope, cluster::log::Log, model::facts::Model};
-
-/// Points of a curve at most.
-const POINTS: i64 = 130;
-/// Times between two points, in milliseconds: the first that needs no more points is taken.
-const STEPS: [i64; 11] = [
-    10_000,
-    30_000,
-    60_000,
-    5 * 60_000,
-    15 * 60_000,
-    30 * 60_000,
-    HOUR_MILLIS,
-    2 * HOUR_MILLIS,
-    6 * HOUR_MILLIS,
-    24 * HOUR_MILLIS,
-    7 * 24 * HOUR_MILLIS,
-];
+use crate::{
+    access::Scope,
+    cluster::sampled::{Axis, Sampled, is_launch},
+    model::facts::Model,
+};
 
 /// The amount that was paid per hour for the nodes of a pool by a tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -75,63 +62,41 @@ pub struct Curves {
     pub at: Vec<i64>,
     /// $/h by tenant and pool, without what commitments pay for.
     pub series: Vec<Series>,
-    /// Pods that waited for a node, the most from each point to the next; none for a reader who doesn't see scheduling runs.
-    pub waiting: Option<Vec<usize>>,
-    /// Nodes that were launched from each point to the next.
-    pub launched: Vec<usize>,
-    /// Nodes that were removed from each point to the next.
-    pub removed: Vec<usize>,
+    /// Pods that waited for a node, the most from each point to the next, where it is known; none for a reader who doesn't see
+    /// scheduling runs.
+    pub waiting: Option<Vec<Option<usize>>>,
+    /// Nodes that were launched from each point to the next; `None` from before the log, which doesn't go back as far as the ledger.
+    pub launched: Vec<Option<usize>>,
+    /// Nodes that were removed from each point to the next, in the same way.
+    pub removed: Vec<Option<usize>>,
     /// Scheduling runs that requested instances; none for a reader who doesn't see them.
     pub runs: Option<Vec<Run>>,
 }
 
-/// The curves from `from` to `to`, as `scope` sees them.
+/// The curves of a time, as `scope` sees them.
 #[must_use]
-pub fn view(model: &Model, log: &Log, scope: &Scope, from: i64, to: i64) -> Curves {
-    let begins = log.costs_begin();
-    let from = from.max(begins.unwrap_or(from)).min(to);
-    let step = step_of(to.saturating_sub(from));
-    let first = from.div_euclid(step).saturating_mul(step);
-    let at: Vec<i64> = (0..=POINTS)
-        .map(|number| first.saturating_add(number.saturating_mul(step)))
-        .take_while(|time| *time < to)
-        .collect();
-    let axis = Axis { first, step, points: at.len() };
-    let visible: Vec<Entry> = log
-        .record()
-        .entries
-        .iter()
-        .filter(|entry| entry.at >= first && entry.at < to && is_counted(entry))
-        .filter_map(|entry| entries::visible(model, scope, entry))
-        .collect();
-    let count = |is_wanted: fn(&Entry) -> bool| axis.count(visible.iter().filter(|entry| is_wanted(entry)));
+pub fn view(model: &Model, sampled: &Sampled, scope: &Scope) -> Curves {
+    let axis = &sampled.axis;
+    let visible: Vec<Entry> =
+        sampled.entries.iter().filter_map(|entry| entries::visible(model, scope, entry)).collect();
+    let count = |is_wanted: fn(&Entry) -> bool| -> Vec<Option<usize>> {
+        let counts = axis.count(visible.iter().filter(|entry| is_wanted(entry)));
+        counts.into_iter().enumerate().map(|(place, count)| sampled.has_log(place).then_some(count)).collect()
+    };
     let runs = scope.is_operator().then(|| visible.iter().filter_map(run).collect());
     Curves {
-        from: first,
-        to,
-        step,
-        begins,
-        is_complete: log.ledger().is_complete(hour_of(first), to),
-        series: series(model, log, scope, &axis, &at, to),
-        waiting: scope.is_operator().then(|| waiting(log, &axis, to)),
+        from: axis.first,
+        to: axis.to,
+        step: axis.step,
+        begins: sampled.begins,
+        is_complete: sampled.is_complete,
+        at: axis.times(),
+        series: series(model, sampled, scope),
+        waiting: scope.is_operator().then(|| sampled.waiting.clone()),
         launched: count(is_launch),
         removed: count(|entry| entry.kind == EntryKind::Gone),
         runs,
-        at,
     }
-}
-
-fn step_of(span: i64) -> i64 {
-    let fits = |step: &&i64| span / **step < POINTS;
-    STEPS.iter().find(fits).or(STEPS.last()).copied().unwrap_or(HOUR_MILLIS)
-}
-
-fn is_launch(entry: &Entry) -> bool {
-    entry.kind == EntryKind::Condition && entry.condition == "Launched=True"
-}
-
-fn is_counted(entry: &Entry) -> bool {
-    matches!(entry.kind, EntryKind::Gone | EntryKind::Plan) || is_launch(entry)
 }
 
 fn run(entry: &Entry) -> Option<Run> {
@@ -139,59 +104,10 @@ fn run(entry: &Entry) -> Option<Run> {
     Some(Run { at: entry.at, instances: plan.instances, cost: plan.cost, bound: plan.bound })
 }
 
-/// The times of the points.
-struct Axis {
-    first: i64,
-    step: i64,
-    points: usize,
-}
-
-impl Axis {
-    /// The point at or before a time.
-    fn place(&self, at: i64) -> Option<usize> {
-        let place = usize::try_from(at.checked_sub(self.first)?.div_euclid(self.step)).ok()?;
-        (place < self.points).then_some(place)
-    }
-
-    fn count<'a>(&self, entries: impl Iterator<Item = &'a Entry>) -> Vec<usize> {
-        let mut counts = vec![0; self.points];
-        for place in entries.filter_map(|entry| self.place(entry.at)) {
-            if let Some(count) = counts.get_mut(place) {
-                *count += 1;
-            }
-        }
-        counts
-    }
-}
-
-/// The pods that each run found without a node: a run whose figures are the last one's isn't recorded.
-fn waiting(log: &Log, axis: &Axis, to: i64) -> Vec<usize> {
-    let mut most = vec![None; axis.points];
-    let (mut before, mut last_of) = (0, vec![None; axis.points]);
-    for entry in log.record().entries.iter().filter(|entry| entry.at < to) {
-        let Some(plan) = &entry.plan else { continue };
-        let pods = plan.pods.saturating_add(plan.placed).saturating_add(plan.unschedulable);
-        if entry.at < axis.first {
-            before = pods;
-            continue;
-        }
-        let Some(place) = axis.place(entry.at) else { continue };
-        if let (Some(most), Some(last)) = (most.get_mut(place), last_of.get_mut(place)) {
-            *most = (*most).max(Some(pods));
-            *last = Some(pods);
-        }
-    }
-    let points = most.into_iter().zip(last_of).map(|(most, last)| {
-        let shown = most.map_or(before, |most| most.max(before));
-        before = last.unwrap_or(before);
-        shown
-    });
-    points.collect()
-}
-
 /// Rates by tenant and pool. Steps of less than an hour show what ran at each point, where the log says that; others the mean of their
 /// hours, as the ledger has them.
-fn series(model: &Model, log: &Log, scope: &Scope, axis: &Axis, at: &[i64], to: i64) -> Vec<Series> {
+fn series(model: &Model, sampled: &Sampled, scope: &Scope) -> Vec<Series> {
+    let axis = &sampled.axis;
     let mut all: BTreeMap<(String, String), Vec<Amount>> = BTreeMap::new();
     let mut add = |line: &Line, place: usize, amount: Amount| {
         if line.account.is_committed() || !bill::sees_line(model, scope, line) {
@@ -203,17 +119,17 @@ fn series(model: &Model, log: &Log, scope: &Scope, axis: &Axis, at: &[i64], to: 
             *rate += amount;
         }
     };
-    let sampled = if axis.step < HOUR_MILLIS { log.rates(at) } else { Vec::new() };
-    let known_from = sampled.first().map_or(i64::MAX, |(at, _)| *at);
-    for (time, accounts) in sampled {
-        let Some(place) = axis.place(time) else { continue };
+    let known_from = sampled.rates.first().map_or(i64::MAX, |(at, _)| *at);
+    for (time, accounts) in &sampled.rates {
+        let Some(place) = axis.place(*time) else { continue };
         for (account, amount) in accounts {
-            add(&Line { hour: time, hours: 1, account, amount }, place, amount);
+            add(&Line { hour: *time, hours: 1, account: account.clone(), amount: *amount }, place, *amount);
         }
     }
-    for line in log.lines(hour_of(axis.first), to) {
-        for (place, amount) in shares_of(&line, axis, known_from, to) {
-            add(&line, place, amount);
+    let begins = sampled.begins.unwrap_or(i64::MIN);
+    for line in &sampled.lines {
+        for (place, amount) in shares_of(line, axis, begins, known_from) {
+            add(line, place, amount);
         }
     }
     let micros = |amount: Amount| u64::try_from(amount.micros()).unwrap_or(u64::MAX);
@@ -225,18 +141,19 @@ fn series(model: &Model, log: &Log, scope: &Scope, axis: &Axis, at: &[i64], to: 
     series.collect()
 }
 
-/// The amounts that a line adds to the rate of each point that it overlaps, of those before `until`.
-fn shares_of(line: &Line, axis: &Axis, until: i64, to: i64) -> Vec<(usize, Amount)> {
-    let end = line.hour.saturating_add(i64::from(line.hours).saturating_mul(HOUR_MILLIS)).min(to);
+/// The amounts that a line adds to the rate of each point that it overlaps, of those before `until`. Nothing is known from before
+/// `begins`: a step in which costs begin has the rate of its rest.
+fn shares_of(line: &Line, axis: &Axis, begins: i64, until: i64) -> Vec<(usize, Amount)> {
+    let start = line.hour.max(begins);
+    let end = line.hour.saturating_add(i64::from(line.hours).saturating_mul(HOUR_MILLIS)).min(axis.to);
     let share = |place: usize| {
-        let begin = axis.first.saturating_add(axis.step.saturating_mul(i64::try_from(place).unwrap_or(0)));
-        let stop = begin.saturating_add(axis.step).min(to);
-        let overlap = stop.min(end).saturating_sub(begin.max(line.hour));
-        if begin >= until || overlap <= 0 {
+        let (begin, stop) = (axis.start(place).max(begins), axis.stop(place));
+        let overlap = stop.min(end).saturating_sub(begin.max(start));
+        if axis.start(place) >= until || overlap <= 0 {
             return None;
         }
         // The amount per millisecond of the line, in the part of the point that the line covers, per hour.
-        let whole = u128::from(end.abs_diff(line.hour)).saturating_mul(u128::from(stop.abs_diff(begin)));
+        let whole = u128::from(end.abs_diff(start)).saturating_mul(u128::from(stop.abs_diff(begin)));
         let part = u128::from(overlap.unsigned_abs()).saturating_mul(u128::from(HOUR_MILLIS.unsigned_abs()));
         Some((place, line.amount.scaled(part, whole)))
     };
@@ -254,14 +171,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_a_week_and_a_month_have_at_most_130_points() {
-        let day = 24 * HOUR_MILLIS;
-        assert_eq!([day, 7 * day, 31 * day].map(step_of), [15 * 60_000, 2 * HOUR_MILLIS, 6 * HOUR_MILLIS]);
-        assert_eq!([0, 60_000, 3 * HOUR_MILLIS].map(step_of), [10_000, 10_000, 5 * 60_000]);
-        assert_eq!(step_of(400 * day), 7 * day, "the longest time of a statement");
-    }
-
-    #[test]
     fn a_line_of_a_day_or_of_a_part_of_an_hour_has_its_rate_at_each_point() {
         let account = Account {
             payer: Payer::default(),
@@ -269,19 +178,22 @@ mod tests {
             capacity_type: "spot".to_owned(),
             purpose: Purpose::Used,
         };
-        let rates = |line: &Line, axis: &Axis, to: i64| -> Vec<(usize, u128)> {
-            let shares = shares_of(line, axis, i64::MAX, to);
+        let rates = |line: &Line, axis: &Axis, begins: i64| -> Vec<(usize, u128)> {
+            let shares = shares_of(line, axis, begins, i64::MAX);
             shares.into_iter().map(|(place, amount)| (place, amount.micros())).collect()
         };
         // A day at a dollar per hour, of which points of six hours show two.
         let amount = Amount::of(1_000_000, 24 * HOUR_MILLIS.unsigned_abs());
         let day = Line { hour: 0, hours: 24, account: account.clone(), amount };
-        let axis = Axis { first: 12 * HOUR_MILLIS, step: 6 * HOUR_MILLIS, points: 4 };
-        assert_eq!(rates(&day, &axis, 36 * HOUR_MILLIS), [(0, 1_000_000), (1, 1_000_000)]);
+        let axis = Axis { first: 12 * HOUR_MILLIS, step: 6 * HOUR_MILLIS, to: 36 * HOUR_MILLIS, points: 4 };
+        assert_eq!(rates(&day, &axis, i64::MIN), [(0, 1_000_000), (1, 1_000_000)]);
         // The first quarter of an hour that isn't over.
         let amount = Amount::of(2_000_000, HOUR_MILLIS.unsigned_abs() / 4);
         let hour = Line { hour: HOUR_MILLIS, hours: 1, account, amount };
-        let axis = Axis { first: 0, step: HOUR_MILLIS, points: 2 };
-        assert_eq!(rates(&hour, &axis, HOUR_MILLIS + HOUR_MILLIS / 4), [(1, 2_000_000)]);
+        let axis = Axis { first: 0, step: HOUR_MILLIS, to: HOUR_MILLIS + HOUR_MILLIS / 4, points: 2 };
+        assert_eq!(rates(&hour, &axis, i64::MIN), [(1, 2_000_000)]);
+        // Costs begin with the last quarter of the hour, which is the last of its step.
+        let axis = Axis { first: 0, step: 2 * HOUR_MILLIS, to: 4 * HOUR_MILLIS, points: 2 };
+        assert_eq!(rates(&hour, &axis, HOUR_MILLIS * 7 / 4), [(0, 2_000_000)]);
     }
 }

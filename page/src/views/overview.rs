@@ -148,9 +148,7 @@ pub struct Rows {
     pub pools: Vec<PoolRow>,
     /// The cost of all nodes of these pools.
     pub cost: CostView,
-    /// Pending pods, at most 100.
-    pub pending: Vec<PodFacts>,
-    /// All pending pods by workload and reason, at most 100 groups.
+    /// Pending pods by workload and reason, at most 100 groups.
     pub pending_groups: Vec<PendingGroup>,
     /// Pods with a placement violation, at most 100.
     pub violations: Vec<PodFacts>,
@@ -182,15 +180,14 @@ pub fn rows(model: &Model, scope: &Scope) -> Rows {
     let pools = || model.pools.iter().filter(|(name, _)| scope.sees_pool(model, name));
     let nodes = pools().flat_map(|(_, pool)| nodes_of(model, pool));
     // Pods that belong to no tenant aren't Croft's unless they break a rule.
-    let pending = || seen().filter(|pod| pod.node.is_none() && pod.tenant.is_some());
+    let pending = seen().filter(|pod| pod.node.is_none() && pod.tenant.is_some());
     Rows {
         version: model.version,
         at: model.at,
         tenants: tenant_rows(model, scope),
         pools: pools().map(|(name, pool)| PoolRow::new(model, scope, name, pool)).collect(),
         cost: CostView::of(nodes.map(|node| &node.info)),
-        pending: pending().take(PODS).cloned().collect(),
-        pending_groups: group(pending()),
+        pending_groups: group(pending),
         violations: seen().filter(|pod| !pod.violations.is_empty()).take(PODS).cloned().collect(),
     }
 }

@@ -33,9 +33,11 @@ export interface PlanFigures {
 /** $/h of a tenant on a pool, at the times of the curves. */
 export interface Series { tenant: string; pool: string; rates: number[] }
 export interface Run { at: number; instances: number; cost: number; bound: number }
+/** `null` is not known, which isn't zero. */
+export type Known = number | null;
 export interface Curves {
   from: number; to: number; step: number; begins: number | null; isComplete: boolean; at: number[]; series: Series[];
-  waiting: number[] | null; launched: number[]; removed: number[]; runs: Run[] | null;
+  waiting: Known[] | null; launched: Known[]; removed: Known[]; runs: Run[] | null;
 }
 /** Pending pods of one workload for one reason. */
 export interface PendingGroup {
@@ -48,7 +50,7 @@ export interface Entry {
   c?: string; r?: string; m?: string; usd?: number; plan?: PlanFigures;
 }
 export interface Rows {
-  version: number; at: number; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost; pending: PodFacts[];
+  version: number; at: number; tenants: TenantRow[]; pools: PoolRow[]; cost: Cost;
   pendingGroups: PendingGroup[]; violations: PodFacts[];
 }
 /** Since when the record can show the past. */

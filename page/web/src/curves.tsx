@@ -2,7 +2,7 @@
 
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, type Curves, request } from "./api";
+import { ApiError, type Curves, type Known, request } from "./api";
 import { counted, dollars, moment } from "./format";
 import { useWidth } from "./map";
 import { type Column, Table } from "./parts";
@@ -139,7 +139,30 @@ function steps(data: Curves, low: number[], high: number[], x: (at: number) => n
   return `M${[...up, ...down].join(" L")}Z`;
 }
 
-const largest = (values: number[]): number => values.reduce((most, value) => Math.max(most, value), 0);
+/** The same of values of which some aren't known: each run of known ones has an outline of its own, with gaps between. */
+function knownSteps(data: Curves, values: Known[], x: (at: number) => number, y: (value: number) => number): string {
+  const outlines: string[] = [];
+  for (let from = 0; from < values.length; from += 1) {
+    if (values[from] === null) continue;
+    let to = from;
+    while (to < values.length && values[to] !== null) to += 1;
+    const part = { ...data, at: data.at.slice(from, to) };
+    const known = values.slice(from, to).map((value) => value ?? 0);
+    outlines.push(steps(part, known.map(() => 0), known, x, y));
+    from = to;
+  }
+  return outlines.join(" ");
+}
+
+const largest = (values: Known[]): number => values.reduce((most: number, value) => Math.max(most, value ?? 0), 0);
+const sumOf = (values: Known[]): number => values.reduce((sum: number, value) => sum + (value ?? 0), 0);
+/** A value in words. */
+const told = (value: Known | undefined): string => value === null || value === undefined ? "unknown" : String(value);
+/** Since when there are values, if not from the beginning. */
+const since = (data: Curves, values: Known[]): string => {
+  const first = values.findIndex((value) => value !== null);
+  return first === -1 ? " Unknown." : first === 0 ? "" : ` Unknown before ${moment(data.at[first] ?? data.from)}.`;
+};
 const whole = (value: number): string => String(Math.round(value * 10) / 10);
 
 interface ChartsProps {
@@ -160,11 +183,11 @@ function Charts({ data, areas, cursor, onCursor, onZoom }: ChartsProps): JSX.Ele
         draw={(x, y) => <>{areas.map((area, at) => <path class={`area area-${at}`} d={steps(data, lows[at]!, lows[at]!.map((low, point) => low + (area.values[point] ?? 0)), x, y)} />)}</>} />
       {waiting ? (
         <Chart {...shared} title="Pods that waited for a node" height={120} most={largest(waiting)} format={whole}
-          summary={`At most ${largest(waiting)}, at last ${waiting[waiting.length - 1] ?? 0}.`}
-          draw={(x, y) => <path class="area waiting" d={steps(data, waiting.map(() => 0), waiting, x, y)} />} />
+          summary={`At most ${largest(waiting)}, at last ${told(waiting[waiting.length - 1])}.${since(data, waiting)}`}
+          draw={(x, y) => <path class="area waiting" d={knownSteps(data, waiting, x, y)} />} />
       ) : null}
       <Chart {...shared} title="Nodes launched and removed" height={120} most={moved} format={whole}
-        summary={`${largest(launched) === 0 ? "None" : launched.reduce((sum, one) => sum + one, 0)} launched, ${removed.reduce((sum, one) => sum + one, 0)} removed.`}
+        summary={`${largest(launched) === 0 ? "None" : sumOf(launched)} launched, ${sumOf(removed)} removed.${since(data, launched)}`}
         draw={(x, y) => <>{data.at.map((time, at) => {
           const [from, half] = [x(time), Math.max(1, (x(time + data.step) - x(time)) / 2 - 1)];
           return <>
@@ -187,12 +210,15 @@ function Charts({ data, areas, cursor, onCursor, onZoom }: ChartsProps): JSX.Ele
   );
 }
 
+const waitedAt = (value: Known | undefined): string =>
+  value === null || value === undefined ? "unknown how many pods waited" : `${counted(value, "pod")} waited`;
+
 /** The charts at a point, as text. */
 function Readout({ data, areas, at }: { data: Curves; areas: Area[]; at: number }): JSX.Element {
   const total = areas.reduce((sum, area) => sum + (area.values[at] ?? 0), 0);
   return (
     <p class="readout">
-      <b>{moment(data.at[at] ?? data.from)}</b> {dollars(total)}/h{data.waiting ? `, ${counted(data.waiting[at] ?? 0, "pod")} waited` : ""}, {data.launched[at] ?? 0} launched, {data.removed[at] ?? 0} removed
+      <b>{moment(data.at[at] ?? data.from)}</b> {dollars(total)}/h{data.waiting ? `, ${waitedAt(data.waiting[at])}` : ""}, {told(data.launched[at])} launched, {told(data.removed[at])} removed
     </p>
   );
 }
@@ -211,7 +237,7 @@ function AreaLegend({ data, areas, at }: { data: Curves; areas: Area[]; at: numb
 function CurveTable({ data, areas }: { data: Curves; areas: Area[] }): JSX.Element {
   const columns = useMemo((): Column<number>[] => {
     const money = (title: string, value: (at: number) => number): Column<number> => ({ title, cell: (at) => dollars(value(at)), key: value, isNumber: true });
-    const number = (title: string, values: number[]): Column<number> => ({ title, cell: (at) => values[at] ?? 0, key: (at) => values[at] ?? 0, isNumber: true });
+    const number = (title: string, values: Known[]): Column<number> => ({ title, cell: (at) => told(values[at]), key: (at) => values[at] ?? -1, isNumber: true });
     return [
       { title: "From", cell: (at) => moment(data.at[at] ?? 0), key: (at) => data.at[at] ?? 0 },
       money("$ per hour", (at) => areas.reduce((sum, area) => sum + (area.values[at] ?? 0), 0)),

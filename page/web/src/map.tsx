@@ -72,23 +72,23 @@ const inPercent = (value: number): string => `${Math.round(100 * value)}%`;
 
 const sideOf = (node: NodeView, scale: number): number => Math.round(Math.min(MOST_SIDE, Math.max(LEAST_SIDE, scale * Math.sqrt(node.cpu / 1000))));
 
-interface BlockProps { node: NodeView; scale: number; isActive: boolean }
+interface BlockProps { node: NodeView; scale: number; isActive: boolean; hasUse: boolean }
 
-/** A node: its area is its CPU, its fill the requests, its left strip the use. Drawn again only if the node differs. */
+/** A node: its area is its CPU, its fill the requests, its left strip the use, hatched where only other nodes' use is known. Drawn again only if the node differs. */
 class MapBlock extends Component<BlockProps> {
   override shouldComponentUpdate(next: BlockProps): boolean {
-    const { node, scale, isActive } = this.props;
-    return next.node !== node || next.scale !== scale || next.isActive !== isActive;
+    const { node, scale, isActive, hasUse } = this.props;
+    return next.node !== node || next.scale !== scale || next.isActive !== isActive || next.hasUse !== hasUse;
   }
 
-  render({ node, scale, isActive }: BlockProps): JSX.Element {
+  render({ node, scale, isActive, hasUse }: BlockProps): JSX.Element {
     const side = sideOf(node, scale);
     const label = describe(node);
     const requested = Math.max(share(node.usedCpu, node.cpu), share(node.usedMemory, node.memory));
     const used = Math.max(share(node.useCpu ?? 0, node.cpu), share(node.useMemory ?? 0, node.memory));
     return (
       <li>
-        <a href={link("nodes", node.name)} class={`block ${node.state}`} title={label} aria-label={label} tabIndex={isActive ? 0 : -1} data-node={node.name}
+        <a href={link("nodes", node.name)} class={`block ${node.state}${hasUse && node.useCpu === undefined ? " unmeasured" : ""}`} title={label} aria-label={label} tabIndex={isActive ? 0 : -1} data-node={node.name}
           style={{ width: side, height: side, "--fill": inPercent(requested), "--use": inPercent(used) }}>
           {side >= SIGN_SIDE ? <span aria-hidden="true">{STATE_SIGN[node.state]}</span> : null}
         </a>
@@ -98,22 +98,22 @@ class MapBlock extends Component<BlockProps> {
 }
 
 /** `room` is the number of nodes that are drawn, while there are frames to come. */
-interface PoolProps { pool: MapPool; scale: number; active: string; isNamed: boolean; room: number }
+interface PoolProps { pool: MapPool; scale: number; active: string; isNamed: boolean; room: number; hasUse: boolean }
 
 class PoolBlocks extends Component<PoolProps> {
   override shouldComponentUpdate(next: PoolProps): boolean {
     const { pool, scale, active } = this.props;
     const has = (name: string): boolean => pool.nodes.some((node) => node.name === name);
-    return next.pool !== pool || next.scale !== scale || next.isNamed !== this.props.isNamed || next.room !== this.props.room || (next.active !== active && (has(active) || has(next.active)));
+    return next.pool !== pool || next.scale !== scale || next.isNamed !== this.props.isNamed || next.room !== this.props.room || next.hasUse !== this.props.hasUse || (next.active !== active && (has(active) || has(next.active)));
   }
 
-  render({ pool, scale, active, isNamed, room }: PoolProps): JSX.Element {
+  render({ pool, scale, active, isNamed, room, hasUse }: PoolProps): JSX.Element {
     const name = pool.name === null ? "nodes of no pool" : `pool ${pool.name}`;
     return (
       <div class="map-pool">
         {pool.name === null || !isNamed ? null : <p><a href={link("pools", pool.name)}>{pool.name}</a></p>}
         <ul class="blocks" aria-label={`Nodes, ${name}`}>
-          {pool.nodes.slice(0, room).map((node) => <MapBlock key={node.name} node={node} scale={scale} isActive={node.name === active} />)}
+          {pool.nodes.slice(0, room).map((node) => <MapBlock key={node.name} node={node} scale={scale} isActive={node.name === active} hasUse={hasUse} />)}
         </ul>
       </div>
     );
@@ -129,19 +129,19 @@ function statesOf(nodes: NodeView[]): Partial<Record<NodeState, number>> {
 const titleOf = (group: Group): string =>
   !group.hasPool ? "Nodes of no pool" : group.tenants.length === 0 ? "No tenant" : group.tenants.join(", ");
 
-interface GroupProps { group: Group; isOpen: boolean; scale: number; active: string; room: number; onToggle: (group: Group, isOpen: boolean) => void }
+interface GroupProps { group: Group; isOpen: boolean; scale: number; active: string; room: number; hasUse: boolean; onToggle: (group: Group, isOpen: boolean) => void }
 
 /** A group, looked at again only if one of its pools differs. */
 class GroupView extends Component<GroupProps> {
   override shouldComponentUpdate(next: GroupProps): boolean {
     const { group, isOpen, scale, active } = this.props;
     const has = (name: string): boolean => group.pools.some((pool) => pool.nodes.some((node) => node.name === name));
-    return next.isOpen !== isOpen || next.scale !== scale || next.room !== this.props.room || next.group.pools.length !== group.pools.length
+    return next.isOpen !== isOpen || next.scale !== scale || next.room !== this.props.room || next.hasUse !== this.props.hasUse || next.group.pools.length !== group.pools.length
       || next.group.pools.some((pool, at) => pool !== group.pools[at])
       || (next.active !== active && (has(active) || has(next.active)));
   }
 
-  render({ group, isOpen, scale, active, room, onToggle }: GroupProps): JSX.Element {
+  render({ group, isOpen, scale, active, room, hasUse, onToggle }: GroupProps): JSX.Element {
     let left = room;
     const nodes = group.pools.flatMap((pool) => pool.nodes);
     const title = titleOf(group);
@@ -155,7 +155,7 @@ class GroupView extends Component<GroupProps> {
         {isOpen ? <div class="map-pools">{group.pools.map((pool) => {
           const ofPool = Math.min(left, pool.nodes.length);
           left -= ofPool;
-          return <PoolBlocks key={pool.name ?? ""} pool={pool} scale={scale} active={active} isNamed={single === undefined} room={ofPool} />;
+          return <PoolBlocks key={pool.name ?? ""} pool={pool} scale={scale} active={active} isNamed={single === undefined} room={ofPool} hasUse={hasUse} />;
         })}</div> : null}
       </section>
     );
@@ -219,10 +219,11 @@ function MapBody({ data }: { data: MapView }): JSX.Element {
   const toggle = (group: Group, wasOpen: boolean): void => setFolds((before) => ({ ...before, [group.key]: !wasOpen }));
   const allOpen = groups.every(isOpen);
   const foldAll = (): void => setFolds(Object.fromEntries(groups.map((group) => [group.key, !allOpen])));
+  const hasUse = nodes.some((node) => node.useCpu !== undefined);
   let before = 0;
   return (
     <>
-      <BlockLegend hasUse={nodes.some((node) => node.useCpu !== undefined)} />
+      <BlockLegend hasUse={hasUse} />
       {groups.length > 1 ? <p><button type="button" onClick={foldAll}>{allOpen ? "Fold all" : "Unfold all"}</button></p> : null}
       <div class="map" ref={box} onKeyDown={move}>
         {groups.map((group) => {
@@ -230,7 +231,7 @@ function MapBody({ data }: { data: MapView }): JSX.Element {
           const size = group.pools.reduce((sum, pool) => sum + pool.nodes.length, 0);
           const room = Math.min(size, drawn - before);
           before += size;
-          return <GroupView key={group.key} group={group} isOpen={isOpen(group)} scale={scale} active={active} room={room} onToggle={toggle} />;
+          return <GroupView key={group.key} group={group} isOpen={isOpen(group)} scale={scale} active={active} room={room} hasUse={hasUse} onToggle={toggle} />;
         })}
       </div>
     </>

@@ -134,7 +134,7 @@ export function describe(node: NodeView): string {
 
 /** The meaning of area, fill, colour and sign of a block. */
 export function BlockLegend({ hasUse = false }: { hasUse?: boolean }): JSX.Element {
-  return <p class="legend">{STATES.map((state) => <State state={state} />)} <span>area: CPU; fill: the larger share of CPU and memory requested{hasUse ? "; strip at the left: the larger share used" : ""}</span></p>;
+  return <p class="legend">{STATES.map((state) => <State state={state} />)} <span>area: CPU; fill: the larger share of CPU and memory requested{hasUse ? "; strip at the left: the larger share used, hatched where it isn't known" : ""}</span></p>;
 }
 
 /** A node as a block: its area is its CPU, its fill the requests. Drawn again only if the node differs. */

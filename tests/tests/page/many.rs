@@ -7,7 +7,7 @@ use axum::{Json, Router, routing::post};
 use croft_page::{
     access::Reviewer,
     args::{AUDIENCE, BoundArgs},
-    cluster::{objects::put, usage::Usage},
+    cluster::{objects::put, usage::NodeUse},
     http::{page::Page, router::router},
     state::{build::build, store::State},
 };
@@ -131,7 +131,7 @@ fn state(nodes: usize, tenants: usize) -> Arc<State> {
         }
         for at in 0..nodes {
             put(&mut cluster.input.nodes, node(at, &format!("pool-{:02}", at % tenants), true));
-            cluster.usage.insert(format!("node-{at:04}"), Usage { cpu: 900, memory: 3 << 30 });
+            cluster.usage.insert(format!("node-{at:04}"), NodeUse { cpu: 900, memory: 3 << 30 });
         }
     });
     state.change_log(|kept| kept.observe(&log(tenants)));

@@ -90,9 +90,9 @@ impl World {
         }
         world
             .shown("why pods are pending", "/api/v1/overview", |overview| {
-                let pending = overview["pending"].as_array().unwrap();
-                pending.len() == 2
-                    && pending.iter().all(|pod| pod["reason"] == json!("InsufficientResources"))
+                let pending = overview["pendingGroups"].as_array().unwrap();
+                pending.iter().filter_map(|group| group["count"].as_u64()).sum::<u64>() == 2
+                    && pending.iter().all(|group| group["reason"] == json!("InsufficientResources"))
             })
             .await;
         // The log is written in order: launches, and with them costs, come before.

@@ -8,6 +8,8 @@ use croft_tests::{page, stack::Stack};
 use crate::account::{Account, text};
 
 const PAGE: &str = "docs/quick-start.md";
+/// Where a release is published.
+const ADDRESS: &str = include_str!("../../../release/address.env");
 
 /// The blocks of a language on the page.
 fn blocks(language: &str) -> Vec<String> {
@@ -66,12 +68,16 @@ async fn commands_of_aws_run_in_the_order_of_the_page() {
     }
     assert_eq!(fs::read_to_string(&pushed).unwrap(), wanted);
     let installed = fs::read_to_string(&installed).unwrap();
-    for line in [
-        "install croft-crds oci://ghcr.io/croft-dev/croft/croft-crds --namespace croft-system --create-namespace",
-        "imageRegistry: ghcr.io/croft-dev/croft",
-        "  settings: {clusterName: prod, awsRegion: us-east-1, interruptionQueue: croft-prod}",
-    ] {
-        assert!(installed.lines().any(|one| one == line), "{installed}");
+    let published = ADDRESS.lines().find_map(|line| line.strip_prefix("REGISTRY=")).unwrap();
+    let wanted = [
+        format!(
+            "install croft-crds oci://{published}/croft-crds --namespace croft-system --create-namespace"
+        ),
+        format!("imageRegistry: {published}"),
+        "  settings: {clusterName: prod, awsRegion: us-east-1, interruptionQueue: croft-prod}".to_owned(),
+    ];
+    for line in &wanted {
+        assert!(installed.lines().any(|one| one == line.as_str()), "{installed}");
     }
     let tagged = ask("ec2 describe-tags --filters Name=key,Values=croft.dev/discovery");
     assert!(tagged.contains("subnet-"), "{tagged}");

@@ -88,7 +88,8 @@ async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::R
         show_new(&event, args, &mut shown, out)?;
     }
     if let Some(about) = args.about.as_ref().filter(|_| !is_found) {
-        if !exists(client, about, args.namespace.as_deref()).await? {
+        // A reader of Events need not be one of the object, and who watches may wait for it to be created.
+        if !args.watch && matches!(exists(client, about, args.namespace.as_deref()).await, Ok(false)) {
             let within = args.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
             bail!("there is no {about}{within}, and no Event about it");
         }

@@ -8,19 +8,16 @@ use std::{io::Write as _, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use croft_api::{CroftConfig, TenantPool, config::SINGLETON, duration, pause::Pause};
+use croft_api::{CroftConfig, TenantPool, config::SINGLETON, duration, pause::Pause, stored::Stored};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use jiff::{SignedDuration, Timestamp};
 use kube::{
     Api, Client, ResourceExt as _,
-    api::{ListParams, Patch, PatchParams, PostParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
-use crate::{failure::Failure, output::Output, source::ClusterArgs};
-
-/// Pools in one answer of the API server.
-const PAGE: u32 = 500;
+use crate::{cluster_reader::list_all, failure::Failure, output::Output, source::ClusterArgs};
 
 /// Whose nodes are meant.
 #[derive(Args, Clone, Debug)]
@@ -71,7 +68,7 @@ fn pause_length(text: &str) -> Result<Duration, String> {
 fn pause_reason(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("write why: others will wonder why nodes stay".to_owned()),
-        reason if reason.len() > 256 => Err("write at most 256 characters".to_owned()),
+        reason if reason.chars().count() > 256 => Err("write at most 256 characters".to_owned()),
         reason => Ok(reason.to_owned()),
     }
 }
@@ -156,10 +153,28 @@ fn patch_of(paused: Value) -> Patch<Value> {
     Patch::Merge(json!({"spec": {"disruption": {"paused": paused}}}))
 }
 
+/// Where the pause is in the spec of either kind.
+const PAUSED: &str = "/disruption/paused";
+
+/// The pause of an object's spec, whether or not the rest of it can be decoded.
+fn pause_in(spec: &Value) -> Option<Pause> {
+    spec.pointer(PAUSED).and_then(|paused| serde_json::from_value(paused.clone()).ok())
+}
+
+/// Fails if the API server answered a pause with a spec that has none: it drops fields that its CRD doesn't know, and says nothing.
+fn check_kept(kind: &str, asked: &Value, stored: &Value) -> anyhow::Result<()> {
+    if asked.is_null() || stored.pointer(PAUSED).is_some_and(|paused| !paused.is_null()) {
+        return Ok(());
+    }
+    bail!(
+        "nothing is paused: the CRD of {kind} is older than this croft and dropped spec.disruption.paused: upgrade croft-crds first"
+    )
+}
+
 async fn set_of_pool(client: &Client, pool: &str, paused: Value) -> anyhow::Result<()> {
-    let pools: Api<TenantPool> = Api::all(client.clone());
-    match pools.patch(pool, &PatchParams::default(), &patch_of(paused)).await {
-        Ok(_) => Ok(()),
+    let pools: Api<Stored<TenantPool>> = Api::all(client.clone());
+    match pools.patch(pool, &PatchParams::default(), &patch_of(paused.clone())).await {
+        Ok(stored) => check_kept("TenantPool", &paused, &stored.spec()),
         Err(kube::Error::Api(status)) if status.is_not_found() => {
             bail!("there is no TenantPool {pool}; kubectl get tenantpools lists them")
         }
@@ -168,9 +183,9 @@ async fn set_of_pool(client: &Client, pool: &str, paused: Value) -> anyhow::Resu
 }
 
 async fn set_of_cluster(client: &Client, paused: Value) -> anyhow::Result<()> {
-    let configs: Api<CroftConfig> = Api::all(client.clone());
+    let configs: Api<Stored<CroftConfig>> = Api::all(client.clone());
     match configs.patch(SINGLETON, &PatchParams::default(), &patch_of(paused.clone())).await {
-        Ok(_) => return Ok(()),
+        Ok(stored) => return check_kept("CroftConfig", &paused, &stored.spec()),
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         Err(error) => return Err(error).context("failed to update the CroftConfig"),
     }
@@ -179,32 +194,27 @@ async fn set_of_cluster(client: &Client, paused: Value) -> anyhow::Result<()> {
         "apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": SINGLETON},
         "spec": {"disruption": {"paused": paused}},
     }))?;
-    configs.create(&PostParams::default(), &new).await.context("failed to create the CroftConfig")?;
-    Ok(())
+    let configs: Api<CroftConfig> = Api::all(client.clone());
+    let created =
+        configs.create(&PostParams::default(), &new).await.context("failed to create the CroftConfig")?;
+    check_kept("CroftConfig", &paused, &json!({"disruption": {"paused": created.spec.disruption.paused}}))
 }
 
 async fn pause_of_cluster(client: &Client) -> anyhow::Result<Option<Pause>> {
-    let configs: Api<CroftConfig> = Api::all(client.clone());
+    let configs: Api<Stored<CroftConfig>> = Api::all(client.clone());
     let config = configs.get_opt(SINGLETON).await.context("failed to read the CroftConfig")?;
-    Ok(config.and_then(|config| config.spec.disruption.paused))
+    Ok(config.and_then(|config| pause_in(&config.spec())))
 }
 
 /// The pools that have a pause of their own, and its reason.
 async fn paused_pools(client: &Client) -> anyhow::Result<Vec<(String, String)>> {
-    let pools: Api<TenantPool> = Api::all(client.clone());
     let now = SystemClock.wall();
-    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(PAGE));
-    loop {
-        let page = pools.list(&params).await.context("failed to list the TenantPools")?;
-        for pool in page.items {
-            let pause = pool.spec.disruption.paused.as_ref().filter(|pause| pause.holds(now));
-            found.extend(pause.map(|pause| (pool.name_any(), pause.reason.clone())));
-        }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = ListParams::default().limit(PAGE).continue_token(&token),
-            None => return Ok(found),
-        }
-    }
+    let pools = list_all::<Stored<TenantPool>>(client).await?;
+    let paused = pools.iter().filter_map(|pool| {
+        let pause = pause_in(&pool.spec()).filter(|pause| pause.holds(now))?;
+        Some((pool.name_any(), pause.reason))
+    });
+    Ok(paused.collect())
 }
 
 #[cfg(test)]
@@ -229,5 +239,24 @@ mod tests {
         assert_eq!(pause_length("1h30m"), Ok(Duration::from_secs(5_400)));
         assert!(pause_reason("  ").is_err() && pause_reason(&"x".repeat(300)).is_err());
         assert_eq!(pause_reason(" a release "), Ok("a release".to_owned()));
+        assert!(pause_reason(&"é".repeat(256)).is_ok(), "characters are counted, not bytes");
+    }
+
+    #[test]
+    fn a_pause_that_an_older_crd_dropped_is_an_error() {
+        let asked = json!({"until": null, "reason": "a release"});
+        let error = check_kept("TenantPool", &asked, &json!({"disruption": {}})).unwrap_err().to_string();
+        assert!(error.contains("the CRD of TenantPool is older than this croft"), "{error}");
+        assert!(
+            check_kept("TenantPool", &asked, &json!({"disruption": {"paused": {"reason": "x"}}})).is_ok()
+        );
+        assert!(check_kept("TenantPool", &Value::Null, &json!({})).is_ok(), "a pause that is taken away");
+    }
+
+    #[test]
+    fn the_pause_of_an_object_that_can_not_be_decoded_is_found() {
+        let spec = json!({"weight": "many", "disruption": {"paused": {"reason": "a release"}}});
+        assert_eq!(pause_in(&spec).map(|pause| pause.reason).as_deref(), Some("a release"));
+        assert_eq!(pause_in(&json!({"disruption": {"paused": null}})), None);
     }
 }

@@ -1,6 +1,9 @@
 //! The book: what was paid in each hour, by account.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    ops::{Add, Sub},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +45,8 @@ pub struct Line {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {
     open: BTreeMap<String, Open>,
+    /// The cost per hour of those that run, kept up to date with them: a curve asks for it at each of its points.
+    rates: BTreeMap<Account, Amount>,
     hours: BTreeMap<i64, BTreeMap<Account, Amount>>,
 }
 
@@ -52,11 +57,13 @@ impl Book {
         let since = match self.open.remove(id) {
             Some(open) => {
                 self.charge(&open.cost, open.since, at);
+                self.change_rates(&open.cost, Sub::sub);
                 at.max(open.since)
             }
             None => at,
         };
         if let Some(cost) = cost {
+            self.change_rates(&cost, Add::add);
             self.open.insert(id.to_owned(), Open { since, cost });
         }
     }
@@ -78,14 +85,19 @@ impl Book {
 
     /// The cost per hour of the instances that run now, by account.
     #[must_use]
-    pub fn rates(&self) -> BTreeMap<Account, Amount> {
-        let mut rates: BTreeMap<Account, Amount> = BTreeMap::new();
-        for instance in self.open.values() {
-            for (account, amount) in instance.cost.charge(HOUR_MILLIS.unsigned_abs()) {
-                *rates.entry(account).or_default() += amount;
+    pub const fn rates(&self) -> &BTreeMap<Account, Amount> {
+        &self.rates
+    }
+
+    fn change_rates(&mut self, cost: &NodeCost, change: fn(Amount, Amount) -> Amount) {
+        for (account, amount) in cost.charge(HOUR_MILLIS.unsigned_abs()) {
+            let rate = change(self.rates.get(&account).copied().unwrap_or_default(), amount);
+            if rate > Amount::ZERO {
+                self.rates.insert(account, rate);
+            } else {
+                self.rates.remove(&account);
             }
         }
-        rates
     }
 
     /// The lines of hours that begin from `from` on and before `to`.

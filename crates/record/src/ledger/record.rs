@@ -162,7 +162,7 @@ pub fn rates(record: &Record, times: &[i64]) -> Vec<(i64, BTreeMap<Account, Amou
         while let Some(entry) = entries.next_if(|entry| entry.at <= *time) {
             read.observe(entry);
         }
-        read.covers(*time).then(|| (*time, read.book().rates()))
+        read.covers(*time).then(|| (*time, read.book().rates().clone()))
     });
     rates.collect()
 }

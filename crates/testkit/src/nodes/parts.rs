@@ -6,6 +6,7 @@ use crate::{
     assets::{cache, installed, key, set},
     croft::CroftOptions,
     error::Error,
+    helm::Helm,
 };
 
 /// The sources of tools/node/build.sh, which are the cache's key, as there.
@@ -55,7 +56,7 @@ impl Parts {
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if !rustix::process::geteuid().is_root() {
-            missing.push("not root: run it by `sudo -E`".to_owned());
+            missing.push("not root: run it by `sudo -E env \"PATH=$PATH\"`".to_owned());
         }
         for (program, package) in NEEDED {
             if installed(program).is_none() {
@@ -73,6 +74,9 @@ impl Parts {
             if !folder.join(file).is_file() {
                 missing.push(format!("{file} isn't in {}: {remedy}", folder.display()));
             }
+        }
+        if let Err(error) = Helm::find() {
+            missing.push(error.to_string());
         }
         missing
     }

@@ -278,6 +278,13 @@ fn write_reasons(
     let is_own =
         |reason: &&Reason| reason.pool.is_empty() || pools.is_none_or(|pools| pools.contains(&reason.pool));
     let own: Vec<&Reason> = reasons.iter().filter(is_own).collect();
+    // The reasons are those of pools that exist.
+    if let Some(pools) = pools.filter(|pools| !pools.is_empty() && own.is_empty())
+        && pools.iter().all(|pool| input.pools.get("", pool).is_none())
+    {
+        writeln!(out, "  {BAD}none of its tenant's pools exists{BAD:#}: {}", shortened(pools, POOLS))?;
+        return Ok(());
+    }
     // A pod that is pinned to one pool of its tenant tolerates no other, which would hide what matters.
     let is_meant = |reason: &&&Reason| reason.reason != ReasonKind::TaintNotTolerated;
     let is_any_meant = own.iter().any(|reason| is_meant(&reason));

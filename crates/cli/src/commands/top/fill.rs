@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_inspect::inventory;
+use croft_inspect::{NODE_METRICS, NodeMetricsList, inventory};
 use croft_manifest::Input;
 use croft_scheduler::{
     Cluster, PodKey, Resources,
@@ -14,10 +14,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{Client, ResourceExt as _};
-use serde::{Deserialize, Serialize};
-
-/// The nodes of the metrics API (k8s.io/metrics, `NodeMetricsList`).
-const NODE_METRICS: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
+use serde::Serialize;
 
 /// Amounts of one resource of a node. An amount that isn't known is `None`, and never zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,34 +39,19 @@ pub(super) struct Measured {
     pub(super) used: BTreeMap<String, Amounts>,
 }
 
-/// The metrics API's answer, as far as it is read.
-#[derive(Deserialize)]
-struct NodeMetrics {
-    items: Vec<NodeMetric>,
-}
-
-#[derive(Deserialize)]
-struct NodeMetric {
-    metadata: Named,
-    usage: BTreeMap<String, ApiQuantity>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
 impl Measured {
     /// The cluster at this moment. Without a metrics API, or the right to read it, what nodes use isn't known.
     pub(super) async fn read(client: &Client, at: Timestamp) -> Self {
         let mut measured = Self { at: Some(at), ..Self::default() };
         let Ok(request) = http::Request::get(NODE_METRICS).body(Vec::new()) else { return measured };
-        if let Ok(found) = client.request::<NodeMetrics>(request).await {
-            let used =
-                found.items.into_iter().filter_map(|one| Some((one.metadata.name, amounts(&one.usage)?)));
-            measured.used.extend(used);
+        if let Ok(list) = client.request::<NodeMetricsList>(request).await {
+            measured.take(list);
         }
         measured
+    }
+
+    fn take(&mut self, list: NodeMetricsList) {
+        self.used.extend(list.by_node().into_iter().map(|(name, used)| (name, (used.cpu, used.memory))));
     }
 
     /// Seconds since the node was created.
@@ -162,14 +144,12 @@ spec: {nodeName: n1, containers: [{name: a, image: a, resources: {requests: {cpu
         let requested = Requested::new(&input);
         let usage =
             json!({"items": [{"metadata": {"name": "n1"}, "usage": {"cpu": "250000000n", "memory": "2Gi"}}]});
-        let metrics: NodeMetrics = serde_json::from_value(usage).unwrap();
+        let metrics: NodeMetricsList = serde_json::from_value(usage).unwrap();
         let mut measured = Measured { at: "2026-01-01T01:00:00Z".parse().ok(), ..Measured::default() };
         let node = |name: &str| &input.nodes.get("", name).unwrap().object;
         let (cpu, _) = requested.fill(node("n1"), &measured);
         assert_eq!(cpu, Fill { allocatable: Some("4".into()), requested: Some("1500m".into()), used: None });
-        measured.used.extend(
-            metrics.items.into_iter().filter_map(|one| Some((one.metadata.name, amounts(&one.usage)?))),
-        );
+        measured.take(metrics);
         let (cpu, memory) = requested.fill(node("n1"), &measured);
         assert_eq!((cpu.used.as_deref(), memory.used.as_deref()), (Some("250m"), Some("2Gi")));
         assert_eq!(memory.requested.as_deref(), Some("1Gi"));
