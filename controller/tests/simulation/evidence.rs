@@ -188,7 +188,9 @@ fn a_busy_scheduler_gets_no_second_node_for_a_pod() {
             sleep(Duration::from_secs(5)).await;
             let now = run.claims();
             let more: Vec<_> = now.difference(&planned).filter(|claim| !run.replaces(claim)).collect();
-            assert!(more.is_empty(), "seed {seed}: {more:?} beside {planned:?}");
+            // Once it comes, it binds pods without nominations in any order, which may leave one out: that is refused.
+            let refused = usize::from(run.environment.now_ms() >= until);
+            assert!(more.len() <= refused, "seed {seed}: {more:?} beside {planned:?}");
         }
     });
     assert!(launched.get() >= 10, "{}", launched.get());
