@@ -36,10 +36,7 @@ pub(crate) struct Args {
     /// Time for which a pod that has started costs more to move, in seconds, whatever the preference says
     #[arg(long)]
     pub(crate) rest: Option<u64>,
-    /// Doesn't steer new pods away from nodes that consolidation would like to remove
-    #[arg(long)]
-    pub(crate) no_steering: bool,
-    /// Plays the month with each preference, with steering and without, and prints a table of cost against evictions
+    /// Plays the month with each preference, and prints a table of cost against evictions
     #[arg(long, conflicts_with = "curve")]
     pub(crate) preferences: bool,
     /// Plays the month at several points of these, and prints a table of cost against evictions

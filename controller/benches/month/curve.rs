@@ -17,12 +17,9 @@ const AGE_PERCENT: [u64; 4] = [0, 50, 200, 400];
 const EVICTION_COST: [&str; 4] = ["0.008", "0.016", "0.024", "0.064"];
 const CONSOLIDATE_AFTER: [&str; 2] = ["5m", "30m"];
 
-/// Each preference with steering and without, and the usual policy.
+/// Each preference, and the usual policy.
 pub fn preferences() -> Vec<Policy> {
-    let points = Preference::ALL.into_iter().flat_map(|preference| {
-        let point = Point::of(preference);
-        [point.clone(), Point { steers: false, ..point }]
-    });
+    let points = Preference::ALL.into_iter().map(Point::of);
     points.map(Policy::Croft).chain([Policy::Usual]).collect()
 }
 
@@ -58,9 +55,8 @@ pub fn print(demand: &Demand, seed: u64, points: &[Policy]) -> usize {
     let mut played = played.into_inner().unwrap();
     played.sort_by_key(|(at, _)| *at);
     println!(
-        "{:>10} {:>8} {:>10} {:>16} {:>7} {:>12} {:>8} {:>8} {:>17} {:>17} {:>8}",
+        "{:>10} {:>10} {:>16} {:>7} {:>12} {:>8} {:>8} {:>17} {:>17} {:>8}",
         "preference",
-        "steering",
         "minSavings",
         "consolidateAfter",
         "age %",
@@ -81,12 +77,12 @@ fn row(policy: &Policy, figures: &Figures) -> String {
     let name = match policy {
         Policy::Croft(point) => {
             let Point { preference, min_savings, consolidate_after, age_percent, eviction_cost, .. } = point;
-            let (preference, steering) = (preference.as_str(), if point.steers { "on" } else { "off" });
+            let preference = preference.as_str();
             format!(
-                "{preference:>10} {steering:>8} {min_savings:>10} {consolidate_after:>16} {age_percent:>7} {eviction_cost:>12}"
+                "{preference:>10} {min_savings:>10} {consolidate_after:>16} {age_percent:>7} {eviction_cost:>12}"
             )
         }
-        Policy::Usual => format!("{:>68}", "the usual policy"),
+        Policy::Usual => format!("{:>59}", "the usual policy"),
     };
     let Figures { gap, gap_paid, evictions_pod_day, launches_node_day, waited_s, .. } = figures;
     format!(

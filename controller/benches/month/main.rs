@@ -76,7 +76,6 @@ fn print_month(demand: &Demand, args: Args, begun: Instant) -> usize {
         age_percent: args.age.unwrap_or(default.age_percent),
         eviction_cost: args.eviction_cost.unwrap_or(default.eviction_cost),
         rest: args.rest.map(Duration::from_secs),
-        steers: !args.no_steering,
     };
     let seed = args.seed;
     let croft = play(demand, seed, &Policy::Croft(point), true);

@@ -49,8 +49,6 @@ pub struct Point {
     pub eviction_cost: String,
     /// The time for which a pod that has started costs more to move, if it isn't that of the preference.
     pub rest: Option<Duration>,
-    /// New pods are steered away from nodes that consolidation would like to remove.
-    pub steers: bool,
 }
 
 impl Point {
@@ -65,7 +63,6 @@ impl Point {
             age_percent: Settings::default().pod_age_percent,
             eviction_cost: eviction_cost.to_owned(),
             rest: None,
-            steers: true,
         }
     }
 }
@@ -166,7 +163,6 @@ async fn play_on_virtual_time(demand: &Demand, seed: u64, policy: &Policy, tells
         shortest_pause: Duration::from_secs(1),
         pod_age_percent: point.age_percent,
         pod_rest: point.rest,
-        steers: point.steers,
         ..Settings::default()
     };
     let (_process, _usual) = match policy {

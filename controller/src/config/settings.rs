@@ -48,8 +48,6 @@ pub struct Settings {
     /// Pods that have started within this time cost more to move; none if the preference of their pool says it. Only a
     /// bench has a reason for a value.
     pub pod_rest: Option<Duration>,
-    /// New pods are steered away from nodes that consolidation would like to remove; only a bench has a reason for false.
-    pub steers: bool,
 }
 
 impl Default for Settings {
@@ -75,7 +73,6 @@ impl Default for Settings {
             shortest_pause: Duration::from_millis(2),
             pod_age_percent: 100,
             pod_rest: None,
-            steers: true,
         }
     }
 }

@@ -16,7 +16,6 @@ use crate::{
         outcomes::History,
         repair,
         replacement::Replacement,
-        steering::Steering,
         validation::{Validation, ValidationInputs},
     },
     nodeclaim::lifecycle::Lifecycle,
@@ -33,7 +32,6 @@ pub struct Disruption {
     candidates: Candidates,
     validation: Validation,
     statuses: ConsolidationStatuses,
-    steering: Steering,
     history: History,
 }
 
@@ -70,7 +68,6 @@ impl Disruption {
             steps = found.steps,
             "searched for a cheaper cluster"
         );
-        self.steering.observe(&found);
         self.validation.observe(found);
     }
 
@@ -79,17 +76,8 @@ impl Disruption {
         let snapshot = ctx.snapshot;
         let commands = Commands::read(snapshot);
         let ledger = BudgetLedger::new(snapshot, &commands);
-        let Self {
-            interruptions,
-            replacement,
-            emptiness,
-            drift,
-            candidates,
-            validation,
-            statuses,
-            steering,
-            history,
-        } = self;
+        let Self { interruptions, replacement, emptiness, drift, candidates, validation, statuses, history } =
+            self;
         interruptions.reconcile(ctx, history, &commands);
         history.retain_known(snapshot, &commands);
         candidates.observe_pods(ctx);
@@ -112,7 +100,6 @@ impl Disruption {
         );
         candidates.invalidate(history);
         candidates.reconcile(ctx, Past { commands: &commands, history }, &ledger, statuses);
-        steering.reconcile(ctx, statuses);
         statuses.reconcile(ctx);
     }
 }

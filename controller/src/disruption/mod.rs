@@ -9,7 +9,6 @@
 //!   drift                 expired, drifted          -> a command
 //!   candidates            underutilised             -> a search
 //!   validation            commands of the search    -> validated on the current snapshot, and started
-//!   steering              nearly pays to remove     -> a taint that kube-scheduler avoids
 //!   consolidation_status  why each node stays       -> condition Consolidatable on its claim
 //! ```
 //!
@@ -28,7 +27,6 @@ mod node_blocker;
 pub mod outcomes;
 pub mod repair;
 pub mod replacement;
-pub mod steering;
 pub mod validation;
 
 pub use decider::Disruption;

@@ -200,28 +200,6 @@ pub fn uncordon(node: &NodeView) -> Value {
     patch.finish()
 }
 
-/// JSON Patch that makes kube-scheduler prefer other nodes.
-#[must_use]
-pub fn avoid(node: &NodeView, now: Timestamp) -> Value {
-    let taint = Taint {
-        key: keys::TO_BE_EMPTIED_TAINT.to_owned(),
-        effect: keys::TO_BE_EMPTIED_EFFECT.to_owned(),
-        time_added: Some(Time(now)),
-        value: None,
-    };
-    let mut patch = Operations::of_node(node);
-    patch.change_taints(node, "", std::iter::once(&taint));
-    patch.finish()
-}
-
-/// JSON Patch that reverts [`avoid`].
-#[must_use]
-pub fn welcome(node: &NodeView) -> Value {
-    let mut patch = Operations::of_node(node);
-    patch.change_taints(node, keys::TO_BE_EMPTIED_TAINT, std::iter::empty());
-    patch.finish()
-}
-
 /// A JSON Patch of a node. A node is written often while it starts: a patch for one version of it would often meet
 /// a conflict. This patch depends only on the positions of the taints that it removes, and the API server retries
 /// it while others write. Taints are an atomic list: a merge patch would write all of them, and restore or drop the
@@ -360,27 +338,6 @@ mod tests {
         ];
         expected.sort_unstable();
         assert_eq!(labels, expected);
-    }
-
-    #[test]
-    fn a_node_is_avoided_and_welcome_again_without_a_change_of_other_taints() {
-        let held = Taint { key: "node-pool".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
-        let mut node = NodeView { taints: vec![held], ..NodeView::default() };
-        let patch = avoid(&node, Timestamp::UNIX_EPOCH);
-        let [operation] = operations(&patch) else { panic!("{patch}") };
-        assert_eq!(
-            (&operation["op"], &operation["path"], &operation["value"]["effect"]),
-            (&json!("add"), &json!("/spec/taints/-"), &json!("PreferNoSchedule"))
-        );
-        let soft: Taint = serde_json::from_value(operation["value"].clone()).unwrap();
-        assert_eq!(soft.key, "croft.dev/to-be-emptied");
-        node.taints.insert(0, soft);
-        // The position is tested: another writer may have moved it.
-        let expected = [
-            json!({"op": "test", "path": "/spec/taints/0/key", "value": "croft.dev/to-be-emptied"}),
-            json!({"op": "remove", "path": "/spec/taints/0"}),
-        ];
-        assert_eq!(operations(&welcome(&node)), expected);
     }
 
     #[test]

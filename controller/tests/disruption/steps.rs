@@ -481,30 +481,3 @@ fn a_move_saves_the_eviction_cost_that_its_pool_says() {
     });
     assert!(created, "an edited cost is searched with at once");
 }
-
-/// Nodes that are steered away from within so many seconds.
-fn steered_within(world: &mut World, seconds: u64) -> Vec<String> {
-    let mut steered = Vec::new();
-    for _ in 0..seconds {
-        if let Some(search) = world.step(1) {
-            world.answer(&search);
-        }
-        steered.extend(world.steered());
-    }
-    steered.sort();
-    steered.dedup();
-    steered
-}
-
-#[test]
-fn new_pods_are_steered_away_from_a_node_whose_removal_nearly_pays() {
-    // Each node alone would save 0.4 $/h, and needs 0.75.
-    let mut world = three_with(json!({"evictionCost": "4"}));
-    assert_eq!(steered_within(&mut world, 60), [""; 0], "the search has to say so for a minute");
-    assert_eq!(steered_within(&mut world, 60), ["n0"], "a third of the pool");
-    // At a cost at which nothing is near, none is.
-    let mut far = three_with(json!({"evictionCost": "40"}));
-    assert_eq!(steered_within(&mut far, 300), [""; 0]);
-    let mut empty = three_with(json!({"evictionCost": "4", "consolidationPolicy": "WhenEmpty"}));
-    assert_eq!(steered_within(&mut empty, 300), [""; 0]);
-}

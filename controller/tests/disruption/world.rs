@@ -304,22 +304,6 @@ impl World {
         self.actions.iter().filter(cordons).count()
     }
 
-    /// Nodes that get the taint by which new pods are steered elsewhere.
-    pub fn steered(&self) -> Vec<String> {
-        let name = |action: &Action| match action {
-            Action::Write { call, .. } => match (&call.target, &call.verb) {
-                (Target::Node(name), Verb::JsonPatch(patch)) => patch
-                    .as_array()?
-                    .iter()
-                    .any(|operation| operation["value"]["key"] == keys::TO_BE_EMPTIED_TAINT)
-                    .then(|| name.clone()),
-                _ => None,
-            },
-            _ => None,
-        };
-        self.actions.iter().filter_map(name).collect()
-    }
-
     /// Replacements that become ordinary nodes.
     pub fn released(&self) -> usize {
         let releases = |action: &&Action| match action {

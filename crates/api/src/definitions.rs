@@ -21,8 +21,6 @@ documented_keys! {
     Annotation REPLACES = "croft.dev/replaces", on "NodeClaims", by "the controller";
     /// The node is being removed.
     Taint DISRUPTED_TAINT = "croft.dev/disrupted", on "nodes of NodeClaims", by "the controller";
-    /// Consolidation would like to remove the node: pods go to others first.
-    Taint TO_BE_EMPTIED_TAINT = "croft.dev/to-be-emptied", on "nodes of NodeClaims", by "the controller";
     /// The capacity type, in Karpenter's words.
     Label CAPACITY_TYPE_LABEL = "karpenter.sh/capacity-type", on "NodeClaims, nodes of NodeClaims", by "the controller";
     /// Croft's own label for the same.
@@ -42,6 +40,3 @@ pub const KARPENTER_POOL_LABELS: [&str; 2] = [KARPENTER_NODE_POOL_LABEL, KARPENT
 
 /// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.
 pub const DISRUPTED_EFFECT: &str = "NoSchedule";
-
-/// The effect of [`TO_BE_EMPTIED_TAINT`]: a pod that fits nowhere else still goes there.
-pub const TO_BE_EMPTIED_EFFECT: &str = "PreferNoSchedule";

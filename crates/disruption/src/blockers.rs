@@ -193,7 +193,8 @@ mod tests {
     fn the_first_pod_that_blocks_is_named() {
         let keys = ["a", "b", "c"].map(|name| PodKey::new("ns", name));
         let pods = || {
-            let forbidden = |n| (n == 2).then(|| Forbidden { key: DO_NOT_DISRUPT, value: None, until: None });
+            let forbidden =
+                |n| (n == 2).then_some(Forbidden { key: DO_NOT_DISRUPT, value: None, until: None });
             let facts = move |(n, key)| PodFacts { key, forbidden: forbidden(n), has_controller: n != 1 };
             keys.iter().enumerate().map(facts)
         };

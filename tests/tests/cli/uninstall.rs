@@ -80,10 +80,7 @@ async fn nothing_is_left(stack: &Stack) {
     for node in nodes["items"].as_array().unwrap() {
         assert!(!node["metadata"]["finalizers"].to_string().contains("croft.dev/"), "{node}");
         let taints = node["spec"]["taints"].to_string();
-        assert!(
-            !taints.contains("croft.dev/to-be-emptied") && !taints.contains("croft.dev/disrupted"),
-            "{node}"
-        );
+        assert!(!taints.contains("croft.dev/disrupted"), "{node}");
     }
 }
 
@@ -224,7 +221,7 @@ async fn kept_instances_are_listed_reported_and_adopted_and_crds_deleted_by_hand
     stack.croft.stop(Part::Controller, GRACE).await.unwrap();
     let of_a_pool = "nodes -l node-restriction.kubernetes.io/pool -o jsonpath={.items[0].metadata.name}";
     let node = get(&stack, of_a_pool).await;
-    let taint = "croft.dev/to-be-emptied=:PreferNoSchedule";
+    let taint = "croft.dev/disrupted=:NoSchedule";
     stack.plane.kubectl(["taint", "--overwrite", "node", &node, taint]).await.unwrap();
     let uninstalled = croft(&stack.plane, "uninstall --yes --keep-instances --skip-aws");
     let ((code, text), taken) = with_attempts(&owner, uninstalled).await;

@@ -16,11 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::{
-    definitions::{DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT},
-    duration,
-    pool::Provisioner,
-};
+use croft_api::{definitions::DISRUPTED_TAINT, duration, pool::Provisioner};
 use croft_manifest::{Input, InputError, Sourced};
 use croft_policy::definitions::{MIRROR_ANNOTATION, UNREGISTERED_TAINT};
 use croft_scheduler::{InstanceType, Options, PodKey};
@@ -315,7 +311,7 @@ fn settle_nodes(input: &mut Input) {
         if let Some(taints) = node.spec.as_mut().and_then(|spec| spec.taints.as_mut()) {
             taints.retain(|taint| {
                 let key = taint.key.as_str();
-                let passing = [UNREGISTERED_TAINT, DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT];
+                let passing = [UNREGISTERED_TAINT, DISRUPTED_TAINT];
                 !key.starts_with("node.kubernetes.io/") && !passing.contains(&key)
             });
         }

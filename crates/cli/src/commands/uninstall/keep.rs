@@ -1,10 +1,7 @@
 //! Instances are handed over: the controller is stopped, and finalizers are removed, so that nothing is terminated.
 
 use anyhow::Context as _;
-use croft_api::{
-    NodeClaim, Tenant, TenantPool,
-    definitions::{DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT},
-};
+use croft_api::{NodeClaim, Tenant, TenantPool, definitions::DISRUPTED_TAINT};
 use k8s_openapi::api::{
     apps::v1::Deployment,
     core::v1::{Node, Taint},
@@ -84,18 +81,11 @@ async fn reopen(client: &Client, name: &str) -> anyhow::Result<()> {
 /// the node's pool stays.
 fn without_passing_taints(node: &Node) -> Option<Value> {
     let taints = node.spec.as_ref()?.taints.as_deref()?;
-    let (passing, others): (Vec<&Taint>, Vec<&Taint>) =
-        taints.iter().partition(|taint| [DISRUPTED_TAINT, TO_BE_EMPTIED_TAINT].contains(&taint.key.as_str()));
-    if passing.is_empty() {
-        return None;
-    }
+    let others: Vec<&Taint> = taints.iter().filter(|taint| taint.key != DISRUPTED_TAINT).collect();
     // A cordon without the taint is a user's.
-    let spec = if passing.iter().any(|taint| taint.key == DISRUPTED_TAINT) {
-        json!({"taints": others, "unschedulable": null})
-    } else {
-        json!({"taints": others})
-    };
-    Some(json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": spec}))
+    (others.len() < taints.len()).then(|| {
+        json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": {"taints": others, "unschedulable": null}})
+    })
 }
 
 /// Scales the controller down and waits until none leads: one that acts would terminate the instances of deleted claims.
@@ -146,11 +136,6 @@ mod tests {
             patch(&["node-pool", "croft.dev/disrupted"], true),
             Some(json!({"metadata": meta, "spec": {"taints": pool, "unschedulable": null}}))
         );
-        assert_eq!(
-            patch(&["croft.dev/to-be-emptied", "node-pool"], true),
-            Some(json!({"metadata": meta, "spec": {"taints": pool}})),
-            "the cordon is a user's"
-        );
-        assert_eq!(patch(&["node-pool"], true), None);
+        assert_eq!(patch(&["node-pool"], true), None, "the cordon is a user's");
     }
 }
