@@ -41,7 +41,7 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert!(text.contains("skip  tenants: needs crds"), "{text}");
     let (code, text) = croft(&plane, "top").await?;
     assert_eq!(code, 1, "{text}");
-    assert!(text.contains("are its CRDs installed"), "{text}");
+    assert!(text.contains("this cluster has no Tenants: install Croft's CRDs"), "{text}");
 
     for crd in croft_api::crds() {
         plane.apply(&serde_json::to_string(&crd)?).await?;
