@@ -165,3 +165,32 @@ fn change(claim: &NodeClaim, status: &ConsolidationStatus) -> Change {
         Change::None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use croft_disruption::eligibility::{REASONS, TRANSIENT};
+    use croft_scheduler::{Price, consolidation::Rejection};
+
+    use crate::definitions::conditions;
+
+    #[test]
+    fn each_reason_that_counts_as_passing_is_one_that_is_written() {
+        let rejections = [
+            Rejection::PodsUnschedulable(String::new()),
+            Rejection::NoSaving { elsewhere: None },
+            Rejection::BelowMinSavings { saves: Price::ZERO, needs: Price::ZERO },
+            Rejection::SchedulerWouldNotFit,
+            Rejection::FewSpotOptions(0),
+            Rejection::ReceivesPods,
+            Rejection::Busy,
+            Rejection::Budget,
+            Rejection::NotTried,
+        ];
+        let mut written: Vec<&str> = rejections.iter().map(Rejection::reason).collect();
+        written.extend(REASONS.iter().map(|(reason, _)| *reason));
+        written.extend(conditions::REASONS.iter().map(|reason| reason.name));
+        for reason in TRANSIENT {
+            assert!(written.contains(reason), "{reason}");
+        }
+    }
+}
