@@ -247,7 +247,7 @@ impl Drift {
             .map(|(template, class)| self.cache.wanted(&claim.spec.pool, template, &class.object));
         if let Some(wanted) = &wanted
             && let Some(expires) = self.cache.expires(name, claim, view, wanted)
-            && !has_come(ctx, expires)
+            && !expires.is_some_and(|at| ctx.has_come(at))
         {
             return None;
         }
@@ -271,7 +271,7 @@ impl Drift {
             None => is_template_gone(snapshot, claim).then(|| drift::TEMPLATE.to_owned()),
         };
         let expires = template.and_then(|template| expiry::at(claim, template));
-        let expired = has_come(ctx, expires);
+        let expired = expires.is_some_and(|at| ctx.has_come(at));
         if let Some(wanted) = current.filter(|_| !expired && changed.is_none() && !has_drift_condition(claim))
         {
             let (claim, wanted) = (Arc::clone(claim), Arc::clone(wanted));
@@ -334,16 +334,6 @@ fn drifts_at_once(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim,
         && annotations.is_some_and(|a| a.contains_key(keys::LAUNCHED_FOR))
         && launch_backoff::is_launched_for(ctx.snapshot, pool, claim)
         && !ctx.has_lasted(created, DRIFTS_AGAIN_AFTER)
-}
-
-/// True if a time on the wall clock has come; otherwise asks for another pass then.
-fn has_come(ctx: &mut ReconcileContext<'_>, at: Option<Timestamp>) -> bool {
-    let Some(at) = at else { return false };
-    let left = Duration::try_from(at.duration_since(ctx.now.wall)).unwrap_or(Duration::ZERO);
-    if !left.is_zero() {
-        ctx.requeue_after(left);
-    }
-    left.is_zero()
 }
 
 /// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason.

@@ -341,15 +341,7 @@ fn next_step<'a>(
 
 /// True once pods must start to leave in order to be gone by `by`.
 fn is_near(ctx: &mut ReconcileContext<'_>, by: Timestamp) -> bool {
-    let needed = SignedDuration::try_from(EVICTION_TIME).unwrap_or_default();
-    let left = by.duration_since(ctx.now.wall).saturating_sub(needed);
-    match Duration::try_from(left) {
-        Ok(left) if !left.is_zero() => {
-            ctx.requeue_after(left);
-            false
-        }
-        _ => true,
-    }
+    ctx.has_come(by.checked_sub(EVICTION_TIME).unwrap_or(Timestamp::MIN))
 }
 
 fn is_blocked(ctx: &ReconcileContext<'_>, claim: &NodeClaim, node: &str, view: &NodeView) -> bool {

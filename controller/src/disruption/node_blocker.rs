@@ -1,7 +1,5 @@
 //! What keeps a node whatever its pods are: the pause of its pool, or an annotation.
 
-use std::time::Duration;
-
 use croft_api::{NodeClaim, TenantPool};
 use croft_disruption::blockers::DisruptionBlocker;
 use jiff::Timestamp;
@@ -28,7 +26,6 @@ pub(crate) fn standing_blocker(
 /// Asks for another pass when a blocker ends by itself.
 pub(crate) fn requeue_at_end(ctx: &mut ReconcileContext<'_>, end: Option<Timestamp>) {
     if let Some(end) = end {
-        let left = Duration::try_from(end.duration_since(ctx.now.wall)).unwrap_or(Duration::ZERO);
-        ctx.requeue_after(left);
+        ctx.has_come(end);
     }
 }

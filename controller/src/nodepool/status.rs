@@ -112,10 +112,8 @@ impl PoolStatus {
                 ctx.request(write_finalizers(name, pool, false));
                 continue;
             }
-            let pause_ends = snapshot.pause_of(pool, ctx.now.wall).and_then(|pause| pause.end());
-            if let Some(end) = pause_ends {
-                let left = end.duration_since(ctx.now.wall);
-                ctx.requeue_after(Duration::try_from(left).unwrap_or(Duration::ZERO));
+            if let Some(end) = snapshot.pause_of(pool, ctx.now.wall).and_then(|pause| pause.end()) {
+                ctx.has_come(end);
             }
             let now = status_inputs(ctx, name, pool, inputs);
             // Launches and pods wait for these conditions.

@@ -177,6 +177,16 @@ impl<'a> ReconcileContext<'a> {
         false
     }
 
+    /// True if a time on the wall clock has come; otherwise asks for another pass then.
+    pub fn has_come(&mut self, at: jiff::Timestamp) -> bool {
+        let left = Duration::try_from(at.duration_since(self.now.wall)).unwrap_or(Duration::ZERO);
+        if left.is_zero() {
+            return true;
+        }
+        self.requeue_after(left);
+        false
+    }
+
     /// Records an Event about an object.
     pub fn event(&mut self, regarding: ObjectReference, warning: bool, reason: &'static str, note: String) {
         self.actions.push(Action::RecordEvent(UserEvent { regarding, warning, reason: reason.into(), note }));
