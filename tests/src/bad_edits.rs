@@ -501,7 +501,31 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/budgets/0/reasons", json!(["Bored"]), &["Bored", "Drifted"]),
         ("TenantPool", "/spec/disruption/budgets/0/reasons", json!(["Empty", "Empty"]), &["reasons[1]"]),
         ("TenantPool", "/spec/disruption/budgets/0/duration", json!("30s"), &["hours and minutes"]),
-        ("TenantPool", "/spec/disruption/budgets/0/duration", json!("0m"), &["keeps nothing"]),
+        ("TenantPool", "/spec/disruption/budgets/0/duration", json!("0m"), &["changes nothing"]),
+        (
+            "TenantPool",
+            "/spec/disruption/budgets/0/timeZone",
+            json!("berlin"),
+            &["IANA database", "Europe/Berlin"],
+        ),
+        ("TenantPool", "/spec/schedules/0/schedule", json!("0 19 * *"), &["five fields as in crontab"]),
+        ("TenantPool", "/spec/schedules/0/duration", json!("soon"), &["hours and minutes"]),
+        ("TenantPool", "/spec/schedules/0/timeZone", json!("+02:00"), &["IANA database"]),
+        ("TenantPool", "/spec/schedules/0/replicas", json!(-1), &["0"]),
+        ("TenantPool", "/spec/schedules/0/limits", json!({"nodes": "-1"}), &["isn't negative"]),
+        ("TenantPool", "/spec/schedules/0/headroomPods", json!(1_001), &["1000"]),
+        (
+            "TenantPool",
+            "/spec/schedules/0",
+            json!({"schedule": "@daily", "duration": "8h"}),
+            &["replicas, limits or headroomPods"],
+        ),
+        (
+            "TenantPool",
+            "/spec/disruption/budgets/0",
+            json!({"nodes": "1", "timeZone": "Europe/Berlin"}),
+            &["write schedule as well"],
+        ),
         (
             "TenantPool",
             "/spec/disruption/budgets/0",
@@ -758,6 +782,8 @@ pub fn base(kind: &str) -> Value {
                 "key": "node-pool", "value": "a", "effects": ["NoSchedule"], "provisioner": "Croft", "weight": 1,
                 "limits": {"cpu": "1000", "memory": "1000Gi", "nodes": 50, "costPerHour": "25"},
                 "headroom": {"pods": 1, "requests": {"cpu": "500m"}}, "sharedWith": ["monitoring"],
+                "schedules": [{"schedule": "0 19 * * mon-fri", "duration": "12h", "timeZone": "Europe/Berlin", "replicas": 0, "limits": {"nodes": "2"},
+                    "headroomPods": 0}],
                 "template": {
                     "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x", "karpenter.sh/nodepool": "a"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
                     "spec": {
@@ -770,7 +796,7 @@ pub fn base(kind: &str) -> Value {
                 "disruption": {
                     "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016", "preference": "Calm",
                     "initializationTimeout": "20m", "paused": {"until": "2026-12-31T18:00:00+01:00", "reason": "a release"},
-                    "budgets": [{"nodes": "10%", "schedule": "0 9,12-14/2 * jan-Mar mon-fri", "duration": "8h", "reasons": ["Empty"]}],
+                    "budgets": [{"nodes": "10%", "schedule": "0 9,12-14/2 * jan-Mar mon-fri", "duration": "8h", "timeZone": "America/New_York", "reasons": ["Empty"]}],
                 },
             }),
         ),

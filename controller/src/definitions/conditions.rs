@@ -28,6 +28,8 @@ documented_conditions! {
     DISRUPTION_STOPPED = "DisruptionStopped", on "TenantPool";
     /// No voluntary disruption of its nodes starts, since it is paused. Present only while it is.
     DISRUPTION_PAUSED = "DisruptionPaused", on "TenantPool";
+    /// One of its schedules holds. Present only while one does.
+    SCHEDULE_IN_FORCE = "ScheduleInForce", on "TenantPool";
     /// Its deletion waits.
     DELETION_BLOCKED = "DeletionBlocked", on "TenantPool";
     /// Garbage collection is stopped, since too many instances have no NodeClaim.
@@ -118,6 +120,8 @@ define! {
     SOLVER_PANICKED = "SolverPanicked", on "PlanningFailed";
     /// The pool's `disruption.paused` holds.
     PAUSED_BY_POOL = "PausedByPool", on "DisruptionPaused";
+    /// The first of the pool's schedules whose time it is counts.
+    SCHEDULED = "Scheduled", on "ScheduleInForce";
     /// The CroftConfig's `disruption.paused` holds.
     PAUSED_BY_CONFIG = "PausedByConfig", on "DisruptionPaused";
     /// Too many nodes are not Ready.

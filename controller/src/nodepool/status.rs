@@ -160,6 +160,7 @@ impl PoolStatus {
         statements.extend(headroom_condition(ctx.snapshot, name));
         statements.extend(ctx.stopped(name).map(Stopped::statement));
         statements.extend(paused_condition(ctx, pool));
+        statements.extend(schedule_condition(ctx.snapshot, name));
         statements.extend(registration_condition(ctx, pool));
         statements.extend(inputs.panics.statement(name));
         statements.extend(kubernetes_features::pool_condition(ctx.snapshot.release()));
@@ -268,6 +269,22 @@ fn paused_condition(ctx: &ReconcileContext<'_>, pool: &TenantPool) -> Option<Sta
         "{pause}. What began before ends, and broken and interrupted nodes are still replaced. `{resume}` ends the pause"
     );
     Some(Statement { kind: reasons::DISRUPTION_PAUSED, status: Some(true), reason, message })
+}
+
+/// The condition of a pool of which a schedule holds.
+fn schedule_condition(snapshot: &Snapshot, name: &str) -> Option<Statement> {
+    let schedules = snapshot.schedules_of(name)?;
+    let number = schedules.in_force?;
+    let until = schedules.until.map_or_else(String::new, |until| format!(" at least until {until:.0}"));
+    let message = format!(
+        "spec.schedules[{number}] holds{until}: what it says counts in place of the pool's own fields"
+    );
+    Some(Statement {
+        kind: reasons::SCHEDULE_IN_FORCE,
+        status: Some(true),
+        reason: reasons::SCHEDULED,
+        message,
+    })
 }
 
 /// The condition of a pool whose provisioner is no longer Croft, while nodes that Croft launched remain.

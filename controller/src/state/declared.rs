@@ -30,7 +30,7 @@ use crate::{
 };
 
 impl Snapshot {
-    pub(super) fn observe_pool(&mut self, pool: TenantPool) {
+    pub(super) fn observe_pool(&mut self, pool: TenantPool, now: Now) {
         let name = pool.name_any();
         let new = resource_version(pool.metadata.resource_version.as_deref());
         let old = self.pools.get(&name);
@@ -41,6 +41,14 @@ impl Snapshot {
         }) {
             return;
         }
+        self.take_in_pool(pool, now);
+    }
+
+    /// Takes in a pool as it is declared.
+    pub(super) fn take_in_pool(&mut self, declared: TenantPool, now: Now) {
+        let pool = self.under_schedules(declared, now);
+        let name = pool.name_any();
+        let old = self.pools.get(&name);
         let changed = old.is_none_or(|old| {
             old.spec != pool.spec
                 || is_accepted(old) != is_accepted(&pool)

@@ -71,11 +71,11 @@ impl Snapshot {
             Object::TenantPool(mut pool) => {
                 let name = pool.name_any();
                 if let Some(held) =
-                    self.pools.get(&name).filter(|_| !self.is_stand_in(Kind::TenantPool, &name))
+                    self.declared_pool(&name).filter(|_| !self.is_stand_in(Kind::TenantPool, &name))
                 {
                     pool.spec = held.spec.clone();
                 }
-                self.observe_pool(*pool);
+                self.observe_pool(*pool, now);
                 self.pool_versions.bump(&name);
             }
             Object::EC2NodeClass(mut class) => {

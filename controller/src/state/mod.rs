@@ -26,6 +26,7 @@ mod pods;
 mod pool_versions;
 mod records;
 mod reservations;
+mod schedules;
 mod snapshot;
 mod tombstones;
 mod unclaimed;
@@ -36,6 +37,7 @@ pub use milestones::Milestones;
 pub use records::{
     BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, InvalidObjects, LaunchHold,
 };
+pub use schedules::ScheduledPool;
 pub use snapshot::Snapshot;
 pub use views::{
     BudgetView, NodeView, PodTraits, PodView, has_condition, instance_of, is_accepted, price,

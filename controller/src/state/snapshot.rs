@@ -21,6 +21,7 @@ use super::{
         BoundPod, ClassState, Headroom, InstanceList, InvalidObjects, LaunchHold, Nomination, ReservedClaim,
         Unclaimed,
     },
+    schedules::ScheduledPool,
     tombstones::Tombstones,
     views::{BudgetView, NodeView, PodView},
 };
@@ -35,7 +36,9 @@ pub struct Snapshot {
     /// The scheduler's input.
     pub(super) cluster: Cluster,
     pub(super) claims: BTreeMap<String, Arc<NodeClaim>>,
+    /// Pools as their schedules make them now.
     pub(super) pools: BTreeMap<String, Arc<TenantPool>>,
+    pub(super) scheduled: BTreeMap<String, ScheduledPool>,
     /// Each pool as each of its templates describes it.
     pub(super) templates: BTreeMap<String, Vec<Arc<TenantPool>>>,
     pub(super) classes: BTreeMap<String, ClassState>,
@@ -423,7 +426,7 @@ impl Snapshot {
             Object::Pod(pod) => self.observe_pod(&pod, now),
             Object::Node(node) => self.observe_node(node, now),
             Object::NodeClaim(claim) => self.observe_claim(*claim, now),
-            Object::TenantPool(pool) => self.observe_pool(*pool),
+            Object::TenantPool(pool) => self.observe_pool(*pool, now),
             Object::EC2NodeClass(class) => self.observe_class(*class),
             Object::Tenant(tenant) => self.observe_tenant(*tenant),
             Object::CroftConfig(config) => self.observe_config(*config),
@@ -505,6 +508,7 @@ impl Snapshot {
             Kind::NodeClaim => self.remove_claim(name, now),
             Kind::TenantPool => {
                 let old = self.pools.remove(name);
+                self.scheduled.remove(name);
                 self.templates.remove(name);
                 self.update_headroom_pods(name);
                 self.cluster.remove_pool(name);

@@ -120,6 +120,45 @@ fn a_pool_of_a_fixed_size_has_its_nodes_without_any_pod() {
 }
 
 #[test]
+fn a_schedule_gives_a_pool_another_size_until_it_ends() {
+    // The bench begins at 20:26:40.
+    let night = json!({"schedule": "30 20 * * *", "duration": "1h", "timeZone": "UTC", "replicas": 0});
+    let mut bench = Bench::with_pool(&json!({"replicas": 2, "schedules": [night]}));
+    let actions = bench.decide(1);
+    let names = come(&mut bench, 2, &actions[0]);
+    assert_eq!(names.len(), 2);
+    assert!(deleted(&bench.decide(198)).is_empty());
+    let step = bench.engine.step(at(199));
+    assert!(
+        step.requeue_at.is_some_and(|due| due <= at(200).mono),
+        "it wakes for the schedule: {:?}",
+        step.requeue_at
+    );
+    let gone: BTreeSet<String> = deleted(&bench.decide(200)).into_iter().map(str::to_owned).collect();
+    assert_eq!(gone, names.iter().cloned().collect());
+    for name in &names {
+        bench.see(201, Change::Gone(ObjectId::new(Kind::NodeClaim, "", name)));
+        bench.see(201, Change::Gone(ObjectId::new(Kind::Node, "", name)));
+    }
+    assert!(bench.decide(900).iter().all(|action| !matches!(action, Action::CreateClaims(_))));
+    assert_eq!(made(&bench.decide(200 + 3600)).claims.len(), 2, "the pool has its own size again");
+}
+
+#[test]
+fn limits_of_a_schedule_hold_in_its_time_alone() {
+    let evening = json!({"schedule": "30 20 * * *", "duration": "1h", "limits": {"nodes": 0}});
+    let mut bench = Bench::with_pool(&json!({"limits": {"nodes": 5}, "schedules": [evening]}));
+    let launches =
+        |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::CreateClaims(_)));
+    bench.see(201, pod("a", None));
+    for seconds in [201, 205, 900] {
+        assert!(!launches(&bench.decide(seconds)), "{seconds}");
+    }
+    let later = [3800, 3805, 3810].into_iter().any(|seconds| launches(&bench.decide(seconds)));
+    assert!(later, "the pod gets its node once the schedule has ended");
+}
+
+#[test]
 fn a_fixed_size_keeps_within_limits_and_says_what_is_missing() {
     let mut bench = Bench::with_pool(&json!({"replicas": 3, "limits": {"nodes": "2"}}));
     let actions = bench.decide(1);

@@ -171,7 +171,7 @@ pub struct PreferenceSettings {
 /// No budget for empty nodes, whose removal disrupts no pod.
 fn default_budgets() -> Vec<Budget> {
     let reasons = vec![DisruptionReason::Underutilized, DisruptionReason::Drifted, DisruptionReason::Expired];
-    vec![Budget { nodes: "10%".to_owned(), reasons, schedule: None, duration: None }]
+    vec![Budget { nodes: "10%".to_owned(), reasons, schedule: None, duration: None, time_zone: None }]
 }
 
 /// The nodes that are removed to save money.
@@ -187,7 +187,7 @@ pub enum ConsolidationPolicy {
 /// The number of a pool's nodes that may be disrupted at once, and when that applies.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = ("has(self.schedule) == has(self.duration)", "schedule says when the budget begins and duration for how long it holds: write both or neither"))]
+#[x_kube(validation = ("has(self.schedule) == has(self.duration)", "schedule says when the budget begins and duration for how long it holds: write both or neither"), validation = ("!has(self.timeZone) || has(self.schedule)", "timeZone is that of schedule: write schedule as well, or leave it out"))]
 pub struct Budget {
     /// A number of nodes, or a share of the pool's such as `10%`, rounded up. `0` disrupts none.
     #[schemars(schema_with = "bounds::share")]
@@ -197,8 +197,8 @@ pub struct Budget {
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub reasons: Vec<DisruptionReason>,
-    /// The times at which the budget starts to apply, in UTC: five fields as in crontab (`0 9 * * mon-fri`), or
-    /// `@daily` and the like. Without it the budget always applies.
+    /// The times at which the budget starts to apply: five fields as in crontab (`0 9 * * mon-fri`), or `@daily` and the
+    /// like. Without it the budget always applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::schedule")]
     pub schedule: Option<String>,
@@ -206,6 +206,10 @@ pub struct Budget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::window")]
     pub duration: Option<String>,
+    /// The time zone of `schedule`, by its name in the IANA database such as `Europe/Berlin`. Default: UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::time_zone")]
+    pub time_zone: Option<String>,
 }
 
 /// The reason for which a node is removed that could stay.

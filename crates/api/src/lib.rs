@@ -33,8 +33,10 @@ pub mod nodeclass;
 pub mod pause;
 pub mod pool;
 pub mod rules;
+pub mod schedule;
 pub mod stored;
 pub mod tenant;
+pub mod window;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 pub use config::{CroftConfig, CroftConfigSpec, CroftConfigStatus};

@@ -12,7 +12,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption};
+use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption, schedule::Schedule};
 
 /// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
@@ -45,6 +45,8 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     validation = ("has(self.value) == has(oldSelf.value) && (!has(self.value) || self.value == oldSelf.value)", "value is immutable: the nodes carry it; make a new pool instead"),
     validation = ("!has(self.replicas) || !has(self.headroom)", "a pool of a fixed size has no headroom: raise replicas, or leave replicas out"),
     validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
+    validation = ("self.provisioner == 'Croft' || !has(self.schedules)", "schedules need nodes that Croft launches: set provisioner: Croft, or leave them out"),
+    validation = ("!has(self.schedules) || has(self.headroom) || self.schedules.all(s, !has(s.headroomPods))", "a schedule changes the number of headroom pods and headroom says their requests: write headroom, or leave headroomPods out"),
     validation = ("!has(self.template) || ((!has(self.template.spec.requirements) || !self.template.spec.requirements.exists(r, r.key == self.key)) && (!has(self.template.metadata) || !has(self.template.metadata.labels) || !(self.key in self.template.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of template.metadata.labels and requirements"),
     validation = ("!has(self.template) || ((!has(self.template.spec.taints) || !self.template.spec.taints.exists(t, t.key == self.key)) && (!has(self.template.spec.startupTaints) || !self.template.spec.startupTaints.exists(t, t.key == self.key)))", "every node of the pool has the taint of the pool's key already: write spec.effects, and leave the key out of taints and startupTaints"),
     validation = ("!has(self.templates) || self.templates.all(t, (!has(t.spec.requirements) || !t.spec.requirements.exists(r, r.key == self.key)) && (!has(t.metadata) || !has(t.metadata.labels) || !(self.key in t.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of metadata.labels and requirements of its templates"),
@@ -100,6 +102,10 @@ pub struct TenantPoolSpec {
     /// pods do, and is preempted by them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<Headroom>,
+    /// Times in which the pool has another size or other limits, such as none at night. Of those that hold the first counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub schedules: Vec<Schedule>,
     /// Namespaces whose pods may run on the pool's nodes as well, such as those of node agents.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each check is written once: `schema` walks the OpenAPI schema that is generated from the types, and [`kube_cel`]
-//! evaluates its rules. What CEL can't express, such as a crontab's reversed range, is checked here for files and
+//! evaluates its rules. What CEL can't express, such as a crontab's reversed range or the name of a time zone, is checked here for files and
 //! stored objects.
 
 mod schema;
@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use self::schema::Findings;
-use crate::budget;
+use crate::window::{self, WindowError};
 
 /// How a rule tests for a number where a string is allowed as well. The evaluation here has no `type`: every amount is
 /// passed as text, which is always allowed.
@@ -89,7 +89,7 @@ impl Rules {
         // They come from a hash map, in no order.
         failed.sort();
         findings.extend(failed);
-        for (path, message) in schedules(value) {
+        for (path, message) in windows(value) {
             if findings.iter().all(|(at, _)| *at != path) {
                 findings.push((path, message));
             }
@@ -105,14 +105,27 @@ impl Rules {
     }
 }
 
-/// Schedules of budgets that match the regular expression and aren't valid in a crontab.
-fn schedules(value: &Value) -> Findings {
-    let budgets = value.pointer("/spec/disruption/budgets").and_then(Value::as_array);
-    let wrong = budgets.into_iter().flatten().enumerate().filter_map(|(i, budget)| {
-        let problem = budget::check_schedule(budget.get("schedule")?.as_str()?).err()?;
-        Some((format!("spec.disruption.budgets[{i}].schedule"), problem.to_string()))
-    });
-    wrong.collect()
+/// Schedules that match the regular expression and aren't valid in a crontab, and time zones that don't exist.
+fn windows(value: &Value) -> Findings {
+    let check = |at: String, window: &Value, field: &str, check: fn(&str) -> Result<(), WindowError>| {
+        let problem = check(window.get(field)?.as_str()?).err()?;
+        Some((format!("{at}.{field}"), problem.to_string()))
+    };
+    ["spec.disruption.budgets", "spec.schedules"]
+        .into_iter()
+        .flat_map(|list| {
+            let windows = value.pointer(&format!("/{}", list.replace('.', "/"))).and_then(Value::as_array);
+            windows
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .map(move |(number, window)| (format!("{list}[{number}]"), window))
+        })
+        .flat_map(|(at, window)| {
+            let schedule = check(at.clone(), window, "schedule", window::check_schedule);
+            schedule.into_iter().chain(check(at, window, "timeZone", window::check_time_zone))
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How many nodes of a pool may be disrupted now, and the least savings of a command.
 
 use croft_api::{
-    budget::{WindowError, allowed},
+    budget::{BudgetError, allowed},
     disruption::{Disruption, DisruptionReason},
 };
 use croft_scheduler::{Price, Quantity, consolidation::PoolConstraints};
@@ -38,7 +38,7 @@ pub fn allowance(
     counts: NodeCounts,
     reason: DisruptionReason,
     now: Timestamp,
-) -> Result<Allowance, WindowError> {
+) -> Result<Allowance, BudgetError> {
     let at_once = allowed(&disruption.budgets, counts.total, reason, now)?;
     let waiting = at_once.saturating_sub(counts.out);
     Ok(Allowance { at_once, waiting, more: waiting.saturating_sub(counts.waiting) })
@@ -69,7 +69,13 @@ mod tests {
     use super::*;
 
     fn disruption(nodes: &str, min_savings: &str) -> Disruption {
-        let budget = Budget { nodes: nodes.to_owned(), reasons: Vec::new(), schedule: None, duration: None };
+        let budget = Budget {
+            nodes: nodes.to_owned(),
+            reasons: Vec::new(),
+            schedule: None,
+            duration: None,
+            time_zone: None,
+        };
         Disruption {
             budgets: vec![budget],
             min_savings: Some(min_savings.to_owned()),

@@ -84,12 +84,12 @@ pub(crate) fn schedule(_: &mut SchemaGenerator) -> Schema {
         "maxLength": 200,
         "x-kubernetes-validations": [rule(
             format!("self.matches('^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{fields})$')"),
-            "write five fields as in crontab, in UTC: minute (0-59), hour (0-23), day (1-31), month (1-12) and weekday (0-7 or mon-sun), such as 0 9 * * mon-fri; or @hourly, @daily, @weekly, @monthly, @yearly",
+            "write five fields as in crontab: minute (0-59), hour (0-23), day (1-31), month (1-12) and weekday (0-7 or mon-sun), such as 0 9 * * mon-fri; or @hourly, @daily, @weekly, @monthly, @yearly",
         )],
     }))
 }
 
-/// The time for which a budget applies.
+/// The time for which a budget or a schedule applies.
 pub(crate) fn window(_: &mut SchemaGenerator) -> Schema {
     schema(json!({
         "type": "string",
@@ -101,8 +101,20 @@ pub(crate) fn window(_: &mut SchemaGenerator) -> Schema {
             ),
             rule(
                 "!self.matches('^([0-9]{1,5}h([0-9]{1,7}m)?(0s)?|[0-9]{1,7}m(0s)?)$') || duration(self) >= duration('1m')",
-                "a budget that holds for no time keeps nothing: write 1m or more",
+                "a window of no time changes nothing: write 1m or more",
             ),
         ],
+    }))
+}
+
+/// The name of a time zone. Whether there is one of this name, `rules` checks.
+pub(crate) fn time_zone(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 64,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^(UTC|[A-Z][A-Za-z_]*(/[A-Za-z0-9_+-]+){1,2})$')",
+            "write the name of a time zone in the IANA database, such as Europe/Berlin, or UTC",
+        )],
     }))
 }

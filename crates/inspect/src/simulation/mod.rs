@@ -13,6 +13,7 @@ mod demand;
 mod eligibility;
 mod outcome;
 mod replay;
+mod schedules;
 mod settle;
 mod simulate;
 mod static_capacity;

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use croft_api::{definitions::DISRUPTED_TAINT, duration, pool::Provisioner};
+use croft_api::{TenantPool, definitions::DISRUPTED_TAINT, duration, pool::Provisioner};
 use croft_manifest::{Input, InputError, Sourced};
 use croft_policy::definitions::{MIRROR_ANNOTATION, UNREGISTERED_TAINT};
 use croft_scheduler::{InstanceType, Options, PodKey};
@@ -29,6 +29,7 @@ use kube::ResourceExt as _;
 
 use super::{
     eligibility::time_of,
+    schedules::{Scheduled, put_in_force},
     settle::{Settling, register_coming},
     totals::{MILLIS_PER_HOUR, Totals, is_provisioned},
 };
@@ -59,6 +60,10 @@ pub struct Replay {
     input: Input,
     at: Timestamp,
     search_at: Timestamp,
+    /// The pools with schedules, as they are declared.
+    declared: Vec<Sourced<TenantPool>>,
+    /// When the next schedule begins or ends.
+    schedule_at: Option<Timestamp>,
     placed: BTreeMap<PodKey, Placement>,
     /// When pods last came to a node or left it.
     changed: BTreeMap<String, Timestamp>,
@@ -106,6 +111,8 @@ impl Replay {
             input,
             at,
             search_at: at,
+            declared: Vec::new(),
+            schedule_at: None,
             changed: BTreeMap::new(),
             evicted,
             pending: 0,
@@ -134,13 +141,17 @@ impl Replay {
     /// Values that the scheduler refuses, by object and field.
     pub fn run_until(&mut self, until: Timestamp) -> Result<(), InputError> {
         while self.at < until {
+            if self.schedule_at.is_some_and(|at| at <= self.at) {
+                self.place()?;
+            }
             if self.search_at <= self.at {
                 let mut settling = self.settling();
                 let used = settling.consolidate_now(&self.changed)?;
                 self.take(settling);
                 self.search_at = self.next_search(i32::try_from(used).unwrap_or(i32::MAX));
             }
-            let next = self.search_at.min(until);
+            let next =
+                [Some(self.search_at), self.schedule_at].into_iter().flatten().fold(until, Timestamp::min);
             let lasted = next.duration_since(self.at);
             self.totals.add(&self.input, &self.types, lasted);
             let pods = i128::try_from(self.pending.saturating_add(self.refused)).unwrap_or(i128::MAX);
@@ -193,6 +204,11 @@ impl Replay {
     fn settling(&mut self) -> Settling {
         let mut input = std::mem::take(&mut self.input);
         input.recorded_at = Some(self.at);
+        for Sourced { object, origin } in std::mem::take(&mut self.declared) {
+            input.pools.put(object, origin);
+        }
+        let Scheduled { declared, until, .. } = put_in_force(&mut input);
+        (self.declared, self.schedule_at) = (declared, until);
         Settling::new(input, Arc::clone(&self.types), self.options.clone())
     }
 
@@ -218,6 +234,7 @@ impl Replay {
     /// Replaces pods and settings by those of `next`, whose pods run where they ran in this cluster.
     fn follow(&mut self, mut next: Input, admit: &dyn Fn(Pod) -> Option<Pod>) {
         let before = std::mem::take(&mut self.input);
+        self.declared.clear();
         let (foreign, own) = {
             let index = NodeIndex::new(&next);
             let foreign = next.nodes.iter().filter(|node| !is_provisioned(&index, node));
@@ -470,6 +487,26 @@ mod tests {
         assert_eq!(cost(&replay), 700_000);
         assert_eq!(replay.totals().pools, recorded.pools);
         assert_eq!((replay.totals().launched, replay.totals().removed, replay.evicted()), (0, 0, 0));
+    }
+
+    #[test]
+    fn nodes_of_a_pool_are_gone_while_its_schedule_says_so() {
+        // The replay begins at 02:00.
+        let schedules = json!([{"schedule": "0 3 * * *", "duration": "2h", "replicas": 0}]);
+        let at = |seconds: i64| {
+            let busy = node("n1", "small").into_iter().chain([pod("web-1", Some("n1"), -HOUR)]);
+            let mut input = snapshot(seconds, &at_once(), busy);
+            let schedules: Vec<croft_api::schedule::Schedule> =
+                serde_json::from_value(schedules.clone()).unwrap();
+            input.pools.for_each_mut(|pool| pool.spec.schedules.clone_from(&schedules));
+            input
+        };
+        let mut replay = begin(at(0));
+        advance(&mut replay, at(2 * HOUR));
+        replay.run_until(time(4 * HOUR)).unwrap();
+        assert_eq!(cost(&replay), 200_000, "an hour before and an hour after");
+        assert_eq!((replay.evicted(), replay.totals().removed, replay.totals().launched), (1, 1, 1));
+        assert_eq!(replay.pending_hours(), 2.0);
     }
 
     #[test]

@@ -11,17 +11,18 @@ use std::{
 
 use croft_api::{
     NodeClaim, NodeClaimSpec, NodeClaimStatus,
+    convert::static_capacity::replicas,
     disruption::{Budget, DisruptionReason},
     pool::NodeClassRef,
 };
-use croft_manifest::{Input, InputError, Origin};
+use croft_manifest::{Input, InputError, Origin, Sourced};
 use croft_scheduler::{
     ComingNode, InstanceType, Options, Plan, PlannedInstance, PodKey, Resources, Unschedulable,
     consolidation::{Ask, Command, consolidate},
 };
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod},
+    api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Pod, PodStatus},
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::ResourceExt as _;
@@ -31,9 +32,14 @@ use super::{
     demand::{Created, coming_node},
     eligibility::Horizon,
     outcome::{Denied, Simulation},
+    schedules::put_in_force,
     simulate::{Planned, plan},
 };
-use crate::{class_types::ClassTypes, node_index::NodeIndex};
+use crate::{
+    class_types::ClassTypes,
+    node_index::NodeIndex,
+    workload::{controller, is_active},
+};
 
 /// Rounds of plan and search. Each lowers the cost or places pods, so that few are needed.
 const MOST_ROUNDS: usize = 20;
@@ -55,9 +61,10 @@ pub struct Settling {
 }
 
 impl Settling {
-    /// Begins with `input`, whose NodeClaims count as registered.
+    /// Begins with `input`, whose NodeClaims count as registered, and whose pools are as their schedules make them at its time.
     #[must_use]
     pub fn new(mut input: Input, types: Arc<[InstanceType]>, options: Options) -> Self {
+        put_in_force(&mut input);
         register_coming(&mut input, &types);
         Self {
             input,
@@ -125,11 +132,12 @@ impl Settling {
         self.is_cut_short
     }
 
-    /// Launches what pending pods need, and binds them.
+    /// Launches what pending pods need, and binds them. Pods of nodes beyond their pool's fixed number are among them.
     ///
     /// # Errors
     /// Values that the scheduler refuses, by object and field.
     pub fn place_pending(&mut self) -> Result<(), InputError> {
+        self.remove_surplus_replicas();
         let Planned { simulation, created, .. } =
             plan(&self.input, Arc::clone(&self.types), &self.options, true)?;
         self.create(created);
@@ -253,6 +261,52 @@ impl Settling {
         self.remove(&removed);
     }
 
+    /// Removes nodes beyond the fixed number of their pool, those with the fewest pods first. Their pods wait for a place again.
+    fn remove_surplus_replicas(&mut self) {
+        let surplus = self.surplus_replicas();
+        if surplus.is_empty() {
+            return;
+        }
+        let is_moved =
+            |pod: &&Sourced<Pod>| is_demand(pod) && node_of(pod).is_some_and(|node| surplus.contains(node));
+        let moved: Vec<Sourced<Pod>> = self.input.pods.iter().filter(is_moved).cloned().collect();
+        self.evicted = self.evicted.saturating_add(moved.len());
+        for Sourced { object: mut pod, origin } in moved {
+            pod.spec.get_or_insert_default().node_name = None;
+            pod.status = Some(PodStatus { phase: Some("Pending".to_owned()), ..PodStatus::default() });
+            self.input.pods.put(pod, origin);
+        }
+        self.remove(&surplus);
+    }
+
+    fn surplus_replicas(&self) -> HashSet<String> {
+        let input = &self.input;
+        if input.pools.iter().all(|pool| replicas(pool).is_none()) {
+            return HashSet::new();
+        }
+        let mut pods: HashMap<&str, usize> = HashMap::new();
+        for node in input.pods.iter().filter(|pod| is_demand(pod)).filter_map(|pod| node_of(pod)) {
+            let count = pods.entry(node).or_default();
+            *count = count.saturating_add(1);
+        }
+        let index = NodeIndex::new(input);
+        let mut nodes: BTreeMap<String, (usize, Vec<(usize, String)>)> = BTreeMap::new();
+        for node in &input.nodes {
+            let Some(pool) = index.pool_of(&node.object) else { continue };
+            let Some(wanted) = replicas(pool) else { continue };
+            let name = node.name_any();
+            let (_, there) = nodes.entry(pool.name_any()).or_insert_with(|| (wanted, Vec::new()));
+            there.push((pods.get(name.as_str()).copied().unwrap_or_default(), name));
+        }
+        let mut surplus = HashSet::new();
+        for (wanted, mut there) in nodes.into_values() {
+            there.sort();
+            there.truncate(there.len().saturating_sub(wanted));
+            surplus.extend(there.into_iter().map(|(_, name)| name));
+        }
+        surplus
+    }
+
     /// Removes nodes whose pods have moved.
     fn remove(&mut self, removed: &HashSet<String>) {
         let input = &mut self.input;
@@ -321,6 +375,12 @@ pub(crate) fn allows_nothing(budget: &Budget, reason: DisruptionReason) -> bool 
         && matches!(budget.nodes.as_str(), "0" | "0%")
 }
 
+/// True for a pod that needs another node when its own goes.
+fn is_demand(pod: &Pod) -> bool {
+    let owner = controller(&pod.metadata).map(|owner| owner.kind.as_str());
+    is_active(pod) && !matches!(owner, Some("DaemonSet" | "Node"))
+}
+
 fn has_placements(plan: &Plan) -> bool {
     !plan.instances.is_empty() || plan.existing.iter().any(|place| !place.pods.is_empty())
 }
@@ -337,7 +397,7 @@ fn origin() -> Origin {
 /// Adds a Node for each NodeClaim that has none and isn't being deleted: it costs already, and pods will run there.
 pub fn register_coming(input: &mut Input, types: &Arc<[InstanceType]>) {
     let index = NodeIndex::new(input);
-    let waits = |claim: &&croft_manifest::Sourced<NodeClaim>| {
+    let waits = |claim: &&Sourced<NodeClaim>| {
         claim.metadata.deletion_timestamp.is_none() && index.node_of(claim).is_none()
     };
     let coming: Vec<_> = input.claims.iter().filter(waits).cloned().collect();

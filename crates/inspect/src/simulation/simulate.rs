@@ -10,7 +10,7 @@ use super::{
     consolidation,
     demand::{self, Created, Demand},
     outcome::Simulation,
-    static_capacity,
+    schedules, static_capacity,
 };
 use crate::class_types::ClassTypes;
 
@@ -37,9 +37,11 @@ pub fn simulate_with_consolidation(
     consolidate: bool,
 ) -> Result<Simulation, InputError> {
     let start = SystemClock.monotonic();
-    let Planned { mut simulation, cluster, .. } = plan(input, types, options, false)?;
+    let (input, schedules) = schedules::in_force(input);
+    let Planned { mut simulation, cluster, .. } = plan(&input, types, options, false)?;
+    simulation.warnings.extend(schedules);
     if consolidate {
-        let savings = consolidation::search(input, &cluster, &simulation.types, options, &simulation);
+        let savings = consolidation::search(&input, &cluster, &simulation.types, options, &simulation);
         simulation.savings = Some(savings);
     }
     simulation.elapsed_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
