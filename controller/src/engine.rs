@@ -27,6 +27,7 @@ use crate::{
     },
     nodeclass::resolution::NodeClasses,
     nodepool::{
+        per_tenant::PoolsForTenants,
         static_capacity::StaticCapacity,
         status::{PoolInputs, PoolStatus},
     },
@@ -60,6 +61,7 @@ struct Deciders {
     lifecycle: Lifecycle,
     garbage_collection: GarbageCollection,
     disruption: Disruption,
+    pools_for_tenants: PoolsForTenants,
     static_capacity: StaticCapacity,
     pool_status: PoolStatus,
     config_status: ConfigStatus,
@@ -76,6 +78,7 @@ impl Deciders {
             lifecycle: Lifecycle::default(),
             garbage_collection: GarbageCollection::default(),
             disruption: Disruption::default(),
+            pools_for_tenants: PoolsForTenants::default(),
             static_capacity: StaticCapacity::default(),
             pool_status: PoolStatus::default(),
             config_status: ConfigStatus::default(),
@@ -501,6 +504,7 @@ impl Engine {
         d.panics.retain_known(snapshot);
         d.isolation.reconcile(&mut ctx);
         d.node_classes.reconcile(&mut ctx, &d.isolation);
+        d.pools_for_tenants.reconcile(&mut ctx);
         d.static_capacity.reconcile(&mut ctx, &mut d.panics);
         instances::reconcile(&mut ctx);
         d.launch_failures.reconcile(&mut ctx, d.lifecycle.overdue());

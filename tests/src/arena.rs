@@ -98,6 +98,7 @@ pub fn pool(name: &str, key: &str, value: &str, effects: Effects, provisioner: P
         shared_with: Vec::new(),
         provisioner,
         template: croft_policy::NodeTemplate::default(),
+        tenants: croft_policy::PoolTenants::default(),
     }
 }
 

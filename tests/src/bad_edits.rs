@@ -508,6 +508,8 @@ fn disruptions() -> Vec<Case> {
             json!("berlin"),
             &["IANA database", "Europe/Berlin"],
         ),
+        ("TenantPool", "/spec/perTenant", json!(true), &["perTenant is immutable"]),
+        ("TenantPool", "/spec/forTenant", json!({"pool": "p", "tenant": "t"}), &["Croft writes it"]),
         ("TenantPool", "/spec/schedules/0/schedule", json!("0 19 * *"), &["five fields as in crontab"]),
         ("TenantPool", "/spec/schedules/0/duration", json!("soon"), &["hours and minutes"]),
         ("TenantPool", "/spec/schedules/0/timeZone", json!("+02:00"), &["IANA database"]),

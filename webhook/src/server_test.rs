@@ -24,6 +24,7 @@ fn index() -> Index {
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
         template: croft_policy::NodeTemplate::default(),
+        tenants: croft_policy::PoolTenants::default(),
     });
     index.upsert_namespace(&Namespace { name: "tenant-a".to_owned(), ..Namespace::default() });
     index

@@ -50,6 +50,8 @@ define! {
     INTERRUPTION_IGNORED = "InterruptionIgnored", on "NodeClaim";
     /// Its pool has more nodes than `replicas`; the node is being removed.
     SCALED_DOWN = "ScaledDown", on "NodeClaim";
+    /// The pool that would be made from it for a Tenant has the name of another.
+    POOL_NAME_TAKEN = "PoolNameTaken", on "TenantPool";
     /// An earlier finding is missing.
     FINDINGS_MISSING = "FindingsMissing", on "EC2NodeClass";
     /// A disruption budget can't be read, so that no node is removed.

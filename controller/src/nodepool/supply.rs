@@ -275,8 +275,9 @@ fn offering_statements(
 fn lighter_pools(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> String {
     let owners = snapshot.tenants_of_pool(name);
     let mut others: Vec<(i32, &str)> = owners
-        .flat_map(|(_, tenant)| &tenant.spec.pools)
-        .filter_map(|other| Some((snapshot.pools().get(other)?.spec.weight, other.as_str())))
+        .flat_map(|(_, tenant)| snapshot.pools_of_tenant(tenant))
+        .filter_map(|other| snapshot.pools().get_key_value(&*other))
+        .map(|(other, pool)| (pool.spec.weight, other.as_str()))
         .filter(|(weight, other)| *weight < pool.spec.weight && *other != name)
         .collect();
     others.sort_unstable_by_key(|(weight, other)| (std::cmp::Reverse(*weight), *other));

@@ -6,6 +6,7 @@ use croft_api::{
     CroftConfig, EC2NodeClass, Tenant, TenantPool,
     config::{CroftConfigSpec, SINGLETON},
     convert::policy::node_labels,
+    per_tenant,
     pool::Provisioner,
 };
 use croft_disruption::pause::{self, PauseInForce};
@@ -68,6 +69,11 @@ impl Snapshot {
             self.pool_versions.bump(&name);
         }
         if changed {
+            for of in
+                [old.as_deref(), Some(&*pool)].into_iter().flatten().filter_map(|p| p.spec.for_tenant.clone())
+            {
+                self.update_tenant_limits(&of.tenant);
+            }
             self.unclaimed.count_again();
             self.index_pool_labels(&name, old.as_deref(), Some(&pool));
             self.update_cluster_pool(&name);
@@ -171,10 +177,49 @@ impl Snapshot {
         }
     }
 
-    /// The Tenants that name a pool, in order of their names.
-    pub fn tenants_of_pool(&self, pool: &str) -> impl Iterator<Item = (&String, &Arc<Tenant>)> {
-        let names = self.tenants_of_pool.get(pool);
-        names.into_iter().flatten().filter_map(|name| self.tenants.get_key_value(name))
+    /// The Tenants whose pods may use a pool, in order of their names: those that name it, or the one that it was made for.
+    pub fn tenants_of_pool<'a>(
+        &'a self,
+        pool: &str,
+    ) -> impl Iterator<Item = (&'a String, &'a Arc<Tenant>)> + use<'a> {
+        let made_for = self.pools.get(pool).and_then(|pool| pool.spec.for_tenant.as_ref());
+        let named = if made_for.is_some() { None } else { self.tenants_of_pool.get(pool) };
+        let only = made_for.filter(|of| {
+            let names = self.tenants_of_pool.get(&of.pool);
+            names.is_some_and(|names| names.contains(&of.tenant))
+        });
+        let names = named.into_iter().flatten().chain(only.map(|of| &of.tenant));
+        names.filter_map(|name| self.tenants.get_key_value(name))
+    }
+
+    /// The names of the pools that a Tenant's pods may use.
+    pub fn pools_of_tenant<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = Cow<'a, str>> {
+        per_tenant::pools_of(tenant, |name| self.pools.get(name).map(|pool| &**pool))
+    }
+
+    /// Tells the scheduler the limits of a Tenant whose pools are others now.
+    pub(super) fn update_tenant_limits(&mut self, name: &str) {
+        if let Some(tenant) = self.tenants.get(name).cloned() {
+            self.take_in_limits(&tenant);
+        }
+    }
+
+    fn take_in_limits(&mut self, tenant: &Tenant) {
+        let key = format!("Tenant {}", tenant.name_any());
+        let pools: Vec<String> = self.pools_of_tenant(tenant).map(Cow::into_owned).collect();
+        let limits = match croft_api::convert::scheduler::tenant_limits(tenant, pools.clone()) {
+            Ok(limits) => {
+                self.problems.remove(&key);
+                limits
+            }
+            Err(problem) => {
+                // Unreadable limits must not count as no limits: nothing is launched until they can be read.
+                self.problems.insert(key, problem);
+                let zero = [(LIMIT_NODES.to_owned(), Quantity::ZERO)];
+                TenantLimits { tenant: tenant.name_any(), pools, limits: zero.into() }
+            }
+        };
+        self.cluster.upsert_tenant_limits(limits);
     }
 
     pub(super) fn index_tenant_pools(&mut self, name: &str, old: Option<&Tenant>, new: Option<&Tenant>) {
@@ -193,23 +238,7 @@ impl Snapshot {
             self.tenants.insert(name, Arc::new(tenant));
             return;
         }
-        match croft_api::convert::scheduler::tenant_limits(&tenant) {
-            Ok(limits) => {
-                self.problems.remove(&format!("Tenant {name}"));
-                self.cluster.upsert_tenant_limits(limits);
-            }
-            Err(problem) => {
-                // Unreadable limits must not count as no limits: nothing is launched until they can be read.
-                let spec = &tenant.spec;
-                let zero = [(LIMIT_NODES.to_owned(), Quantity::ZERO)];
-                self.cluster.upsert_tenant_limits(TenantLimits {
-                    tenant: name.clone(),
-                    pools: spec.pools.clone(),
-                    limits: zero.into(),
-                });
-                self.problems.insert(format!("Tenant {name}"), problem);
-            }
-        }
+        self.take_in_limits(&tenant);
         let new = Arc::new(tenant);
         let old = self.tenants.insert(name.clone(), Arc::clone(&new));
         self.index_tenant_pools(&name, old.as_deref(), Some(&new));

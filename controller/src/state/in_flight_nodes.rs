@@ -26,6 +26,9 @@ impl Snapshot {
                 problem: format!("its nodes would carry a label of the older TenantPool {older}"),
             }),
         };
+        if pool.spec.per_tenant {
+            self.cluster.remove_pool(name);
+        }
         let hold = |template| Pool { held: held.clone(), ..template };
         let read = read.map(|templates| templates.into_iter().map(hold).collect());
         match read.and_then(|templates| self.cluster.upsert_templates(templates)) {

@@ -375,7 +375,7 @@ impl Snapshot {
     /// True if some limit counts the nodes of both pools together.
     #[must_use]
     pub fn share_limit(&self, pool: &str, other: &str) -> bool {
-        let names_other = |tenant: &Tenant| tenant.spec.pools.iter().any(|name| name == other);
+        let names_other = |tenant: &Tenant| self.pools_of_tenant(tenant).any(|name| name == other);
         self.has_cluster_limits
             || self.tenants_of_pool(pool).any(|(_, t)| !t.spec.limits.is_empty() && names_other(t))
     }
@@ -516,6 +516,9 @@ impl Snapshot {
                 self.plan_version += 1;
                 self.problems.remove(&format!("TenantPool {name}"));
                 self.index_pool_labels(name, old.as_deref(), None);
+                if let Some(of) = old.and_then(|old| old.spec.for_tenant.clone()) {
+                    self.update_tenant_limits(&of.tenant);
+                }
             }
             Kind::EC2NodeClass => {
                 self.classes.remove(name);

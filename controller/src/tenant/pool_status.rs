@@ -39,6 +39,10 @@ pub(super) fn pool_statements(
 fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Option<Statement> {
     let statement =
         |status, reason, message| Some(Statement { kind: ACCEPTED, status: Some(status), reason, message });
+    if state.pools.get(name).is_some_and(|pool| pool.spec.per_tenant) {
+        let message = "a pool is made from it for each Tenant that names it".to_owned();
+        return statement(true, reasons::ACCEPTED, message);
+    }
     let collision = view.declarations().collisions().iter().find(|(younger, _)| **younger == *name);
     if let Some((_, older)) = collision {
         let message = format!(

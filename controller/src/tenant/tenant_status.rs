@@ -125,7 +125,7 @@ pub(super) fn status_writes(
             }
             _ => {
                 let lost = lost.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-                accepted_condition(view, tenant, rule, lost)
+                accepted_condition(state, view, tenant, rule, lost)
             }
         };
         let has_metadata = own
@@ -135,7 +135,7 @@ pub(super) fn status_writes(
         let parameters = check_parameters(state, view, tenant, rule, has_metadata);
         let ready = ready_condition(state, tenant, &accepted, parameters, mono);
         let remedy = remedy(state, placement, &counted);
-        let pools = tenant.spec.pools.iter().filter_map(|pool| state.pools.get(pool));
+        let pools = rule.pools.iter().filter_map(|(pool, _)| state.pools.get(&**pool));
         let unlimited = unlimited::of_tenant(tenant, pools.map(|pool| &**pool));
         let derived = [accepted, ready, isolated_condition(&counted, &remedy), unlimited];
         let objects = kept.tenants.get(name.as_str()).map(objects_condition);
@@ -255,6 +255,7 @@ fn count(number: usize) -> i64 {
 }
 
 fn accepted_condition(
+    state: &State,
     view: &Tenants,
     tenant: &Tenant,
     rule: &DeclaredTenant,
@@ -277,6 +278,11 @@ fn accepted_condition(
                 "TenantPool {first} has the label of the older TenantPool {older} and so is ignored, and pods that \
                  would go there are refused; recreate it with another key or value"
             ),
+            None if state.pools.get(*first).is_some_and(|pool| pool.spec.per_tenant) => {
+                format!(
+                    "the tenant's own pool is being made from TenantPool {first}, and until then its pods are refused"
+                )
+            }
             None => format!(
                 "TenantPool {} not found, and pods that would go there are refused; create it, or correct spec.pools",
                 missing.join(", ")

@@ -31,6 +31,7 @@ pub mod given;
 pub mod hash;
 pub mod nodeclass;
 pub mod pause;
+pub mod per_tenant;
 pub mod pool;
 pub mod rules;
 pub mod schedule;

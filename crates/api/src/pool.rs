@@ -12,7 +12,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption, schedule::Schedule};
+use crate::{
+    amount::Amount, bounds, definitions::GROUP, disruption::Disruption, per_tenant::ForTenant,
+    schedule::Schedule,
+};
 
 /// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
@@ -43,6 +46,9 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
 #[x_kube(
     validation = ("self.key == oldSelf.key", "key is immutable: the nodes carry it; make a new pool instead"),
     validation = ("has(self.value) == has(oldSelf.value) && (!has(self.value) || self.value == oldSelf.value)", "value is immutable: the nodes carry it; make a new pool instead"),
+    validation = ("self.perTenant == oldSelf.perTenant", "perTenant is immutable: the nodes carry another value; make a new pool instead"),
+    validation = ("has(self.forTenant) == has(oldSelf.forTenant) && (!has(self.forTenant) || self.forTenant == oldSelf.forTenant)", "forTenant is immutable: Croft writes it"),
+    validation = ("!self.perTenant || !(has(self.value) || has(self.forTenant))", "with perTenant the value is the name of each Tenant: leave value and forTenant out"),
     validation = ("!has(self.replicas) || !has(self.headroom)", "a pool of a fixed size has no headroom: raise replicas, or leave replicas out"),
     validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
     validation = ("self.provisioner == 'Croft' || !has(self.schedules)", "schedules need nodes that Croft launches: set provisioner: Croft, or leave them out"),
@@ -64,6 +70,13 @@ pub struct TenantPoolSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::pool_value")]
     pub value: Option<String>,
+    /// One pool for many tenants: Croft makes a pool of each Tenant that names it, called as this one and the Tenant, with the Tenant's
+    /// name as its value, nodes of its own, and these limits for itself. This pool itself has no nodes. Immutable.
+    #[serde(default)]
+    pub per_tenant: bool,
+    /// The pool and the tenant that this pool was made for. Croft writes it, and keeps the rest of the spec as that pool has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_tenant: Option<ForTenant>,
     /// Effects of the pool's taint.
     #[serde(default = "default_effects")]
     #[schemars(length(min = 1, max = 2))]

@@ -1,6 +1,9 @@
 //! Croft's admission of the input's pods and DaemonSets, by the functions that the webhook calls.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use croft_api::{
     TenantPool,
@@ -98,7 +101,7 @@ impl Admission {
                 field: "spec.namespaceSelector".to_owned(),
                 message: error.to_string(),
             })?);
-            for pool in tenant.spec.pools.iter().filter(|pool| input.pools.get("", pool).is_none()) {
+            for pool in input.pools_of_tenant(tenant).filter(|pool| input.pools.get("", pool).is_none()) {
                 let name = tenant.name_any();
                 warnings.push(format!("Tenant {name} names the pool {pool}, which isn't in the input: pods that need it are refused"));
             }
@@ -212,12 +215,12 @@ pub fn pools(input: &Input) -> Vec<policy::Pool> {
 /// The pools, with the extended resources of their instances, which the controller would write into their status. They count only where
 /// a tenant has a choice.
 fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
-    let chosen: BTreeSet<&String> =
-        input.tenants.iter().filter(|t| t.spec.pools.len() > 1).flat_map(|t| &t.spec.pools).collect();
+    let several = input.tenants.iter().filter(|tenant| tenant.spec.pools.len() > 1);
+    let chosen: BTreeSet<Cow<'_, str>> = several.flat_map(|tenant| input.pools_of_tenant(tenant)).collect();
     let with_resources = |pool: &TenantPool| {
         let mut pool = pool.clone();
         let is_known = pool.status.as_ref().is_some_and(|status| status.extended_resources.is_some());
-        if !is_known && chosen.contains(&pool.name_any()) {
+        if !is_known && chosen.contains(&*pool.name_any()) {
             let of_template = |template: &TenantPool| {
                 pool_types::extended_resources(&pool_types::possible(template, types.of_pool(template)))
             };

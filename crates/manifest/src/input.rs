@@ -1,8 +1,8 @@
 //! Everything that was read: typed objects by kind.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool};
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, per_tenant};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -16,7 +16,12 @@ use k8s_openapi::api::{
     storage::v1::{CSINode, StorageClass},
 };
 
-use crate::{custom::CustomWorkload, objects::Objects};
+use kube::ResourceExt as _;
+
+use crate::{
+    custom::CustomWorkload,
+    objects::{Objects, Sourced},
+};
 
 /// Objects by kind, each kind in the order of the files.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +81,40 @@ pub struct Input {
     pub skipped: BTreeMap<String, usize>,
     /// Findings that don't make the input invalid, such as duplicate keys.
     pub warnings: Vec<String>,
+}
+
+impl Input {
+    /// Makes the pools for tenants that the controller would make from those with `perTenant`, and brings those in line that are there.
+    pub fn make_pools_for_tenants(&mut self) {
+        let many: Vec<Sourced<TenantPool>> =
+            self.pools.iter().filter(|pool| pool.spec.per_tenant).cloned().collect();
+        for Sourced { object: pool, origin } in many {
+            let name = pool.name_any();
+            for tenant in &self.tenants {
+                if !tenant.spec.pools.contains(&name) {
+                    continue;
+                }
+                let tenant = tenant.name_any();
+                let mut made = per_tenant::pool_of(&pool, &tenant);
+                match self.pools.get("", &made.name_any()) {
+                    None => {}
+                    Some(held) if per_tenant::is_of(held, &name, &tenant) => {
+                        made.metadata = held.metadata.clone();
+                        made.status.clone_from(&held.status);
+                    }
+                    // Another pool has the name: the tenant gets none.
+                    Some(_) => continue,
+                }
+                self.pools.put(made, origin.clone());
+            }
+            self.pools.put(pool.without_nodes(), origin);
+        }
+    }
+
+    /// The names of the pools that a tenant's pods may use.
+    pub fn pools_of_tenant<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = Cow<'a, str>> {
+        per_tenant::pools_of(tenant, |name| self.pools.get("", name).map(|pool| &pool.object))
+    }
 }
 
 /// Groups of the kinds of an [`Input`], as [`each_kind`](crate::each_kind) lists them.

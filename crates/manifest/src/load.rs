@@ -116,6 +116,7 @@ impl<'o> Reading<'o> {
         input.warnings.extend(findings.foreign_warnings());
         let Findings { mut problems, unknown, .. } = findings;
         input.warnings.extend(unknown.warnings());
+        input.make_pools_for_tenants();
         references(&input, &mut problems);
         if problems.is_empty() { Ok(input) } else { Err(InputError::Problems(problems)) }
     }

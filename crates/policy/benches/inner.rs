@@ -35,6 +35,7 @@ fn tenants(count: usize) -> Tenants {
             shared_with: Vec::new(),
             provisioner: Provisioner::None,
             template: croft_policy::NodeTemplate::default(),
+            tenants: croft_policy::PoolTenants::default(),
         });
         let first = if number == 0 { "tenant-a".to_owned() } else { format!("ns-{number}-0") };
         let namespaces: Vec<_> =

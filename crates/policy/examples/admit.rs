@@ -14,6 +14,7 @@ fn main() -> Result<(), review::ReviewError> {
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
         template: NodeTemplate::default(),
+        tenants: PoolTenants::default(),
     };
     let (namespaces, pools) = (vec!["acme".to_owned()], vec!["gpu".to_owned()]);
     let tenant = Tenant { name: "acme".to_owned(), namespaces, pools, ..Tenant::default() };

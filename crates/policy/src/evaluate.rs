@@ -42,6 +42,7 @@ pub enum Phase {
 ///     shared_with: vec![],
 ///     provisioner: Provisioner::Croft,
 ///     template: croft_policy::NodeTemplate::default(),
+///     tenants: croft_policy::PoolTenants::default(),
 /// };
 /// let tenant = Tenant {
 ///     name: "acme".to_owned(),

@@ -76,7 +76,7 @@ pub use tenancy::{
     index::{Index, NamespaceTenancy, NodePools, Tenants},
     model::{
         self, Config, Mutation, Namespace, NamespaceCreation, Node, NonTenantPods, OnConflict, Owner, Pool,
-        Provisioner, Subject, Tenant,
+        PoolTenants, Provisioner, Subject, Tenant,
     },
     node_template::{LabelRequirement, NodeTemplate},
     replica_status, selector, stored, taint,

@@ -1,6 +1,9 @@
 //! The model: tenants, pools, nodes and pods with what the views show of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use croft_api::{
     NodeClaim,
@@ -209,14 +212,15 @@ impl Model {
         let mut namespaces = inventory::namespaces_by_tenant(&self.owners);
         for tenant in &input.tenants {
             let name = tenant.name_any();
-            for pool in &tenant.spec.pools {
+            let pools: Vec<String> = input.pools_of_tenant(tenant).map(Cow::into_owned).collect();
+            for pool in &pools {
                 if let Some(pool) = self.pools.get_mut(pool) {
                     pool.tenants.push(name.clone());
                 }
             }
             let own = namespaces.remove(name.as_str()).unwrap_or_default();
             let facts = TenantFacts {
-                pools: tenant.spec.pools.clone(),
+                pools,
                 namespaces: own.into_iter().map(str::to_owned).collect(),
                 limits: tenant
                     .spec

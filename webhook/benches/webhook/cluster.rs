@@ -253,6 +253,7 @@ impl Cluster {
                 shared_with: Vec::new(),
                 provisioner: Provisioner::None,
                 template: croft_policy::NodeTemplate::default(),
+                tenants: croft_policy::PoolTenants::default(),
             });
             index.upsert_tenant(Tenant { name, namespaces, pools: vec![pool], ..Tenant::default() });
         }

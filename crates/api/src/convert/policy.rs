@@ -123,6 +123,11 @@ pub fn pool(pool: &crate::TenantPool) -> policy::Pool {
             pool::Provisioner::None => policy::Provisioner::None,
         },
         template: node_template(pool),
+        tenants: match &pool.spec.for_tenant {
+            _ if pool.spec.per_tenant => policy::PoolTenants::Each,
+            Some(of) => policy::PoolTenants::One { made_from: of.pool.clone(), tenant: of.tenant.clone() },
+            None => policy::PoolTenants::AllThatNameIt,
+        },
         name,
     }
 }

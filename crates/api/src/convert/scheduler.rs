@@ -21,7 +21,7 @@ use crate::{
 const WEIGHT_OF_POOL: i32 = 101;
 
 /// Converts a pool, each of its templates with the instance types that its class can launch. A pool that Croft doesn't provision
-/// launches nothing.
+/// launches nothing, and one from which pools are made for tenants has no nodes.
 ///
 /// # Errors
 /// If a limit is no quantity, or a requirement contradicts its operator.
@@ -29,6 +29,9 @@ pub fn pool(
     pool: &TenantPool,
     instance_types: impl Fn(&TenantPool) -> Arc<[InstanceType]>,
 ) -> Result<Vec<Pool>, InputError> {
+    if pool.spec.per_tenant {
+        return Ok(Vec::new());
+    }
     let convert =
         |(number, (template, narrowed)): (usize, (Option<&pool::PoolTemplate>, Cow<'_, TenantPool>))| {
             let at = |field: &str| match (template, field.strip_prefix("spec.template.")) {
@@ -135,18 +138,18 @@ pub fn as_recreated(pod: &Pod) -> Cow<'_, Pod> {
     Cow::Owned(Pod { spec: Some(PodSpec { tolerations, ..spec.clone() }), ..pod.clone() })
 }
 
-/// The limits of a tenant's pools together.
+/// The limits of a tenant's pools together, which are `pools`.
 ///
 /// # Errors
 /// If a limit is no quantity.
-pub fn tenant_limits(tenant: &Tenant) -> Result<TenantLimits, InputError> {
+pub fn tenant_limits(tenant: &Tenant, pools: Vec<String>) -> Result<TenantLimits, InputError> {
     let limits = limits(&tenant.spec.limits).map_err(|(key, problem)| InputError {
         kind: "Tenant",
         name: tenant.name_any(),
         field: format!("spec.limits.{key}"),
         problem,
     })?;
-    Ok(TenantLimits { tenant: tenant.name_any(), pools: tenant.spec.pools.clone(), limits })
+    Ok(TenantLimits { tenant: tenant.name_any(), pools, limits })
 }
 
 /// The limits of all pools together.

@@ -1,6 +1,7 @@
 //! Finds the constraints that could have a price.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -123,10 +124,10 @@ pub(super) fn find(
 }
 
 /// The tenants that list each pool, in the order of the input.
-fn tenants_by_pool(input: &Input) -> BTreeMap<&str, Vec<&Tenant>> {
-    let mut tenants: BTreeMap<&str, Vec<&Tenant>> = BTreeMap::new();
+fn tenants_by_pool(input: &Input) -> BTreeMap<Cow<'_, str>, Vec<&Tenant>> {
+    let mut tenants: BTreeMap<Cow<'_, str>, Vec<&Tenant>> = BTreeMap::new();
     for tenant in &input.tenants {
-        let pools: BTreeSet<&str> = tenant.spec.pools.iter().map(String::as_str).collect();
+        let pools: BTreeSet<Cow<'_, str>> = input.pools_of_tenant(tenant).collect();
         for pool in pools {
             tenants.entry(pool).or_default().push(&tenant.object);
         }

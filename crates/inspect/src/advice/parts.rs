@@ -18,7 +18,7 @@ impl Parts {
             of_pool.keys().map(|pool| (pool.clone(), vec![pool.clone()])).collect();
         for tenant in &input.tenants {
             let own: BTreeSet<String> =
-                tenant.spec.pools.iter().filter_map(|pool| of_pool.get(pool).cloned()).collect();
+                input.pools_of_tenant(tenant).filter_map(|pool| of_pool.get(&*pool).cloned()).collect();
             let mut own = own.into_iter();
             let Some(first) = own.next() else { continue };
             for pool in own.filter_map(|other| members.remove(&other)).flatten().collect::<Vec<_>>() {

@@ -1,6 +1,7 @@
 //! The scheduler's `Cluster` from an input: pools, limits, nodes, storage, namespaces, and admitted pods.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -119,7 +120,10 @@ impl Builder {
             }
         }
         for tenant in &input.tenants {
-            match convert::tenant_limits(&tenant.object) {
+            match convert::tenant_limits(
+                &tenant.object,
+                input.pools_of_tenant(tenant).map(Cow::into_owned).collect(),
+            ) {
                 Ok(limits) => self.cluster.upsert_tenant_limits(limits),
                 Err(error) => self.report(&tenant.origin, Err(error)),
             }

@@ -24,7 +24,7 @@ use crate::{
 const CEL: Cel = Cel("identities");
 
 /// Every policy of this module.
-pub(super) fn all() -> [Policy; 9] {
+pub(super) fn all() -> [Policy; 10] {
     [
         daemonsets(),
         namespaces(),
@@ -33,6 +33,7 @@ pub(super) fn all() -> [Policy; 9] {
         pods(),
         nodes(),
         declarations(),
+        pools_for_tenants(),
         configurations(),
         leases(),
     ]
@@ -140,7 +141,7 @@ fn nodes() -> Policy {
     }
 }
 
-/// The controller doesn't change the specs that users declare.
+/// The controller doesn't change the specs that users declare. Pools that it made for a tenant are its own.
 fn declarations() -> Policy {
     let resources = ["tenants", "tenantpools", "ec2nodeclasses", "croftconfigs"];
     policy(
@@ -148,6 +149,16 @@ fn declarations() -> Policy {
         constraints("croft.dev", &resources, &["UPDATE"]),
         BY_CONTROLLER,
         &["keeps_declaration"],
+    )
+}
+
+/// The controller makes pools for tenants, from those with `perTenant`, and no others.
+fn pools_for_tenants() -> Policy {
+    policy(
+        "croft-controller-pools",
+        constraints("croft.dev", &["tenantpools"], &["CREATE", "DELETE"]),
+        BY_CONTROLLER,
+        &["makes_pools_for_tenants"],
     )
 }
 

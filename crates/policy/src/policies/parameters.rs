@@ -311,6 +311,7 @@ mod tests {
             shared_with: Vec::new(),
             provisioner,
             template: crate::NodeTemplate::default(),
+            tenants: crate::PoolTenants::default(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{
     tenancy::{
         model::{
             BUILT_IN_EXEMPT, Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool,
-            Provisioner, Subject, Tenant,
+            PoolTenants, Provisioner, Subject, Tenant,
         },
         node_template::{NodeTemplate, Siblings},
         selector::Selector,
@@ -140,6 +140,8 @@ pub struct DeclaredPool {
     pub provisioner: Provisioner,
     /// The nodes that it can have, as far as they are known.
     pub template: NodeTemplate,
+    /// The only tenant that may use it, if it was made for one.
+    for_tenant: Option<Box<str>>,
     shared_with: FxHashSet<Box<str>>,
 }
 
@@ -198,6 +200,8 @@ pub struct Declarations {
     tenant_ids: FxHashMap<Box<str>, TenantId>,
     pools: Vec<DeclaredPool>,
     pool_ids: FxHashMap<Box<str>, PoolId>,
+    /// Pools that were made for a tenant, by the pool that it names and by its name.
+    made: FxHashMap<(Box<str>, Box<str>), PoolId>,
     keys: FxHashMap<Box<str>, DeclaredKey>,
     collisions: Vec<(Box<str>, Box<str>)>,
     by_name: FxHashMap<Box<str>, TenantId>,
@@ -262,6 +266,11 @@ impl Declarations {
 
     /// Adds a pool, unless an older one has one of its labels: the nodes of the two could not be told apart.
     fn add_pool(&mut self, pool: &Pool) {
+        if pool.tenants == PoolTenants::Each {
+            // Its nodes are those of the pools that are made from it. Until there is one, its key is guarded all the same.
+            self.keys.entry(pool.key.as_str().into()).or_default();
+            return;
+        }
         let Ok(id) = u32::try_from(self.pools.len()).map(PoolId) else { return };
         let mut declared = DeclaredPool {
             id,
@@ -275,6 +284,7 @@ impl Declarations {
             },
             provisioner: pool.provisioner,
             template: NodeTemplate::default(),
+            for_tenant: None,
             shared_with: set(&pool.shared_with),
         };
         let labels = [(&*declared.key, &*declared.value), (POOL_NAME_LABEL, declared.pool_name_label())];
@@ -292,6 +302,10 @@ impl Declarations {
             }
         }
         declared.template = template;
+        if let PoolTenants::One { made_from, tenant } = &pool.tenants {
+            self.made.insert((made_from.as_str().into(), tenant.as_str().into()), id);
+            declared.for_tenant = Some(tenant.as_str().into());
+        }
         self.pool_ids.insert(declared.name.clone(), id);
         self.pools.push(declared);
     }
@@ -325,13 +339,14 @@ impl Declarations {
                 tenants.push(id);
             }
         }
+        let pools: Vec<_> = tenant.pools.iter().map(|name| self.pool_of_tenant(&tenant.name, name)).collect();
         let declared = DeclaredTenant {
             id,
             name: tenant.name.as_str().into(),
             on_conflict: tenant.on_conflict,
-            pools: tenant.pools.iter().map(|p| (p.as_str().into(), self.pool_id(p))).collect(),
+            siblings: self.siblings(&pools),
+            pools: pools.into(),
             needs_objects: tenant.needs_objects,
-            siblings: self.siblings(&tenant.pools),
             names: set(&tenant.namespaces),
             selector: tenant.selector.clone(),
             creation,
@@ -341,8 +356,22 @@ impl Declarations {
         self.tenants.push(declared);
     }
 
-    fn siblings(&self, pools: &[String]) -> Siblings {
-        let templates = pools.iter().filter_map(|name| Some(&self.pool(self.pool_id(name)?)?.template));
+    /// The pool that `tenant` means by `name`: the one that was made for it from the pool of this name, or else the pool itself,
+    /// unless that is for another tenant.
+    fn pool_of_tenant(&self, tenant: &str, name: &str) -> (Box<str>, Option<PoolId>) {
+        let made = self.made.get(&(name.into(), tenant.into())).and_then(|id| self.pool(*id));
+        if let Some(pool) = made {
+            return (pool.name.clone(), Some(pool.id));
+        }
+        let is_open = |id: &PoolId| {
+            let owner = self.pool(*id).and_then(|pool| pool.for_tenant.as_deref());
+            owner.is_none_or(|owner| owner == tenant)
+        };
+        (name.into(), self.pool_id(name).filter(is_open))
+    }
+
+    fn siblings(&self, pools: &[(Box<str>, Option<PoolId>)]) -> Siblings {
+        let templates = pools.iter().filter_map(|(_, id)| Some(&self.pool((*id)?)?.template));
         if pools.len() > 1 { Siblings::of(templates) } else { Siblings::default() }
     }
 

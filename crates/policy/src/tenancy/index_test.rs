@@ -15,6 +15,7 @@ fn pool(name: &str, key: &str, value: &str, created: i64) -> Pool {
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
         template: crate::NodeTemplate::default(),
+        tenants: crate::PoolTenants::default(),
     }
 }
 
@@ -326,4 +327,34 @@ fn a_tenant_equals_only_itself() {
     let of = |namespace| tenants.tenancy(namespace).tenant().unwrap();
     assert_eq!(of("a"), of("b"));
     assert_ne!(of("a"), of("c"));
+}
+
+#[test]
+fn a_pool_for_many_tenants_gives_each_its_own_and_no_other() {
+    let parent = Pool { tenants: crate::PoolTenants::Each, ..pool("dev", "node-pool", "dev", 1) };
+    let made = |tenant: &str| Pool {
+        tenants: crate::PoolTenants::One { made_from: "dev".to_owned(), tenant: tenant.to_owned() },
+        ..pool(&format!("dev-{tenant}"), "node-pool", tenant, 2)
+    };
+    let mut index = Index::new(Config::default());
+    index.upsert_pool(parent);
+    for (name, pools) in [("shop", vec!["dev"]), ("web", vec!["dev"]), ("spy", vec!["dev-shop"])] {
+        let pools = pools.into_iter().map(str::to_owned).collect();
+        index.upsert_tenant(Tenant { pools, ..tenant(name, Some(1), &[name], None) });
+    }
+    let pools = |index: &mut Index, tenant: &str| {
+        let view = index.snapshot();
+        let declared = view.declarations().tenant_named(tenant).unwrap();
+        declared.pools.iter().map(|(name, id)| (name.to_string(), id.is_some())).collect::<Vec<_>>()
+    };
+    assert_eq!(pools(&mut index, "shop"), [("dev".to_owned(), false)], "none before its pool is there");
+    assert!(index.snapshot().declarations().key("node-pool").is_some(), "but the key is guarded");
+    index.upsert_pool(made("shop"));
+    assert_eq!(pools(&mut index, "shop"), [("dev-shop".to_owned(), true)]);
+    assert_eq!(pools(&mut index, "web"), [("dev".to_owned(), false)], "another tenant's pool isn't its own");
+    assert_eq!(pools(&mut index, "spy"), [("dev-shop".to_owned(), false)], "not by its name either");
+    index.upsert_pool(made("web"));
+    assert_eq!(pools(&mut index, "web"), [("dev-web".to_owned(), true)]);
+    let view = index.snapshot();
+    assert_eq!(view.declarations().pools().len(), 2, "the pool that they are made from has no nodes");
 }

@@ -167,6 +167,25 @@ pub struct Pool {
     pub provisioner: Provisioner,
     /// The nodes that it can have, as far as they are known.
     pub template: NodeTemplate,
+    /// The tenants that it is for.
+    pub tenants: PoolTenants,
+}
+
+/// The tenants that a pool is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PoolTenants {
+    /// The tenants that name it, together.
+    #[default]
+    AllThatNameIt,
+    /// The tenants that name it, each by a pool that is made from it. It has neither a label nor nodes.
+    Each,
+    /// One tenant: it was made for it from the pool that the tenant names.
+    One {
+        /// The pool that it was made from.
+        made_from: String,
+        /// The tenant's name.
+        tenant: String,
+    },
 }
 
 /// The process that launches the nodes of a pool.

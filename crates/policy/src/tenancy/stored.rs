@@ -13,8 +13,8 @@ use crate::{
     definitions::{OWNERS_ROLE, POOL_NAME_LABEL, TEMPLATE_LABEL},
     tenancy::{
         model::{
-            Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, Provisioner,
-            Subject, Tenant,
+            Config, Mutation, NamespaceCreation, NonTenantPods, OnConflict, Owner, Pool, PoolTenants,
+            Provisioner, Subject, Tenant,
         },
         node_template::{LabelRequirement, NodeTemplate},
         selector::{Requirement, Selector, Test},
@@ -165,9 +165,24 @@ pub fn pool(name: String, created: Option<i64>, spec: &Value, status: &Value) ->
             Provisioner::Croft => node_template(spec, status),
             Provisioner::Karpenter | Provisioner::None => NodeTemplate::default(),
         },
+        tenants: pool_tenants(spec),
         name,
     };
     Decoded { object, error: errors.into_iter().next() }
+}
+
+/// The tenants that a pool is for. What can't be read is for none.
+fn pool_tenants(spec: &Value) -> PoolTenants {
+    match (spec.get("perTenant"), spec.get("forTenant")) {
+        (None | Some(Value::Null | Value::Bool(false)), None | Some(Value::Null)) => {
+            PoolTenants::AllThatNameIt
+        }
+        (None | Some(Value::Null | Value::Bool(false)), Some(of)) => {
+            let text = |field: &str| of.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            PoolTenants::One { made_from: text("pool"), tenant: text("tenant") }
+        }
+        _ => PoolTenants::Each,
+    }
 }
 
 /// The declarations of a pool that Croft launches about its nodes, by the spec and the status of the TenantPool: of its templates together.

@@ -19,6 +19,7 @@ pub fn pool(name: &str, key: &str, value: &str, effects: &[Effect]) -> Pool {
         shared_with: Vec::new(),
         provisioner: Provisioner::Croft,
         template: NodeTemplate::default(),
+        tenants: croft_policy::PoolTenants::default(),
     }
 }
 

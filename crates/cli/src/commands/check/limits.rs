@@ -1,6 +1,9 @@
 //! Limits of cost: of the cluster, of each Tenant, of each pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use croft_api::{
     CroftConfig, Tenant, TenantPool,
@@ -10,6 +13,7 @@ use croft_api::{
         scheduler,
         unlimited::{self, REMEDY},
     },
+    per_tenant,
     pool::Provisioner,
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
@@ -41,11 +45,12 @@ pub(super) async fn check(client: &Client) -> Finding {
     let is_unlimited = |statement: Statement| statement.status == Some(true);
     let mut open: Vec<String> = Vec::new();
     let by_name: BTreeMap<String, &TenantPool> = pools.iter().map(|pool| (pool.name_any(), pool)).collect();
-    let mut naming: BTreeMap<&str, Vec<&Tenant>> = BTreeMap::new();
+    let mut naming: BTreeMap<Cow<'_, str>, Vec<&Tenant>> = BTreeMap::new();
     for tenant in &tenants {
-        let names: BTreeSet<&str> = tenant.spec.pools.iter().map(String::as_str).collect();
-        names.iter().for_each(|name| naming.entry(name).or_default().push(tenant));
-        let own = names.into_iter().filter_map(|name| by_name.get(name).copied());
+        let names: BTreeSet<Cow<'_, str>> =
+            per_tenant::pools_of(tenant, |name| by_name.get(name).copied()).collect();
+        names.iter().for_each(|name| naming.entry(name.clone()).or_default().push(tenant));
+        let own = names.iter().filter_map(|name| by_name.get(&**name).copied());
         if is_unlimited(unlimited::of_tenant(tenant, own)) {
             open.push(format!("Tenant {}", tenant.name_any()));
         }

@@ -1,6 +1,6 @@
 //! One pod: why it is pending, or why it runs on its node.
 
-use std::io::Write as _;
+use std::{borrow::Cow, io::Write as _};
 
 use croft_api::{CroftConfig, condition::UNLIMITED};
 use croft_inspect::{
@@ -274,7 +274,8 @@ fn write_reasons(
     let pools = tenancy
         .tenant()
         .and_then(|tenant| input.tenants.get("", &tenant.name))
-        .map(|tenant| tenant.spec.pools.as_slice());
+        .map(|tenant| input.pools_of_tenant(tenant).map(Cow::into_owned).collect::<Vec<String>>());
+    let pools = pools.as_deref();
     let is_own =
         |reason: &&Reason| reason.pool.is_empty() || pools.is_none_or(|pools| pools.contains(&reason.pool));
     let own: Vec<&Reason> = reasons.iter().filter(is_own).collect();

@@ -51,7 +51,8 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         }
     }
     let nodes = inventory::node_infos(input, &croft_cloud::builtin_catalog());
-    for (i, pool) in tenant.spec.pools.iter().enumerate() {
+    for (i, pool) in input.pools_of_tenant(tenant).enumerate() {
+        let pool = &*pool;
         let default = if i == 0 { ", the default" } else { "" };
         if input.pools.get("", pool).is_none() {
             writeln!(

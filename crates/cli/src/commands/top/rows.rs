@@ -1,6 +1,7 @@
 //! Tenants, pools and nodes of an input as rows.
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
 };
@@ -282,8 +283,8 @@ impl NodeRow {
 fn users(input: &Input) -> BTreeMap<String, Vec<String>> {
     let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for tenant in input.tenants.iter() {
-        for pool in &tenant.spec.pools {
-            users.entry(pool.clone()).or_default().push(tenant.name_any());
+        for pool in input.pools_of_tenant(tenant) {
+            users.entry(pool.into_owned()).or_default().push(tenant.name_any());
         }
     }
     users.values_mut().for_each(|tenants| tenants.sort_unstable());
@@ -350,7 +351,9 @@ fn tenant_rows(
     let nodes_of = by_pool(nodes);
     let mut rows = Vec::new();
     for tenant in input.tenants.iter() {
-        let (name, pools) = (tenant.name_any(), &tenant.spec.pools);
+        let (name, pools): (_, Vec<String>) =
+            (tenant.name_any(), input.pools_of_tenant(tenant).map(Cow::into_owned).collect());
+        let pools = &pools;
         let is_kept = filter.tenant.is_none_or(|only| only == name)
             && filter.pool.is_none_or(|only| pools.iter().any(|pool| pool == only));
         if !is_kept {

@@ -180,8 +180,8 @@ fn pool_of(node: &NodeInfo) -> Vec<&str> {
 fn users(input: &Input) -> BTreeMap<String, BTreeSet<String>> {
     let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for tenant in &input.tenants {
-        for pool in &tenant.spec.pools {
-            users.entry(pool.clone()).or_default().insert(tenant.name_any());
+        for pool in input.pools_of_tenant(tenant) {
+            users.entry(pool.into_owned()).or_default().insert(tenant.name_any());
         }
     }
     users

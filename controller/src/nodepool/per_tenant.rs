@@ -1,0 +1,102 @@
+//! Pools for many tenants: each Tenant that names one gets a pool that is made from it, and keeps it while it names it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use croft_api::{
+    TenantPool,
+    per_tenant::{is_of, name_of, pool_of},
+};
+use serde_json::json;
+
+use crate::{
+    action::{Action, Key},
+    definitions::{events, keys},
+    kube_api::{Call, Target, Verb},
+    merge_patch,
+    nodeclaim::writes::WATCH_LAG,
+    reconcile::{ReconcileContext, object_reference},
+    state::Snapshot,
+};
+
+/// How long a pool must not be wanted before it is deleted: a Tenant that is deleted and created again
+/// (`kubectl replace --force`) is absent for a moment, and a deletion can't be taken back.
+const UNWANTED_FOR: Duration = Duration::from_secs(10);
+
+/// Makes pools for tenants.
+#[derive(Debug, Default)]
+pub struct PoolsForTenants {
+    /// Since when a pool that was made for a tenant hasn't been wanted.
+    unwanted_since: BTreeMap<String, Duration>,
+}
+
+impl PoolsForTenants {
+    /// Makes the pools that are missing, brings the others in line with what they are made from, and deletes those that no Tenant names.
+    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
+        let snapshot = ctx.snapshot;
+        let mut wanted: BTreeSet<String> = BTreeSet::new();
+        for (name, pool) in many(snapshot) {
+            for (tenant, _) in snapshot.tenants_of_pool(name) {
+                let made = name_of(name, tenant);
+                keep(ctx, &made, pool, tenant);
+                wanted.insert(made);
+            }
+        }
+        let made = snapshot.pools().iter().filter(|(_, pool)| pool.spec.for_tenant.is_some());
+        let unwanted: BTreeSet<&String> =
+            made.map(|(name, _)| name).filter(|name| !wanted.contains(*name)).collect();
+        self.unwanted_since.retain(|name, _| unwanted.contains(name));
+        for name in unwanted {
+            let since = *self.unwanted_since.entry(name.clone()).or_insert(ctx.now.mono);
+            let Some(pool) = snapshot.pools().get(name) else { continue };
+            if pool.metadata.deletion_timestamp.is_none() && ctx.has_lasted(since, UNWANTED_FOR) {
+                let uid = pool.metadata.uid.clone().unwrap_or_default();
+                ctx.request(write(name, Verb::Delete { uid, grace_seconds: None }));
+            }
+        }
+    }
+}
+
+/// The pools from which others are made, as they are declared.
+fn many(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<TenantPool>)> {
+    let many = snapshot.pools().iter().filter(|(_, pool)| pool.spec.per_tenant);
+    many.filter_map(|(name, _)| Some((name, snapshot.declared_pool(name)?)))
+}
+
+/// Makes the pool of a tenant, or brings it in line.
+fn keep(ctx: &mut ReconcileContext<'_>, name: &str, made_from: &Arc<TenantPool>, tenant: &str) {
+    let mut made = pool_of(made_from, tenant);
+    let Some(held) = ctx.snapshot.declared_pool(name) else {
+        // From its first moment: a pool is only let go once its nodes are gone.
+        made.metadata.finalizers = Some(vec![keys::POOL_FINALIZER.to_owned()]);
+        let object = serde_json::to_value(&made).unwrap_or_default();
+        return ctx.request(write(name, Verb::Create(object)));
+    };
+    let own = made_from.metadata.name.as_deref().unwrap_or_default();
+    if !is_of(held, own, tenant) {
+        let note = format!(
+            "the pool for Tenant {tenant} would be called {name}, and there is another TenantPool of that name: rename that one, or the \
+             Tenant has no nodes of this pool"
+        );
+        return ctx.event(object_reference(&**made_from), true, events::POOL_NAME_TAKEN, note);
+    }
+    // A pool that is being deleted ends as it is, and is made again.
+    if held.metadata.deletion_timestamp.is_some() {
+        return;
+    }
+    if let Some(patch) = merge_patch::diff_of(&held.spec, &made.spec) {
+        let metadata = json!({"uid": held.metadata.uid, "resourceVersion": held.metadata.resource_version});
+        ctx.request(write(name, Verb::Patch(json!({"metadata": metadata, "spec": patch}))));
+    }
+}
+
+fn write(name: &str, verb: Verb) -> Action {
+    Action::Write {
+        key: Key::Pool(name.to_owned()),
+        call: Call { target: Target::Pool(name.to_owned()), verb },
+        requeue_after: WATCH_LAG,
+    }
+}
