@@ -14,6 +14,7 @@ mod disruption;
 mod evidence;
 mod karpenter_labels;
 mod kinds_of_nodes;
+mod per_tenant;
 mod pools;
 mod record;
 mod templates;
