@@ -311,10 +311,13 @@ fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
         let tenants: Api<Tenant> = Api::all(client.clone());
         let all = tenants.list(&ListParams::default()).await.context("failed to list the tenants")?.items;
         let tenant = all.iter().find(|t| t.name_any() == *name).with_context(|| format!("there is no Tenant {name}"))?;
-        let only_its: Vec<&String> = tenant
-            .spec
-            .pools
-            .iter()
+        let known: Api<TenantPool> = Api::all(client.clone());
+        let known = known.list(&ListParams::default()).await.context("failed to list the pools")?.items;
+        let is_for_many =
+            |name: &String| known.iter().any(|pool| pool.spec.per_tenant && pool.name_any() == *name);
+        let (for_many, own): (Vec<&String>, Vec<&String>) = tenant.spec.pools.iter().partition(|name| is_for_many(name));
+        let only_its: Vec<&String> = own
+            .into_iter()
             .filter(|pool| !all.iter().any(|t| t.name_any() != *name && t.spec.pools.contains(pool)))
             .collect();
         let verb = if *apply { "deleted" } else { "would be deleted" };
@@ -328,6 +331,9 @@ fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
         let namespaces = tenant.status.as_ref().map(|s| s.namespaces.clone()).unwrap_or_default();
         if !namespaces.is_empty() {
             writeln!(out, "  namespaces: {}", shortened(&namespaces, 10))?;
+        }
+        for pool in for_many {
+            writeln!(out, "TenantPool {pool} is kept: it is for many tenants; the nodes of this one are drained and removed")?;
         }
         for pool in only_its {
             if !pools {
