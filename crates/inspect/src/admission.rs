@@ -156,19 +156,27 @@ impl Admission {
     /// # Errors
     /// Why it creates no pods.
     pub(crate) fn create_pods_of(&self, set: &DaemonSet, input: &Input) -> Result<DaemonSet, String> {
-        let mut stored = match self.daemon_set(set).outcome {
+        let stored = match self.daemon_set(set).outcome {
             Outcome::Unchanged => set.clone(),
             Outcome::Changed(changed) => *changed,
             Outcome::Denied(refusal) => return Err(refusal),
         };
-        let namespace = stored.metadata.namespace.clone();
-        if let Some(spec) = &mut stored.spec {
+        self.with_plugins(stored, input)
+    }
+
+    /// The DaemonSet with what the API server's plugins add to each of its pods in the template.
+    ///
+    /// # Errors
+    /// Why it creates no pods.
+    pub(crate) fn with_plugins(&self, mut set: DaemonSet, input: &Input) -> Result<DaemonSet, String> {
+        let namespace = set.metadata.namespace.clone();
+        if let Some(spec) = &mut set.spec {
             let metadata = ObjectMeta { namespace, ..spec.template.metadata.clone().unwrap_or_default() };
             let mut pod = Pod { metadata, spec: spec.template.spec.take(), status: None };
             self.apply_plugins(&mut pod, input)?;
             spec.template.spec = pod.spec;
         }
-        Ok(stored)
+        Ok(set)
     }
 
     /// A tenant's namespaces have the LimitRange of its `defaults`, whether or not the controller has written it yet.
