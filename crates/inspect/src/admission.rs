@@ -9,7 +9,8 @@ use croft_api::{
 use croft_cloud::pool_types;
 use croft_manifest::{Input, InputError, Problem, apply_admission_plugins_with};
 use croft_policy::{
-    self as policy, NamespaceTenancy, Tenants, model::DEFAULT_NAMESPACE, plan_created, plan_daemonset,
+    self as policy, NamespaceTenancy, Tenants, lost_pins, model::DEFAULT_NAMESPACE, plan_created,
+    plan_daemonset,
 };
 use k8s_openapi::{
     api::{
@@ -201,6 +202,23 @@ impl Admission {
     pub fn pod(&self, pod: &Pod) -> Verdict {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_created(&self.tenants, namespace, &convert::pod(pod)), pod)
+    }
+
+    /// The pod as its controller creates it again, before admission: without its node, and without what pins it to pools that its
+    /// namespace may not use any more.
+    #[must_use]
+    pub fn recreated(&self, pod: &Pod) -> Pod {
+        let mut again = pod.clone();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let lost = lost_pins(&self.tenants, namespace, &convert::pod(pod).spec);
+        if let Some(spec) = &mut again.spec {
+            spec.node_name = None;
+            if let Some(selector) = &mut spec.node_selector {
+                selector.retain(|key, _| !lost.contains(key));
+            }
+        }
+        again.status = None;
+        again
     }
 
     /// Admits a DaemonSet that is about to be written.
