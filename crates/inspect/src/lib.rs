@@ -58,7 +58,7 @@ pub mod workload;
 
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
 pub use custom_workloads::warnings as custom_workload_warnings;
-pub use inputs::recorded_input;
+pub use inputs::{merge, recorded_input};
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
 pub use node_index::{NodeIndex, OfferingIndex};
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
