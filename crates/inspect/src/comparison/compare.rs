@@ -150,19 +150,27 @@ fn places(simulation: &Simulation) -> HashMap<&PodKey, &str> {
     new.chain(old).flat_map(|(pool, pods)| pods.iter().map(move |pod| (pod, pool))).collect()
 }
 
-/// Pods of which the same is to be said.
+/// What is said of pods, as in [`PodGroup`].
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    from: Option<String>,
+    to: Option<String>,
+    why: String,
+}
+
+/// Pods by what is said of them.
 #[derive(Default)]
-struct PodGroups(BTreeMap<(Option<String>, Option<String>, String), Vec<String>>);
+struct PodGroups(BTreeMap<Finding, Vec<String>>);
 
 impl PodGroups {
     fn add(&mut self, pod: &PodKey, from: Option<&String>, to: Option<&str>, why: String) {
-        let key = (from.cloned(), to.map(str::to_owned), why);
-        self.0.entry(key).or_default().push(pod.to_string());
+        let finding = Finding { from: from.cloned(), to: to.map(str::to_owned), why };
+        self.0.entry(finding).or_default().push(pod.to_string());
     }
 
     fn into_list(self) -> Vec<PodGroup> {
         let groups = self.0.into_iter();
-        groups.map(|((from, to, why), pods)| PodGroup { pods, from, to, why }).collect()
+        groups.map(|(Finding { from, to, why }, pods)| PodGroup { pods, from, to, why }).collect()
     }
 }
 
