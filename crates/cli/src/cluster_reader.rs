@@ -36,6 +36,17 @@ fn not_installed(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+/// Lists every kind that commands use; of Croft's own what is there, and nothing in a cluster without its API group.
+///
+/// # Errors
+/// If a kind can't be listed.
+pub(crate) async fn read_any(client: &Client) -> anyhow::Result<Input> {
+    // A reader without rights on kinds that don't exist is refused them, so that the group alone says whether they do.
+    let found = client.list_api_groups().await.context("failed to list the API groups")?;
+    let has_croft = found.groups.iter().any(|group| group.name == croft_api::GROUP);
+    if has_croft { read(client).await } else { read_kubernetes(client).await }
+}
+
 /// Lists every kind that commands use, but for Croft's own, whose CRDs may be missing.
 ///
 /// # Errors

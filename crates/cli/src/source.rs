@@ -8,7 +8,12 @@ use croft_manifest::{Input, LoadOptions, load};
 use croft_runtime::connect::{Target, connect_within, context_namespace};
 use kube::Client;
 
-use crate::{activity::Activity, cluster_reader::read, failure::Failure, output::Output};
+use crate::{
+    activity::Activity,
+    cluster_reader::{read, read_any},
+    failure::Failure,
+    output::Output,
+};
 
 /// Time until an answer begins. An API server ends requests itself after 60 s, but for watches, whose answers begin at once.
 const ANSWER: Duration = Duration::from_secs(65);
@@ -153,6 +158,15 @@ impl ClusterArgs {
     pub(crate) fn read(&self) -> Result<Input, Failure> {
         let _activity = Activity::start("reading the cluster");
         Ok(self.run(async |client| read(&client).await)?)
+    }
+
+    /// Reads a cluster in which nothing of Croft need be installed.
+    ///
+    /// # Errors
+    /// As [`ClusterArgs::read`].
+    pub(crate) fn read_any(&self) -> Result<Input, Failure> {
+        let _activity = Activity::start("reading the cluster");
+        Ok(self.run(async |client| read_any(&client).await)?)
     }
 
     /// Runs `work` with a client of the cluster, on a runtime of one thread.

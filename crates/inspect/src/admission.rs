@@ -12,7 +12,8 @@ use croft_api::{
 use croft_cloud::pool_types;
 use croft_manifest::{Input, InputError, Problem, apply_admission_plugins_with};
 use croft_policy::{
-    self as policy, NamespaceTenancy, Tenants, model::DEFAULT_NAMESPACE, plan_created, plan_daemonset,
+    self as policy, NamespaceTenancy, Tenants, lost_pins, model::DEFAULT_NAMESPACE, plan_created,
+    plan_daemonset,
 };
 use k8s_openapi::{
     api::{
@@ -159,19 +160,27 @@ impl Admission {
     /// # Errors
     /// Why it creates no pods.
     pub(crate) fn create_pods_of(&self, set: &DaemonSet, input: &Input) -> Result<DaemonSet, String> {
-        let mut stored = match self.daemon_set(set).outcome {
+        let stored = match self.daemon_set(set).outcome {
             Outcome::Unchanged => set.clone(),
             Outcome::Changed(changed) => *changed,
             Outcome::Denied(refusal) => return Err(refusal),
         };
-        let namespace = stored.metadata.namespace.clone();
-        if let Some(spec) = &mut stored.spec {
+        self.with_plugins(stored, input)
+    }
+
+    /// The DaemonSet with what the API server's plugins add to each of its pods in the template.
+    ///
+    /// # Errors
+    /// Why it creates no pods.
+    pub(crate) fn with_plugins(&self, mut set: DaemonSet, input: &Input) -> Result<DaemonSet, String> {
+        let namespace = set.metadata.namespace.clone();
+        if let Some(spec) = &mut set.spec {
             let metadata = ObjectMeta { namespace, ..spec.template.metadata.clone().unwrap_or_default() };
             let mut pod = Pod { metadata, spec: spec.template.spec.take(), status: None };
             self.apply_plugins(&mut pod, input)?;
             spec.template.spec = pod.spec;
         }
-        Ok(stored)
+        Ok(set)
     }
 
     /// A tenant's namespaces have the LimitRange of its `defaults`, whether or not the controller has written it yet.
@@ -196,6 +205,23 @@ impl Admission {
     pub fn pod(&self, pod: &Pod) -> Verdict {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         verdict(plan_created(&self.tenants, namespace, &convert::pod(pod)), pod)
+    }
+
+    /// The pod as its controller creates it again, before admission: without its node, and without what pins it to pools that its
+    /// namespace may not use any more.
+    #[must_use]
+    pub fn recreated(&self, pod: &Pod) -> Pod {
+        let mut again = pod.clone();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let lost = lost_pins(&self.tenants, namespace, &convert::pod(pod).spec);
+        if let Some(spec) = &mut again.spec {
+            spec.node_name = None;
+            if let Some(selector) = &mut spec.node_selector {
+                selector.retain(|key, _| !lost.contains(key));
+            }
+        }
+        again.status = None;
+        again
     }
 
     /// Admits a DaemonSet that is about to be written.

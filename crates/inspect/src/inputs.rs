@@ -30,7 +30,7 @@ pub fn recorded_input(found: &Moment) -> Result<Input, InputError> {
 }
 
 /// Puts the objects of `added` into `input`, but for those of other controllers' kinds.
-pub(crate) fn merge(input: &mut Input, added: &Input) {
+pub fn merge(input: &mut Input, added: &Input) {
     fn put<K: Resource + Clone>(into: &mut Objects<K>, added: &Objects<K>) {
         for one in added {
             into.put(one.object.clone(), one.origin.clone());

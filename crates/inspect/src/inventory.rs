@@ -71,7 +71,7 @@ pub(crate) fn described(node: &Node, index: &NodeIndex<'_>, offerings: &Offering
     let claim = index.claim_naming(&name);
     let instance_type = label("node.kubernetes.io/instance-type");
     let zone = label("topology.kubernetes.io/zone");
-    let capacity_type = label("karpenter.sh/capacity-type");
+    let capacity_type = capacity_type(node);
     let paid_as = CapacityType::parse(&capacity_type).unwrap_or_default();
     let of_claim = claim.and_then(|c| {
         let status = c.status.as_ref()?;
@@ -94,6 +94,18 @@ pub(crate) fn described(node: &Node, index: &NodeIndex<'_>, offerings: &Offering
         capacity_type,
         ready,
     }
+}
+
+/// `on-demand`, `spot` or `reserved`; empty if the node's labels don't say. Managed node groups have a label of their own.
+fn capacity_type(node: &Node) -> String {
+    let label = |key: &str| node.labels().get(key).map(String::as_str);
+    let of_group = || match label("eks.amazonaws.com/capacityType")? {
+        "ON_DEMAND" => Some("on-demand"),
+        "SPOT" => Some("spot"),
+        "CAPACITY_BLOCK" => Some("reserved"),
+        _ => None,
+    };
+    label("karpenter.sh/capacity-type").or_else(of_group).unwrap_or_default().to_owned()
 }
 
 /// Total cost of nodes, per hour.

@@ -17,6 +17,7 @@
 //! | [`workload`] | the pods that workloads create |
 //! | [`simulation`] | the scheduler's plan for an input, consolidation and replay included |
 //! | [`advice`], `advice_rows` | prices of constraints |
+//! | [`comparison`] | the nodes that are there, whoever launched them, beside the plan for the same pods |
 //! | [`inventory`] | nodes of an input with pool, claim and price |
 //! | `node_index` | pool and claim of a node, and the offering of its type, by key instead of by a scan for each node |
 //! | `shortfall` | workloads of which a limit leaves nodes for some pods only |
@@ -35,6 +36,7 @@ pub mod advice;
 mod advice_rows;
 pub mod amounts;
 mod class_types;
+pub mod comparison;
 mod custom_workloads;
 mod inputs;
 pub mod inventory;
@@ -56,7 +58,7 @@ pub mod workload;
 
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
 pub use custom_workloads::warnings as custom_workload_warnings;
-pub use inputs::recorded_input;
+pub use inputs::{merge, recorded_input};
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
 pub use node_index::{NodeIndex, OfferingIndex};
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};

@@ -8,6 +8,7 @@
 )]
 
 mod check;
+mod compare;
 mod defaults;
 mod lab;
 mod live;

@@ -48,12 +48,17 @@ pub(super) struct Created {
 }
 
 /// Builds the cluster. Pods that don't exist yet go through the admission plugins and Croft's admission. They are kept in
-/// [`Demand::created`] if `keep_created` is set.
+/// [`Demand::created`] if `keep_created` is set. Without `admission`, pods and DaemonSets are as it left them, and other workloads
+/// don't count.
 ///
 /// # Errors
 /// Values that the scheduler refuses, by object and field.
-pub(super) fn build(input: &Input, types: &ClassTypes, keep_created: bool) -> Result<Demand, InputError> {
-    let admission = Admission::with_types(input, types)?;
+pub(super) fn build(
+    input: &Input,
+    types: &ClassTypes,
+    admission: Option<&Admission>,
+    keep_created: bool,
+) -> Result<Demand, InputError> {
     let mut builder = Builder {
         cluster: Cluster::new(),
         denied: Vec::new(),
@@ -66,10 +71,10 @@ pub(super) fn build(input: &Input, types: &ClassTypes, keep_created: bool) -> Re
     builder.nodes(input, types);
     builder.storage(input);
     builder.namespaces(input);
-    builder.pods(input, &admission);
-    builder.workloads(input, &admission);
+    builder.pods(input, admission);
+    builder.workloads(input, admission);
     let Builder { cluster, denied, mut warnings, problems, created } = builder;
-    warnings.extend(admission.warnings());
+    warnings.extend(admission.into_iter().flat_map(Admission::warnings));
     if problems.is_empty() {
         Ok(Demand { cluster, denied, warnings, created: created.unwrap_or_default() })
     } else {
@@ -198,13 +203,13 @@ impl Builder {
         }
     }
 
-    fn pods(&mut self, input: &Input, admission: &Admission) {
+    fn pods(&mut self, input: &Input, admission: Option<&Admission>) {
         for pod in &input.pods {
-            if is_created(&pod.object) {
+            let Some(admission) = admission.filter(|_| !is_created(&pod.object)) else {
                 let result = self.cluster.upsert_pod(&convert::as_recreated(&pod.object));
                 self.report(&pod.origin, result);
                 continue;
-            }
+            };
             match admit(&pod.object, input, admission) {
                 Ok(admitted) => {
                     let result = self.cluster.upsert_pod(&admitted);
@@ -218,7 +223,7 @@ impl Builder {
         }
     }
 
-    fn workloads(&mut self, input: &Input, admission: &Admission) {
+    fn workloads(&mut self, input: &Input, admission: Option<&Admission>) {
         let mut names = PodNames::new(input);
         let mut total = input.pods.len();
         for workload in workloads(input) {
@@ -233,7 +238,9 @@ impl Builder {
                 return;
             }
             if let Some(set) = workload.daemon_set {
-                match admission.create_pods_of(set, input) {
+                let created = admission
+                    .map_or_else(|| Ok(set.clone()), |admission| admission.create_pods_of(set, input));
+                match created {
                     Ok(set) => {
                         let result = self.cluster.upsert_daemonset(&set);
                         self.report(workload.origin, result);
@@ -244,9 +251,7 @@ impl Builder {
                 }
                 continue;
             }
-            if workload.missing == 0 {
-                continue;
-            }
+            let Some(admission) = admission.filter(|_| workload.missing > 0) else { continue };
             if workload.kind == WorkloadKind::CronJob {
                 self.warnings.push(format!("{} counts for one run", workload.title()));
             }

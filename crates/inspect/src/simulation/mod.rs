@@ -29,5 +29,6 @@ pub use outcome::{DENIED, Denied, Savings, Simulation};
 pub use replay::{Replay, keep_demand};
 pub(crate) use settle::allows_nothing;
 pub use settle::{Settling, register_coming};
+pub(crate) use simulate::simulate_admitted;
 pub use simulate::{node_outlook, simulate, simulate_with_consolidation};
 pub use totals::{Totals, Usage};

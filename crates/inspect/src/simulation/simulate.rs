@@ -12,7 +12,7 @@ use super::{
     outcome::Simulation,
     schedules, static_capacity,
 };
-use crate::class_types::ClassTypes;
+use crate::{admission::Admission, class_types::ClassTypes};
 
 /// Plans for `input` with the instance types `types`.
 ///
@@ -69,8 +69,27 @@ pub(super) fn plan(
     keep_created: bool,
 ) -> Result<Planned, InputError> {
     let types = ClassTypes::new(input, &types);
-    let Demand { mut cluster, denied, mut warnings, created } = demand::build(input, &types, keep_created)?;
-    let replicas = static_capacity::launch(input, &types, &mut cluster, &mut warnings);
+    let admission = Admission::with_types(input, &types)?;
+    let demand = demand::build(input, &types, Some(&admission), keep_created)?;
+    Ok(solve(input, &types, options, demand))
+}
+
+/// Plans for pods and DaemonSets that are as admission left them; other workloads don't count.
+///
+/// # Errors
+/// As [`simulate`].
+pub(crate) fn simulate_admitted(
+    input: &Input,
+    types: &ClassTypes,
+    options: &Options,
+) -> Result<Simulation, InputError> {
+    let demand = demand::build(input, types, None, false)?;
+    Ok(solve(input, types, options, demand).simulation)
+}
+
+fn solve(input: &Input, types: &ClassTypes, options: &Options, demand: Demand) -> Planned {
+    let Demand { mut cluster, denied, mut warnings, created } = demand;
+    let replicas = static_capacity::launch(input, types, &mut cluster, &mut warnings);
     let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
     static_capacity::nominate_headroom(&plan, &mut cluster);
@@ -78,7 +97,7 @@ pub(super) fn plan(
     let headroom = static_capacity::remove_headroom_pods(&mut plan, &mut warnings);
     let types = Arc::clone(types.all());
     let simulation = Simulation { plan, headroom, denied, warnings, elapsed_ms: 0, savings: None, types };
-    Ok(Planned { simulation, cluster, created })
+    Planned { simulation, cluster, created }
 }
 
 /// Whether a node could be removed now, or why it is kept, as a sentence; `None` for a node that isn't in the input.

@@ -128,6 +128,9 @@ impl MissingReplicas {
             let price = instance.price.unwrap_or_default();
             plan.cost = plan.cost.saturating_add(price);
             plan.bound = plan.bound.saturating_add(price);
+            if instance.price.is_some() {
+                *plan.bound_by_pool.entry(instance.pool.clone()).or_default() += price;
+            }
         }
         instances.append(&mut plan.instances);
         plan.instances = instances;

@@ -293,6 +293,9 @@ pub struct Plan {
     /// No plan that places the same pods on new instances costs less than this; zero if a price is unknown. It is what
     /// was proven, not what is plausible: a bound above the cost is a defect.
     pub bound: Price,
+    /// The part of the bound that is of one pool's instances. A pool is missing if it shares constraints with another one that gets
+    /// instances as well, or if the price of one of its instances is unknown.
+    pub bound_by_pool: BTreeMap<String, Price>,
     /// True if the bound holds only for plans that give topology spreads and affinities the domains of this plan.
     pub bound_given_domains: bool,
     /// The constraints that the bound leaves out of account.

@@ -128,6 +128,7 @@ pub(crate) fn plan(
     }
     let mut left: Vec<LeftOutPods> = Vec::new();
     let mut launches: Vec<Launch> = Vec::new();
+    plan.bound_by_pool = bound_by_pool(context, &solved);
     let (mut bound, mut relaxed) = (0i64, BTreeSet::new());
     for block in solved {
         launches.extend(block.launches);
@@ -147,6 +148,9 @@ pub(crate) fn plan(
     plan.cost = plan.instances.iter().filter_map(|instance| instance.price).sum();
     // An instance without a price is packed at a stand-in price and isn't in the cost: nothing is proven about the sum.
     plan.bound = if plan.unpriced() == 0 { Price::from_micros(bound) } else { Price::ZERO };
+    for instance in plan.instances.iter().filter(|instance| instance.price.is_none()) {
+        plan.bound_by_pool.remove(&instance.pool);
+    }
     plan.bound_relaxes = relaxed.into_iter().collect();
 
     let without_pool = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
@@ -164,6 +168,22 @@ pub(crate) fn plan(
         }
     }
     plan
+}
+
+/// The sum of the bounds of each pool's blocks, but for pools of which a block launches instances of others as well.
+fn bound_by_pool(context: &Context<'_>, solved: &[Solved]) -> BTreeMap<String, Price> {
+    let mut bounds: BTreeMap<&str, Option<i64>> = BTreeMap::new();
+    for block in solved {
+        let pools = block.launches.iter().filter_map(|launch| context.pools.find(launch.from.pool));
+        let names: BTreeSet<&str> = pools.map(|rec| rec.pool.name.as_str()).collect();
+        let own = (names.len() == 1).then_some(block.bound);
+        for name in names {
+            let bound = bounds.entry(name).or_insert(Some(0));
+            *bound = bound.zip(own).map(|(sum, own)| sum.saturating_add(own));
+        }
+    }
+    let known = bounds.into_iter().filter_map(|(name, bound)| Some((name, bound?)));
+    known.map(|(name, bound)| (name.to_owned(), Price::from_micros(bound))).collect()
 }
 
 fn existing(

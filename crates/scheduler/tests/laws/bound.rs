@@ -353,3 +353,26 @@ fn a_plan_cut_short_says_so_and_is_whole() {
     assert!(plan.cut_short);
     assert_eq!(plan.instances.iter().map(|m| m.pods.len()).sum::<usize>(), 100);
 }
+
+#[test]
+fn bound_is_divided_among_pools_that_share_no_constraint() {
+    let pinned = |name: &str, pool: &str| {
+        pod(name, "700m", "1Gi", json!({"spec": {"nodeSelector": {"node-pool": pool}}}))
+    };
+    let mut pods: Vec<_> = (0..9).map(|i| pinned(&format!("a{i}"), "a")).collect();
+    pods.extend((0..5).map(|i| pinned(&format!("b{i}"), "b")));
+    let pools = || vec![pool("a", build::kinds()), pool("b", build::kinds())];
+    let plan = build::plan(&cluster(pools(), &pods));
+    let names: Vec<&str> = plan.bound_by_pool.keys().map(String::as_str).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(plan.bound_by_pool.values().copied().sum::<Price>(), plan.bound);
+    for (name, bound) in &plan.bound_by_pool {
+        let own = plan.instances.iter().filter(|instance| instance.pool == *name);
+        assert!(*bound <= own.filter_map(|instance| instance.price).sum::<Price>(), "{name}");
+    }
+
+    // A pod that may use either pool makes one problem of them.
+    pods.push(pod("either", "700m", "1Gi", json!({})));
+    let plan = build::plan(&cluster(pools(), &pods));
+    assert!(plan.bound > Price::ZERO && plan.bound_by_pool.is_empty(), "{:?}", plan.bound_by_pool);
+}

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use croft_inspect::{
     admission::Admission,
-    custom_workload_warnings,
+    custom_workload_warnings, merge,
     simulation::{simulate_with_consolidation, time_of},
 };
 use croft_manifest::{Input, InputError};
@@ -14,7 +14,7 @@ use croft_runtime::clock::{Clock as _, SystemClock};
 use croft_scheduler::{InstanceType, Options};
 use serde::Serialize;
 
-use super::{comparison, json, replay, report::Report, text};
+use super::{comparison, json, launchers, replay, report::Report, text};
 use crate::{
     activity::Activity,
     catalog_file::instance_types,
@@ -29,8 +29,9 @@ use crate::{
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SimulateArgs {
     /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once. With --record,
-    /// --at or --from, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at", "from"])]
+    /// --at or --from, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones; with --live
+    /// over those of the cluster
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at", "from", "live"])]
     filenames: Vec<PathBuf>,
     /// Namespace of objects that name none
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
@@ -49,6 +50,12 @@ pub(crate) struct SimulateArgs {
     /// With --from: replay up to this time; default: now
     #[arg(long, value_name = "TIME", requires = "from")]
     to: Option<String>,
+    /// Compare the nodes that are there, whoever launched them, with Croft's plan for the same pods
+    #[arg(long, conflicts_with_all = ["record", "at", "from", "consolidate", "without", "catalog_after"])]
+    compare: bool,
+    /// With --compare: read the cluster once, instead of files. Nothing of Croft need be installed in it, and nothing is written
+    #[arg(long, requires = "compare")]
+    live: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     /// With --record, --at or --from: remove this object, such as tenantpool/batch; may be given more than once
@@ -88,6 +95,9 @@ enum SimulateFormat {
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let SimulateArgs { filenames, namespace, without, catalog_after, consolidate, .. } = args;
+    if args.compare {
+        return compare_launchers(args, out);
+    }
     if let Some(from) = &args.from {
         return replay(args, from, out);
     }
@@ -126,7 +136,7 @@ fn simulate(args: &SimulateArgs, input: &Input, out: &mut Output) -> Result<Exit
         SimulateFormat::Json => json::write(&simulation, input, out)?,
         SimulateFormat::Text => text::write(&simulation, input, out)?,
         SimulateFormat::Markdown => {
-            let message = "-o markdown writes a comparison: add --record, --at or --from and what changes, or write -o text";
+            let message = "-o markdown writes a comparison: add --compare, or --record, --at or --from and what changes, or write -o text";
             return Err(InputError::Other(message.to_owned()).into());
         }
     }
@@ -223,6 +233,27 @@ fn compare(
     out.warn(&comparison.warnings)?;
     show(args, &comparison, &comparison.report(), out)?;
     Ok(exit_code(args, comparison.has_pending()))
+}
+
+/// Compares the nodes that are there with the plan for the same pods.
+fn compare_launchers(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
+    let SimulateArgs { filenames, namespace, live, cluster, catalog, .. } = args;
+    let input = if *live {
+        // Wrong files are told before the cluster is read.
+        let edit = load_edit(args, out)?;
+        let mut input = cluster.read_any()?;
+        merge(&mut input, &edit);
+        input
+    } else {
+        load_files(filenames, namespace, out)?
+    };
+    let comparison = {
+        let _activity = Activity::start("planning");
+        croft_inspect::comparison::compare(&input, &instance_types(catalog.as_deref())?, &options(args))?
+    };
+    out.warn(&comparison.warnings)?;
+    show(args, &comparison, &launchers::report(&comparison), out)?;
+    Ok(exit_code(args, comparison.leaves_pods_out()))
 }
 
 fn options(args: &SimulateArgs) -> Options {

@@ -16,8 +16,8 @@ use crate::{
 /// The parts of a comparison, in the order of the text.
 pub(super) struct Report<'a> {
     pub(super) changes: &'a [Edited],
-    /// The time that was compared, if it is more than a moment.
-    pub(super) period: Option<String>,
+    /// What was compared, where the changes don't say it: a time, or where the pools come from.
+    pub(super) subject: Option<String>,
     pub(super) tables: Vec<Table>,
     /// Sentences about single pods.
     pub(super) lines: Vec<String>,
@@ -27,8 +27,8 @@ pub(super) struct Report<'a> {
 
 /// The result in one sentence.
 pub(super) struct Verdict {
-    /// Micro-dollars of the second side less those of the first.
-    pub(super) difference: i64,
+    /// Micro-dollars of the second side less those of the first; `None` if a price is unknown.
+    pub(super) difference: Option<i64>,
     /// True if a price of either side is an estimate.
     pub(super) is_estimate: bool,
     /// Both amounts.
@@ -42,7 +42,12 @@ pub(super) struct Verdict {
 impl Verdict {
     fn sentence(&self) -> String {
         let Self { difference, is_estimate, sides: [before, after], unit, share } = self;
-        let word = match *difference {
+        let Some(difference) = *difference else {
+            return format!(
+                "the difference isn't known, since a price isn't: {after}{unit} instead of {before}"
+            );
+        };
+        let word = match difference {
             0 => return format!("the same cost: {after}{unit}"),
             less if less < 0 => "less",
             _ => "more",
@@ -59,8 +64,8 @@ impl Report<'_> {
         for object in self.changes {
             writeln!(out, "{BOLD}{} {}{BOLD:#}: {}", object.kind, object.name, object.change)?;
         }
-        if let Some(period) = &self.period {
-            writeln!(out, "{period}")?;
+        if let Some(subject) = &self.subject {
+            writeln!(out, "{subject}")?;
         }
         writeln!(out)?;
         for table in &self.tables {
@@ -71,9 +76,10 @@ impl Report<'_> {
             writeln!(out, "{line}")?;
         }
         let colour = match self.verdict.difference {
-            0 => BOLD,
-            less if less < 0 => GOOD,
-            _ => BAD,
+            None => NOTE,
+            Some(0) => BOLD,
+            Some(less) if less < 0 => GOOD,
+            Some(_) => BAD,
         };
         writeln!(out, "{colour}{}{colour:#}", self.verdict.sentence())?;
         for note in &self.notes {
@@ -85,8 +91,8 @@ impl Report<'_> {
     /// Writes it for a pull request.
     pub(super) fn markdown(&self, out: &mut Output) -> Result<(), Failure> {
         writeln!(out, "### {}\n", self.verdict.sentence())?;
-        if let Some(period) = &self.period {
-            writeln!(out, "{period}.\n")?;
+        if let Some(subject) = &self.subject {
+            writeln!(out, "{subject}.\n")?;
         }
         for object in self.changes {
             writeln!(out, "- {} `{}`: {}", object.kind, object.name, object.change)?;
@@ -106,6 +112,14 @@ impl Report<'_> {
         }
         Ok(())
     }
+}
+
+/// A difference of micro-dollars as a share of the first side, such as ` (8.4 %)`; nothing if that side is free.
+pub(super) fn share(difference: i64, of: i64) -> String {
+    if of == 0 {
+        return String::new();
+    }
+    format!(" ({:.1} %)", 100.0 * difference.saturating_abs() as f64 / of as f64)
 }
 
 /// The difference of two counts.

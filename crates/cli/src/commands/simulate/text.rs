@@ -226,7 +226,8 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-const fn relaxed(what: Relaxed) -> &'static str {
+/// The constraint in words.
+pub(super) const fn relaxed(what: Relaxed) -> &'static str {
     match what {
         Relaxed::Spread => "topology spread",
         Relaxed::Affinity => "pod affinity",

@@ -8,9 +8,7 @@ use croft_inspect::{
     simulation::is_created,
 };
 use croft_manifest::{Input, Origin};
-use croft_policy::{
-    Tenants, audit::misplaced, definitions::MIRROR_ANNOTATION, lost_pins, plan_pod, plan_recreated,
-};
+use croft_policy::{Tenants, audit::misplaced, definitions::MIRROR_ANNOTATION, plan_pod, plan_recreated};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::ResourceExt as _;
 
@@ -86,7 +84,7 @@ pub(super) fn displace(
         let moves = impact.as_ref().is_some_and(|impact| impact.action != "reported");
         impacts.extend(impact);
         if moves || lost_node {
-            again.push((recreated(&pod.object, &key.0, admission_after), pod.origin.clone()));
+            again.push((recreated(&pod.object, admission_after), pod.origin.clone()));
         }
     }
     after.pods.retain(|pod| {
@@ -151,16 +149,8 @@ fn pod_impact(
 }
 
 /// The pod as its controller and admission would recreate it.
-fn recreated(pod: &Pod, namespace: &str, admission: &Admission) -> Pod {
-    let mut pod = pod.clone();
-    let lost = lost_pins(admission.tenants(), namespace, &convert::pod(&pod).spec);
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
-        if let Some(selector) = &mut spec.node_selector {
-            selector.retain(|key, _| !lost.contains(key));
-        }
-    }
-    pod.status = None;
+fn recreated(pod: &Pod, admission: &Admission) -> Pod {
+    let pod = admission.recreated(pod);
     let admitted = match admission.pod(&pod).outcome {
         Outcome::Changed(planned) => *planned,
         Outcome::Unchanged => pod,
@@ -177,7 +167,7 @@ pub(in crate::commands) fn created_under(pod: Pod, admission: &Admission) -> Opt
     let namespace = pod.namespace().unwrap_or_default();
     match admission_status(admission.tenants(), &namespace, &pod) {
         AdmissionStatus::Current => Some(pod),
-        AdmissionStatus::Outdated(_) => Some(recreated(&pod, &namespace, admission)),
+        AdmissionStatus::Outdated(_) => Some(recreated(&pod, admission)),
         AdmissionStatus::Refused(_) => None,
     }
 }

@@ -28,7 +28,7 @@ fn refuse<K: Resource<DynamicType = ()>>(objects: &Objects<K>, problems: &mut Ve
             origin: object.origin.clone(),
             object: name,
             field: String::new(),
-            message: "only Tenants, TenantPools, EC2NodeClasses and the CroftConfig can change in a recorded cluster: leave it out"
+            message: "only Tenants, TenantPools, EC2NodeClasses and the CroftConfig can be put over a cluster: leave it out"
                 .to_owned(),
         });
     }

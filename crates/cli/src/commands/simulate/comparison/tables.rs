@@ -18,11 +18,11 @@ impl Comparison {
         let (before, after) = (self.before.end.cost, self.after.end.cost);
         Report {
             changes: &self.changes,
-            period: None,
+            subject: None,
             tables: tables(self),
             lines: pending_lines(self),
             verdict: Verdict {
-                difference: self.difference.cost,
+                difference: Some(self.difference.cost),
                 is_estimate: before.estimated || after.estimated,
                 sides: [before, after].map(amount_text),
                 unit: " a month",

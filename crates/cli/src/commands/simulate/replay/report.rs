@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::{
     commands::{
         plan::impact::Edited,
-        simulate::report::{Report, Verdict, less, signed},
+        simulate::report::{Report, Verdict, less, share, signed},
     },
     costs::{cents, estimate_mark, signed_dollars},
     table::{Align, Table, counted},
@@ -162,21 +162,17 @@ impl Comparison {
         let Self { from, to, .. } = self;
         let (before, after) = (&self.before.cluster, &self.after.cluster);
         let difference = difference(before.cost, after.cost);
-        let share = match before.cost.micros() {
-            0 => String::new(),
-            all => format!(" ({:.1} %)", 100.0 * difference.saturating_abs() as f64 / all as f64),
-        };
         Report {
             changes: &self.changes,
-            period: Some(format!("{from} to {to}, {}", counted(self.snapshots, "snapshot"))),
+            subject: Some(format!("{from} to {to}, {}", counted(self.snapshots, "snapshot"))),
             tables: self.tables(),
             lines: Vec::new(),
             verdict: Verdict {
-                difference,
+                difference: Some(difference),
                 is_estimate: before.estimated || after.estimated,
                 sides: [before, after].map(amount_text),
                 unit: "",
-                share,
+                share: share(difference, before.cost.micros()),
             },
             notes: self.notes(),
         }
