@@ -59,7 +59,7 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!((code, text.as_str()), (0, "applied TenantPool shop\napplied Tenant shop\n"));
     let (code, text) = croft(&plane, add).await?;
     assert_eq!(code, 0, "applying twice is applying once: {text}");
-    let wider = "tenant add shop --class default --key node-pool --namespace shop --limit nodes=9 --apply";
+    let wider = "tenant add shop --class default --key node-pool --namespaces shop --limit nodes=9 --apply";
     let (code, text) = croft(&plane, wider).await?;
     assert_eq!(code, 1, "{text}");
     assert!(text.contains(r#"spec.limits: {"nodes":"3"} becomes {"nodes":"9"}"#), "{text}");

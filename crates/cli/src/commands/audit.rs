@@ -45,9 +45,6 @@ pub struct AuditArgs {
     /// Audit these files, folders or - (standard input) instead of the cluster; may be given more than once
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     filenames: Vec<PathBuf>,
-    /// Namespace of objects in files that name none
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default", requires = "filenames")]
-    namespace: String,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -86,13 +83,16 @@ struct Facts {
 /// # Errors
 /// If the input or the cluster can't be read, or the result can't be written.
 pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let AuditArgs { filenames, namespace, output, cluster } = args;
+    let AuditArgs { filenames, output, cluster } = args;
     let facts = if filenames.is_empty() {
         cluster.run(Facts::in_cluster)?
     } else {
-        Facts::in_files(&load_files(filenames, namespace, out)?)?
+        Facts::in_files(&load_files(filenames, cluster.namespace_of_files(), out)?)?
     };
-    let (findings, pods) = find_violations(&facts)?;
+    let (mut findings, pods) = find_violations(&facts)?;
+    if let Some(namespace) = cluster.named_namespace().filter(|_| filenames.is_empty()) {
+        findings.retain(|finding| finding.namespace.as_deref() == Some(namespace));
+    }
     match output {
         Format::Json => {
             let printed: Vec<Printed<'_>> = findings.iter().map(Printed::of).collect();

@@ -67,9 +67,6 @@ struct SnapshotArgs {
 struct DumpArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Namespace that Croft is installed in
-    #[arg(short, long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    namespace: String,
 }
 
 /// Runs the command.
@@ -102,11 +99,8 @@ fn request_snapshot(cluster: &ClusterArgs, out: &mut Output) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-fn dump(
-    DumpArgs { cluster, namespace }: &DumpArgs,
-    build: &Build,
-    out: &mut Output,
-) -> Result<ExitCode, Failure> {
+fn dump(DumpArgs { cluster }: &DumpArgs, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
+    let namespace = cluster.croft_namespace();
     let documents = cluster.run(async |client| {
         let input = read(&client).await?;
         let mut documents = records::documents(&client, namespace, &build.line(), SystemClock.wall()).await?;

@@ -32,9 +32,6 @@ pub(crate) struct SimulateArgs {
     /// --at or --from, the Tenants, TenantPools, EC2NodeClasses and the CroftConfig to put over the recorded ones
     #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at", "from"])]
     filenames: Vec<PathBuf>,
-    /// Namespace of objects that name none
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
-    namespace: String,
     /// Begin with this cluster: a file of croft debug dump; with --at or --from, an archive or a segment of snapshots. With -f, --without or
     /// --catalog-after, compare what it costs under its own settings and under the changed ones: now, once pending pods have a
     /// place, and at the end of consolidation
@@ -87,7 +84,7 @@ enum SimulateFormat {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { filenames, namespace, without, catalog_after, consolidate, .. } = args;
+    let SimulateArgs { filenames, cluster, without, catalog_after, consolidate, .. } = args;
     if let Some(from) = &args.from {
         return replay(args, from, out);
     }
@@ -97,7 +94,7 @@ pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Fai
                 "--without and --catalog-after compare with a recorded cluster: add --record, --at or --from";
             return Err(InputError::Other(message.to_owned()).into());
         }
-        return simulate(args, &load_files(filenames, namespace, out)?, out);
+        return simulate(args, &load_files(filenames, cluster.namespace_of_files(), out)?, out);
     };
     if filenames.is_empty() && without.is_empty() && catalog_after.is_none() {
         return simulate(args, &recorded, out);
@@ -168,8 +165,12 @@ fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode,
 
 /// The objects of the files, which may change settings alone.
 fn load_edit(args: &SimulateArgs, out: &mut Output) -> Result<Input, Failure> {
-    let SimulateArgs { filenames, namespace, .. } = args;
-    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
+    let SimulateArgs { filenames, cluster, .. } = args;
+    let edit = if filenames.is_empty() {
+        Input::default()
+    } else {
+        load_files(filenames, cluster.namespace_of_files(), out)?
+    };
     comparison::check(&edit)?;
     Ok(edit)
 }
