@@ -11,7 +11,7 @@ use super::account;
 use super::{
     cluster, configurations, enforcement, former_clusters, identity,
     installed::{Installed, Subject},
-    karpenter, limits, mutation, network_policy, orphans, placement, pod_security, policies,
+    karpenter, limits, mutation, network_policy, node_agents, orphans, placement, pod_security, policies,
     preflight::{self, features},
     prices, processes,
     readiness::ready,
@@ -115,7 +115,8 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
     let former = async || former_clusters::former_instances(client, namespace, aws).await;
     report.step("former clusters", &["namespace"], former).await?;
     report.advise("pod security", &["crds"], async || pod_security::check(client, namespace).await).await?;
-    report.advise("limits", &["crds"], async || limits::check(client).await).await
+    report.advise("limits", &["crds"], async || limits::check(client).await).await?;
+    report.advise("node agents", &["crds"], async || node_agents::of_cluster(client, namespace).await).await
 }
 
 /// Checks the surroundings of the processes: their nodes, the way from the API server to the webhook, the account.
