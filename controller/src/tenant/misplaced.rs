@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use croft_api::{config::Misplaced, convert::policy as convert};
 use croft_policy::{
-    Tenants, Violation,
+    Tenants,
     audit::{self, Recreation},
 };
 use k8s_openapi::{
@@ -58,18 +58,6 @@ fn note(view: &Tenants, (namespace, name): &ObjectName, facts: &PodFacts) -> Opt
             &bound
         }
     };
-    let found = audit::pod(view, namespace, &convert::pod(pod), recreation).into_iter().next()?;
-    if found.violation != Violation::PodInside {
-        return Some(format!("it {}", found.message));
-    }
-    let node = facts.node.as_deref().unwrap_or_default();
-    let again = match recreation {
-        Recreation::Controller => "evict it, and its controller recreates it elsewhere",
-        Recreation::None => {
-            "delete it and create it again, since it has no controller: it then gets another node"
-        }
-    };
-    Some(format!(
-        "it runs on node {node} of a pool that isn't open to namespace {namespace}: it was there before the pool's tenant; {again}"
-    ))
+    let found = audit::pod_in_own_words(view, namespace, &convert::pod(pod), recreation);
+    found.first().map(|what| format!("it {what}"))
 }
