@@ -45,11 +45,21 @@ fn is_run(page: &Path, language: &str) -> Option<bool> {
 
 fn mistakes(page: &Path, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    let (mut is_open, mut above) = (false, "");
+    // The last line with text, and whether it is the line before.
+    let (mut is_open, mut above, mut is_next) = (false, "", true);
     for (index, line) in text.lines().enumerate() {
         let fence = line.strip_prefix("```");
+        let place = format!("{}:{}", page.display(), index + 1);
+        if !is_open
+            && !is_next
+            && is_indented(line)
+            && !is_indented(above)
+            && !is_item(above)
+            && above != UNTESTED
+        {
+            wrong.push(format!("{place}: no test runs an indented block: write {UNTESTED} above it"));
+        }
         if let (Some(language), false) = (fence, is_open) {
-            let place = format!("{}:{}", page.display(), index + 1);
             match is_run(page, language) {
                 Some(false) if above != UNTESTED => {
                     wrong.push(format!("{place}: no test runs this block: write {UNTESTED} above it"));
@@ -61,11 +71,21 @@ fn mistakes(page: &Path, text: &str) -> Vec<String> {
             }
         }
         is_open ^= fence.is_some();
-        if !line.is_empty() {
+        is_next = !line.is_empty();
+        if is_next {
             above = line;
         }
     }
     wrong
+}
+
+fn is_indented(line: &str) -> bool {
+    line.starts_with("    ") && !line.trim().is_empty()
+}
+
+/// True for a list's item, below which indented text is a paragraph.
+fn is_item(line: &str) -> bool {
+    line.starts_with("- ") || line.starts_with(|first: char| first.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -80,5 +100,13 @@ mod tests {
         assert!(found[0].starts_with("docs/tasks/a.md:2: no test runs"), "{found:?}");
         assert!(found[1].starts_with("docs/tasks/a.md:11: a test runs"), "{found:?}");
         assert!(mistakes(Path::new(QUICK_START), "```bash\nx\n```\n```sh\ny\n```\n").is_empty());
+    }
+
+    #[test]
+    fn indented_block_without_the_line_is_named_and_a_paragraph_of_a_list_is_not() {
+        let text = "text\n\n    make x\n    make y\n\n    make z\n\n- item\n\n    of it\n\n*Not run by a test:*\n\n    make w\n";
+        let found = mistakes(Path::new(QUICK_START), text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("docs/quick-start.md:3: "), "{found:?}");
     }
 }
