@@ -26,6 +26,24 @@ spec:
   containers: [{name: a, image: nginx, resources: {requests: {cpu: 1}}}]
 ";
 
+/// An agent for every node, whose namespace no pool is shared with.
+const AGENT: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: logging}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: logging}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      tolerations: [{operator: Exists}]
+      containers: [{name: agent, image: agent}]
+";
+
 #[tokio::test]
 async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
     let options = Options::default()
@@ -73,6 +91,19 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("key is immutable"), "{text}");
 
+    let (code, text) = croft(&plane, "events --about Pod/absent -n shop").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("there is no Pod/absent in shop, and no Event about it"), "{text}");
+
+    plane.apply(AGENT).await?;
+    let (code, text) = croft(&plane, "check").await?;
+    assert_eq!(code, 1, "{text}");
+    let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
+    assert!(text.contains(agents) && text.contains("sharedWith: [logging]"), "{text}");
+
+    let (code, text) = croft(&plane, "-n shop explain pod waits").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("belongs to tenant shop"), "the namespace is named before the command: {text}");
     let (code, text) = croft(&plane, "explain pod waits -n shop").await?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("belongs to tenant shop"), "{text}");
