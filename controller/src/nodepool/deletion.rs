@@ -128,12 +128,16 @@ impl Deletion {
         Some(Statement { kind: reasons::DELETION_BLOCKED, status: Some(true), reason, message })
     }
 
-    /// True if the pool's status doesn't say yet what its deletion waits for. Counts may follow later.
+    /// True if the pool's status doesn't say yet what its deletion waits for. Counts of nodes may follow later.
     pub(super) fn is_untold(&self, ctx: &ReconcileContext<'_>, name: &str, pool: &TenantPool) -> bool {
         let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
         let told = conditions.find(|one| one.type_ == reasons::DELETION_BLOCKED);
-        let told = told.map(|one| one.reason.as_str());
-        self.statement(ctx, name, pool).is_some_and(|statement| told != Some(statement.reason))
+        let has_nodes = ctx.snapshot.claims_of_pool(name).next().is_some();
+        self.statement(ctx, name, pool).is_some_and(|statement| {
+            told.is_none_or(|one| {
+                one.reason != statement.reason || (!has_nodes && one.message != statement.message)
+            })
+        })
     }
 }
 
