@@ -91,7 +91,10 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
     };
     let (mut findings, pods) = find_violations(&facts)?;
     if let Some(namespace) = cluster.named_namespace().filter(|_| filenames.is_empty()) {
-        findings.retain(|finding| finding.namespace.as_deref() == Some(namespace));
+        findings.retain(|finding| {
+            finding.namespace.as_deref() == Some(namespace)
+                || (finding.kind == "Namespace" && finding.name == namespace)
+        });
     }
     match output {
         Format::Json => {
