@@ -101,6 +101,9 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
     assert!(text.contains(agents) && text.contains("sharedWith: [logging]"), "{text}");
 
+    let (code, text) = croft(&plane, "audit -n absent").await?;
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("there is no namespace absent"), "{text}");
     let (code, text) = croft(&plane, "-n shop explain pod waits").await?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("belongs to tenant shop"), "the namespace is named before the command: {text}");

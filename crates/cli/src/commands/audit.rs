@@ -90,7 +90,12 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
         Facts::in_files(&load_files(filenames, cluster.namespace_of_files(), out)?)?
     };
     let (mut findings, pods) = find_violations(&facts)?;
-    if let Some(namespace) = cluster.named_namespace().filter(|_| filenames.is_empty()) {
+    let only = cluster.named_namespace().filter(|_| filenames.is_empty());
+    if let Some(namespace) = only {
+        let names: Vec<String> = facts.namespaces.iter().map(|one| one.name_any()).collect();
+        if !names.iter().any(|name| name == namespace) {
+            return Err(Failure::missing("namespace", namespace, names.iter().map(String::as_str)));
+        }
         findings.retain(|finding| {
             finding.namespace.as_deref() == Some(namespace)
                 || (finding.kind == "Namespace" && finding.name == namespace)
@@ -102,7 +107,12 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
             let text = serde_json::to_string_pretty(&printed).context("failed to write the findings")?;
             writeln!(out, "{text}")?;
         }
-        Format::Text => print(&findings, &facts, pods, out)?,
+        Format::Text => match only {
+            Some(namespace) if findings.is_empty() => {
+                writeln!(out, "{GOOD}nothing found{GOOD:#} in namespace {namespace}")?;
+            }
+            _ => print(&findings, &facts, pods, out)?,
+        },
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
