@@ -285,20 +285,20 @@ undo_controller_role() {
 }
 
 do_croft() {
-    call croft check --preflight --namespace $namespace --skip-aws
+    call croft check --preflight --croft-namespace $namespace --skip-aws
     call helm install croft-crds manifests/chart/croft-crds --namespace $namespace --create-namespace
     call kubectl label namespace $namespace app.kubernetes.io/part-of=croft pod-security.kubernetes.io/enforce=restricted
     call helm install croft manifests/chart/croft --namespace $namespace --wait --timeout 5m --set "imageRegistry=$REGISTRY" \
         --set "controller.settings.clusterName=$cluster" --set "controller.settings.awsRegion=$region" \
         --set "controller.settings.interruptionQueue=$name" --set webhook.networkPolicy.enabled=false
-    eventually 120 "a whole installation" croft check --namespace $namespace --skip-aws
+    eventually 120 "a whole installation" croft check --croft-namespace $namespace --skip-aws
 }
 undo_croft() {
     [ -z "${cluster_is_gone:-}" ] || return 0
-    gone croft uninstall --namespace $namespace --yes --timeout 15m --aws-region "$region"
+    gone croft uninstall --croft-namespace $namespace --yes --timeout 15m --aws-region "$region"
     gone helm uninstall croft --namespace $namespace --wait
     gone helm uninstall croft-crds --namespace $namespace
-    gone croft uninstall --namespace $namespace --yes --crds --aws-region "$region"
+    gone croft uninstall --croft-namespace $namespace --yes --crds --aws-region "$region"
     gone kubectl delete namespace $namespace tenant-a tenant-b --wait=false
 }
 

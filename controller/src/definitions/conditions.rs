@@ -138,6 +138,8 @@ define! {
     TOO_MANY_ORPHANS = "TooManyOrphans", on "CollectionStopped";
     /// Tenants name the pool.
     NAMED_BY_TENANTS = "NamedByTenants", on "DeletionBlocked";
+    /// No Tenant names the pool, but one that is being replaced may again within a few seconds.
+    TENANT_MAY_RETURN = "TenantMayReturn", on "DeletionBlocked";
     /// Nodes are being drained and terminated, or may exist without a NodeClaim.
     NODES_REMAINING = "NodesRemaining", on "DeletionBlocked";
     /// Limits keep nodes from being launched.

@@ -8,6 +8,8 @@ define! {
 
     /// A NodeClaim was created for it.
     NOMINATED = "Nominated", on "Pod";
+    /// It was there before its Tenant or the pools, and is outside its pools or inside others. Croft leaves it where it is.
+    MISPLACED = "Misplaced", on "Pod";
     /// Its launch ended without an instance; the claim is deleted and its pods are planned again.
     LAUNCH_FAILED = "LaunchFailed", on "NodeClaim";
     /// It had no instance in time; the claim is deleted and its pods are planned again.

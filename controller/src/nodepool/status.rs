@@ -22,7 +22,7 @@ use crate::{
         garbage_collection::GarbageCollection, launch_backoff::registration_condition, writes::WATCH_LAG,
     },
     nodepool::{
-        deletion::{Deletion, Step, deletion_condition},
+        deletion::{Deletion, Step},
         static_capacity::{StaticCapacity, replicas},
         supply::Supplies,
     },
@@ -116,9 +116,14 @@ impl PoolStatus {
                 ctx.has_come(end);
             }
             let now = status_inputs(ctx, name, pool, inputs);
-            // Launches and pods wait for these conditions.
-            let held = pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-            let urgent = inputs.isolation.pool_statements(name).iter().any(|s| s.differs(held));
+            // Launches and pods wait for the conditions of isolation, and people for the end of a deletion.
+            let urgent = if pool.metadata.deletion_timestamp.is_some() {
+                self.deletion.is_untold(ctx, name, pool)
+            } else {
+                let held =
+                    pool.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+                inputs.isolation.pool_statements(name).iter().any(|s| s.differs(held))
+            };
             if !(self.is_due(ctx, name, now) || urgent) || !ctx.is_idle(&Key::Pool(name.clone())) {
                 continue;
             }
@@ -148,7 +153,7 @@ impl PoolStatus {
         inputs: PoolInputs<'_>,
     ) -> Vec<Statement> {
         if pool.metadata.deletion_timestamp.is_some() {
-            return deletion_condition(ctx.snapshot, name, pool).into_iter().collect();
+            return self.deletion.statement(ctx, name, pool).into_iter().collect();
         }
         let mut statements = inputs.isolation.pool_statements(name).to_vec();
         if !ctx.snapshot.is_provisioned_by_croft(name) {

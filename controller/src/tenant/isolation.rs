@@ -10,16 +10,21 @@ use croft_api::{
     condition::{READY, Statement, UNLIMITED, is_true},
 };
 use croft_policy::{Tenants, Violation};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
 
 use crate::{
     action::Key,
-    definitions::conditions::ISOLATED,
+    definitions::{conditions::ISOLATED, events::MISPLACED},
     kube_api::{Change, Kind, Object, ObjectKey, Version},
     reconcile::ReconcileContext,
     state::{InvalidObjects, Snapshot},
     tenant::{
-        class_facts::ClassFacts, mutation, reconcile::reconcile, spec_valid::spec_valid, state::State,
+        class_facts::ClassFacts,
+        mutation,
+        notices::{Notice, Notices},
+        reconcile::reconcile,
+        spec_valid::spec_valid,
+        state::State,
         write::Write,
     },
     time::Now,
@@ -136,6 +141,7 @@ impl Isolation {
         self.written.clear();
         self.awaited.clear();
         self.state.left_pools.clear();
+        self.state.notices = Notices::default();
         self.state.objects.take_over();
     }
 
@@ -175,6 +181,17 @@ impl Isolation {
                 self.written.insert(key, (write.clone(), now.mono));
             }
             write.request(ctx, &self.state);
+        }
+        for Notice { pod: (namespace, name), uid, note } in self.state.notices.take() {
+            let regarding = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(namespace),
+                name: Some(name),
+                uid: Some(uid),
+                ..ObjectReference::default()
+            };
+            ctx.event(regarding, true, MISPLACED, note);
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) struct Placement {
     pub(super) eviction_notes: BTreeMap<String, String>,
     /// Pending pods to be recreated.
     to_recreate: Vec<ObjectName>,
+    /// Pending pods that lack what admission adds today, and that Croft doesn't recreate.
+    pub(super) waiting: Vec<ObjectName>,
 }
 
 pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
@@ -110,6 +112,8 @@ pub(super) fn classify(state: &State, view: &Tenants) -> Placement {
                 let again = || planned.allowed() || plan_recreated(view, &key.0, &scheduling).allowed();
                 if !gated && is_recreated(pod) && again() {
                     placement.to_recreate.push(key.clone());
+                } else {
+                    placement.waiting.push(key.clone());
                 }
             }
             (None, None) => {}

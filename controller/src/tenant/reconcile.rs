@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use crate::{
     state::Snapshot,
     tenant::{
-        daemonsets, evictions,
+        daemonsets, evictions, misplaced,
         namespace_metadata::{is_closed, namespace_writes},
         objects, parameter_writes, placement, pool_status,
         state::State,
@@ -54,6 +54,7 @@ pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: T
         actions.extend(daemonsets::writes_due(state, &view, mono));
         actions.extend(placement::recreations(state, &view, &placement, mono));
         actions.extend(evictions);
+        misplaced::observe(state, &view, &placement, mono);
     }
     actions
 }

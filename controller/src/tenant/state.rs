@@ -36,7 +36,7 @@ use crate::{
     kube_api::{Change, Kind, Object, ObjectId, ObjectKey, Version},
     state::InvalidObjects,
     tenant::{
-        absences::Absences, class_facts::ClassFacts, parameters::Parameters, pod_security,
+        absences::Absences, class_facts::ClassFacts, notices::Notices, parameters::Parameters, pod_security,
         shared::SharedByOwner, tenant_objects::TenantObjects,
     },
 };
@@ -188,6 +188,8 @@ pub struct State {
     pub(super) absences: Absences,
     /// Evictions of misplaced pods that are in flight.
     pub(super) evicted: Evictions,
+    /// Events about misplaced pods that stay.
+    pub(super) notices: Notices,
 }
 
 impl State {
@@ -225,6 +227,7 @@ impl State {
             objects: TenantObjects::default(),
             absences: Absences::default(),
             evicted: Evictions::default(),
+            notices: Notices::default(),
         }
     }
 

@@ -679,6 +679,32 @@ fn pod_whose_owner_may_not_recreate_it_is_reported_only() {
 }
 
 #[test]
+fn pods_from_before_their_tenant_get_one_event_each_that_names_no_pool_of_others() {
+    let mut state = reconciled_state();
+    for change in [
+        pod("tenant-a", "alone", json!({"nodeName": "b-1"}), None),
+        pod("tenant-a", "waits", json!({}), Some("Job")),
+        pod("non-tenant", "agent", json!({"nodeName": "a-1"}), Some("ReplicaSet")),
+    ] {
+        state.observe(&change);
+    }
+    at(&mut state, 400);
+    let notices = state.notices.take();
+    let note = |name: &str| {
+        let found = notices.iter().find(|notice| notice.pod.1 == name);
+        found.unwrap_or_else(|| panic!("{name}: {notices:?}")).note.clone()
+    };
+    assert_eq!(notices.len(), 3, "{notices:?}");
+    assert!(note("alone").contains("outside the pools of its tenant a (pool-a)"), "{}", note("alone"));
+    assert!(note("alone").contains("since it has no controller"), "{}", note("alone"));
+    assert!(note("waits").contains("not pinned to pool pool-a"), "{}", note("waits"));
+    assert!(note("agent").contains("isn't open to namespace non-tenant"), "{}", note("agent"));
+    assert!(!note("agent").contains("pool-a") && !note("alone").contains("pool-b"), "{notices:?}");
+    at(&mut state, 420);
+    assert_eq!(state.notices.take(), [], "each is told once");
+}
+
+#[test]
 fn unplanned_daemonsets_are_touched() {
     let mut state = reconciled_state();
     let daemonset = |namespace: &str, selector: Value| {

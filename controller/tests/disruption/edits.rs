@@ -260,17 +260,52 @@ fn a_deleted_pool_counts_until_no_tenant_names_it() {
     }
 }
 
+/// The cloud lists one instance of `pool`, which no claim has.
+fn list(world: &mut World, pool: &str, state: InstanceState) {
+    let (id, pool) = ("i-1".to_owned(), Some(pool.to_owned()));
+    let instance = CloudInstance { id: id.clone(), state, pool, ..CloudInstance::default() };
+    let list = InstanceList { asked: world.now(), instances: [(id, instance)].into() };
+    world.engine.snapshot_mut().set_instances(list);
+}
+
+#[test]
+fn a_deleted_pool_says_what_it_waits_for_and_asks_for_a_list_once_its_claims_are_gone() {
+    let mut world = World::new(json!({}));
+    pool(&mut world, "q", "2026-01-01T00:00:00Z", &json!({}));
+    let begun = world.begun.to_string();
+    edit(&mut world, "q", &json!({"metadata": {"deletionTimestamp": begun}}));
+    // The list is from before the last instance was terminated.
+    list(&mut world, "q", InstanceState::Running);
+    world.step(1);
+    let said = conditions(&world, "q");
+    assert!(
+        said.iter()
+            .any(|(_, reason, message)| reason == "TenantMayReturn"
+                && message.contains("named the pool for 10 s")),
+        "{said:?}"
+    );
+    world.step(11);
+    assert!(
+        world.actions.iter().any(|action| matches!(action, Action::ListInstances)),
+        "the next list by itself is due in 49 s: {:?}",
+        world.actions
+    );
+    let said = conditions(&world, "q");
+    assert!(
+        said.iter().any(|(_, reason, message)| reason == "NodesRemaining"
+            && message == "waits until the cloud has listed its instances"),
+        "{said:?}"
+    );
+    list(&mut world, "q", InstanceState::Terminated);
+    world.step(1);
+    assert_eq!(finalizers(&world, "q"), Some(Vec::new()));
+}
+
 /// An instance that lost its claim is adopted for its pool, and counts for it.
 fn an_instance_without_a_claim_holds(world: &mut World, pool: &str) {
-    let list = |world: &mut World, state| {
-        let (id, pool) = ("i-1".to_owned(), Some(pool.to_owned()));
-        let instance = CloudInstance { id: id.clone(), state, pool, ..CloudInstance::default() };
-        let list = InstanceList { asked: world.now(), instances: [(id, instance)].into() };
-        world.engine.snapshot_mut().set_instances(list);
-    };
-    list(world, InstanceState::Running);
     let mut said = Vec::new();
     for _ in 0..8 {
+        list(world, pool, InstanceState::Running);
         world.step(10);
         assert_eq!(finalizers(world, pool), None);
         said.extend(conditions(world, pool));
@@ -279,7 +314,7 @@ fn an_instance_without_a_claim_holds(world: &mut World, pool: &str) {
         reason == "NodesRemaining" && message.contains("instances without a NodeClaim")
     };
     assert!(said.iter().any(waits), "{said:?}");
-    list(world, InstanceState::Terminated);
+    list(world, pool, InstanceState::Terminated);
 }
 
 #[test]

@@ -43,9 +43,9 @@ pub struct Cli {
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Only that they may stand before the command: clap hands them to the command's own.
+    /// They may stand before the command, and clap hands them to the command's own; those of the command are here too.
     #[command(flatten)]
-    _cluster: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
 }
 
 /// The commands.
@@ -99,6 +99,37 @@ pub(crate) enum Command {
     Version(VersionArgs),
 }
 
+impl Command {
+    /// True if the command asks about a namespace, or reads files with objects that may name none.
+    pub(crate) const fn is_namespaced(&self) -> bool {
+        match self {
+            Self::Admit(_)
+            | Self::Plan(_)
+            | Self::Simulate(_)
+            | Self::Explain(_)
+            | Self::Advise(_)
+            | Self::Events(_)
+            | Self::Audit(_)
+            | Self::Top(_) => true,
+            Self::History(_)
+            | Self::Cost(_)
+            | Self::Page(_)
+            | Self::Import(_)
+            | Self::Tenant(_)
+            | Self::Catalog(_)
+            | Self::Check(_)
+            | Self::Debug(_)
+            | Self::BreakGlass(_)
+            | Self::Pause(_)
+            | Self::Resume(_)
+            | Self::Lab(_)
+            | Self::Uninstall(_)
+            | Self::Completion(_)
+            | Self::Version(_) => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -116,5 +147,23 @@ mod tests {
             let target = page.cluster().target();
             assert_eq!((target.kubeconfig, target.context), (Some(Path::new("k")), Some("prod")), "{args:?}");
         }
+    }
+
+    #[test]
+    fn namespace_is_named_before_or_after_the_command_and_known_to_the_root() {
+        for args in [
+            &["croft", "-n", "shop", "--croft-namespace", "c", "page"][..],
+            &["croft", "page", "--namespace", "shop", "--croft-namespace", "c"],
+            &["croft", "--namespace=shop", "page", "--croft-namespace=c"],
+        ] {
+            let cli = Cli::try_parse_from(args).unwrap();
+            assert_eq!(cli.cluster.named_namespace(), Some("shop"), "{args:?}");
+            let Command::Page(page) = cli.command else { panic!("{args:?}") };
+            assert_eq!(page.cluster().namespace().unwrap(), "shop", "{args:?}");
+            assert_eq!(page.cluster().croft_namespace(), "c", "{args:?}");
+        }
+        let cli = Cli::try_parse_from(["croft", "explain", "pod", "web", "-n", "shop"]).unwrap();
+        assert_eq!(cli.cluster.named_namespace(), Some("shop"));
+        assert_eq!(cli.cluster.croft_namespace(), "croft-system");
     }
 }

@@ -57,6 +57,20 @@ pub(crate) async fn read_kubernetes(client: &Client) -> anyhow::Result<Input> {
     Ok(input)
 }
 
+/// Lists the DaemonSets, and what admission of them depends on.
+///
+/// # Errors
+/// If a kind can't be listed.
+pub(crate) async fn read_daemon_sets(client: &Client) -> anyhow::Result<Input> {
+    let mut input = Input::default();
+    put_own(client, &mut input.tenants).await?;
+    put_own(client, &mut input.pools).await?;
+    put_own(client, &mut input.configs).await?;
+    put_all(client, &mut input.namespaces).await?;
+    put_all(client, &mut input.daemon_sets).await?;
+    Ok(input)
+}
+
 async fn put_kubernetes(client: &Client, input: &mut Input) -> anyhow::Result<()> {
     macro_rules! list {
         ($($field:ident: $group:ident),*) => { $(if !KindGroup::$group.is_croft() {

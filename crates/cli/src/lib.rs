@@ -44,6 +44,7 @@ mod table;
 use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
+use croft_manifest::InputError;
 use croft_runtime::build::Build;
 
 pub use args::Cli;
@@ -98,7 +99,36 @@ pub fn run(cli: &Cli, out: &mut Output) -> ExitCode {
 }
 
 fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
-    let result = match &cli.command {
+    let result = accept_namespace(cli).and_then(|()| run_command(cli, build, out));
+    let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));
+    match result {
+        Ok(code) => code,
+        Err(failure) => {
+            let code = failure.exit_code();
+            if code != 0 {
+                let _ = writeln!(out.err(), "{BAD}error:{BAD:#} {failure}");
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Refuses a namespace that the command would ignore: it may be meant as the one that Croft is installed in.
+fn accept_namespace(cli: &Cli) -> Result<(), Failure> {
+    match cli.cluster.named_namespace() {
+        Some(namespace) if !cli.command.is_namespaced() => {
+            let message = format!(
+                "this command isn't about a namespace: leave out --namespace {namespace}; --croft-namespace names the one that Croft is \
+                 installed in, and --namespaces of croft tenant add those of a tenant"
+            );
+            Err(InputError::Other(message).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn run_command(cli: &Cli, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
+    match &cli.command {
         Command::Admit(args) => admit::run(args, out),
         Command::Plan(args) => plan::run(args, out),
         Command::Simulate(args) => simulate::run(args, out),
@@ -122,17 +152,6 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Command::Lab(args) => lab::run(args, out),
         Command::Uninstall(args) => uninstall::run(args, out),
         Command::Version(args) => version::run(args, build, out),
-    };
-    let result = result.and_then(|code| Ok(out.flush().map(|()| code)?));
-    match result {
-        Ok(code) => code,
-        Err(failure) => {
-            let code = failure.exit_code();
-            if code != 0 {
-                let _ = writeln!(out.err(), "{BAD}error:{BAD:#} {failure}");
-            }
-            ExitCode::from(code)
-        }
     }
 }
 

@@ -23,7 +23,7 @@ pub fn markdown() -> String {
     push(&mut page, &about(&root));
     page.push_str("\n`croft` also runs as a plugin of kubectl: put it on the path as `kubectl-croft`.\n\n");
     page.push_str(EXIT_CODES);
-    page.push_str("\nEach command has these, before or after its name. `--namespace` is with the commands that need one.\n");
+    page.push_str("\nEach command has these, before or after its name. A command that isn't about a namespace refuses `--namespace`.\n");
     page.push_str(TABLE_HEAD);
     for arg in root.get_arguments().filter(|arg| arg.is_global_set()) {
         row(&mut page, arg);

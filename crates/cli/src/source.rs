@@ -5,6 +5,7 @@ use std::{future::Future, path::PathBuf, time::Duration};
 use anyhow::Context as _;
 use clap::Args;
 use croft_manifest::{Input, LoadOptions, load};
+use croft_policy::model::DEFAULT_NAMESPACE;
 use croft_runtime::connect::{Target, connect_within, context_namespace};
 use kube::Client;
 
@@ -24,9 +25,8 @@ pub(crate) struct FileArgs {
     /// File, folder or - (standard input) with Kubernetes and Croft objects; may be given more than once
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     filenames: Vec<PathBuf>,
-    /// Namespace of objects that name none
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
-    namespace: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
 }
 
 impl FileArgs {
@@ -40,9 +40,9 @@ impl FileArgs {
         &self.filenames
     }
 
-    /// Namespace of objects that name none.
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
+    /// The arguments for the cluster.
+    pub(crate) const fn cluster(&self) -> &ClusterArgs {
+        &self.cluster
     }
 
     /// Reads the files.
@@ -50,8 +50,8 @@ impl FileArgs {
     /// # Errors
     /// As [`load_files`].
     pub(crate) fn load(&self, out: &mut Output) -> Result<Input, Failure> {
-        let Self { filenames, namespace } = self;
-        load_files(filenames, namespace, out)
+        let Self { filenames, cluster } = self;
+        load_files(filenames, cluster.namespace_of_files(), out)
     }
 }
 
@@ -88,6 +88,13 @@ pub(crate) struct ClusterArgs {
     /// How long to wait for each answer of the API server, such as 30s; 0 waits for ever [default: 65s]
     #[arg(long, global = true, value_name = "TIME", value_parser = request_timeout)]
     request_timeout: Option<Duration>,
+    /// The namespace that is asked about, and that of objects in files that name none [default: that of the context; of files,
+    /// default]
+    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// The namespace that Croft is installed in [default: croft-system]
+    #[arg(long, global = true, value_name = "NAMESPACE")]
+    croft_namespace: Option<String>,
 }
 
 /// A time as kubectl takes it: seconds, or a number with a unit.
@@ -104,10 +111,14 @@ fn request_timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl SourceArgs {
-    /// Reads the files, or the cluster if none is named. `namespace` is that of objects in files that name none.
-    pub(crate) fn load(&self, namespace: &str, out: &mut Output) -> Result<Input, Failure> {
+    /// Reads the files, or the cluster if none is named.
+    pub(crate) fn load(&self, out: &mut Output) -> Result<Input, Failure> {
         let Self { filenames, cluster } = self;
-        if filenames.is_empty() { cluster.read() } else { load_files(filenames, namespace, out) }
+        if filenames.is_empty() {
+            cluster.read()
+        } else {
+            load_files(filenames, cluster.namespace_of_files(), out)
+        }
     }
 
     /// The arguments for the cluster.
@@ -115,12 +126,16 @@ impl SourceArgs {
         &self.cluster
     }
 
-    /// `given`, else the namespace of the context, or `default` for files.
+    /// The namespace that is given, else that of the context, or `default` for files.
     ///
     /// # Errors
     /// If there is no runtime.
-    pub(crate) fn namespace(&self, given: Option<&str>) -> anyhow::Result<String> {
-        self.cluster.namespace(given.or_else(|| (!self.is_live()).then_some("default")))
+    pub(crate) fn namespace(&self) -> anyhow::Result<String> {
+        if self.is_live() {
+            self.cluster.namespace()
+        } else {
+            Ok(self.cluster.namespace_of_files().to_owned())
+        }
     }
 
     /// True if the cluster is read.
@@ -140,12 +155,27 @@ impl ClusterArgs {
         self.request_timeout.unwrap_or(ANSWER)
     }
 
-    /// `given`, else the namespace of the context, as kubectl has it.
+    /// The namespace that is given.
+    pub(crate) fn named_namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The namespace of objects in files that name none.
+    pub(crate) fn namespace_of_files(&self) -> &str {
+        self.named_namespace().unwrap_or("default")
+    }
+
+    /// The namespace that Croft is installed in.
+    pub(crate) fn croft_namespace(&self) -> &str {
+        self.croft_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
+    }
+
+    /// The namespace that is given, else that of the context, as kubectl has it.
     ///
     /// # Errors
     /// If there is no runtime.
-    pub(crate) fn namespace(&self, given: Option<&str>) -> anyhow::Result<String> {
-        match given {
+    pub(crate) fn namespace(&self) -> anyhow::Result<String> {
+        match self.named_namespace() {
             Some(given) => Ok(given.to_owned()),
             None => block_on(async { Ok(context_namespace(self.target()).await) }),
         }

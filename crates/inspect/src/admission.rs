@@ -48,6 +48,8 @@ pub struct Verdict<T = Pod> {
     pub tenant: Option<String>,
     /// The pool that it is placed in.
     pub pool: Option<String>,
+    /// True for a pod of no tenant that tolerates taints of pools, and is kept off their nodes.
+    pub is_kept_out: bool,
     pub(crate) warnings: Vec<String>,
     /// The changes as JSON Patch.
     pub(crate) patch: Value,
@@ -71,6 +73,7 @@ impl<T> Verdict<T> {
             outcome: Outcome::Denied(refusal),
             tenant: None,
             pool: None,
+            is_kept_out: false,
             warnings: Vec::new(),
             patch: Value::Array(Vec::new()),
         }
@@ -260,7 +263,7 @@ fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
 }
 
 fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object: &T) -> Verdict<T> {
-    let policy::Outcome { rule: _, denial, patch, warnings, tenant, pool, source: _ } = outcome;
+    let policy::Outcome { rule, denial, patch, warnings, tenant, pool, source: _ } = outcome;
     let unchanged = patch.is_empty();
     let text = patch.into_json();
     let result = match denial {
@@ -276,6 +279,7 @@ fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object
         },
         tenant: tenant.map(str::to_owned),
         pool: pool.map(str::to_owned),
+        is_kept_out: rule == policy::Rule::KeptOut,
         warnings,
         patch: serde_json::from_str(&text).unwrap_or_default(),
     }

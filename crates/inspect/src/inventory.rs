@@ -197,6 +197,13 @@ pub fn placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
     found.into_iter().map(|f| f.message).collect()
 }
 
+/// The same for people of the pod's namespace: no pool but its tenant's is named.
+#[must_use]
+pub fn own_placement_violations(tenants: &Tenants, pod: &Pod) -> Vec<String> {
+    let namespace = pod.namespace().unwrap_or_default();
+    croft_policy::audit::pod_in_own_words(tenants, &namespace, &convert::pod(pod), recreation(pod))
+}
+
 /// The controller that creates a deleted pod again, if there is one.
 #[must_use]
 pub fn recreation(pod: &Pod) -> Recreation {

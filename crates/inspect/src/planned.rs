@@ -86,7 +86,7 @@ pub(crate) fn entry<T: Serialize>(
     before: &Value,
     verdict: Verdict<T>,
 ) -> Planned {
-    let Verdict { outcome, tenant, pool, warnings, patch } = verdict;
+    let Verdict { outcome, tenant, pool, is_kept_out: _, warnings, patch } = verdict;
     let (name, message, after) = match outcome {
         Outcome::Unchanged => ("unchanged", None, before.clone()),
         Outcome::Changed(after) => ("changed", None, to_json(&after)),

@@ -28,6 +28,6 @@ impl Tenancy {
     /// The placement violations of an existing pod, as sentences.
     #[must_use]
     pub fn violations(&self, pod: &Pod) -> Vec<String> {
-        inventory::placement_violations(self.0.tenants(), pod)
+        inventory::own_placement_violations(self.0.tenants(), pod)
     }
 }

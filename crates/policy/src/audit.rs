@@ -176,6 +176,26 @@ pub fn pod(tenants: &Tenants, namespace: &str, pod: &Pod<'_>, recreation: Recrea
     findings
 }
 
+/// What [`pod`] finds, in sentences for people of the pod's namespace: they name no pool but its tenant's.
+#[must_use]
+pub fn pod_in_own_words(
+    tenants: &Tenants,
+    namespace: &str,
+    checked: &Pod<'_>,
+    recreation: Recreation,
+) -> Vec<String> {
+    let found = pod(tenants, namespace, checked, recreation);
+    let is_inside = |finding: &Finding| finding.violation == Violation::PodInside;
+    if found.iter().any(is_inside) && found.iter().all(is_inside) {
+        return vec![format!(
+            "runs on node {} of a pool that isn't open to namespace {namespace}; {}",
+            checked.spec.node_name.as_str(),
+            recreation.remedy("evict the pod", "on another node")
+        )];
+    }
+    found.into_iter().filter(|finding| !is_inside(finding)).map(|finding| finding.message).collect()
+}
+
 /// The pools onto whose nodes kube-scheduler could bind a waiting pod that isn't theirs: it was created before they were
 /// declared, and so lacks what admission adds today. Empty for a pod that is as admission would make it, for one that was
 /// kept off every pool before a key was declared, and for a gated one, whose last gate isn't lifted before it is. A pod that

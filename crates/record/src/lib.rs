@@ -20,10 +20,12 @@
 //! | `ledger` | who paid what for which node: exact amounts by hour and account; the hours and days that are closed |
 //! | `archive` | names of segments and closed hours in an object store |
 //! | `slots` | names of the objects that hold slots |
+//! | `decision` | entries that belong together: nodes launched or removed, pods left pending |
 //! | `query` | the entries about a node, a pod or a tenant, and the state at a time |
 //! | `snapshot` | which objects there were at a time: fields, differences, encoding |
 
 pub mod archive;
+pub mod decision;
 pub mod entry;
 pub mod ledger;
 pub mod payer;

@@ -58,7 +58,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     bail!("{} links are broken:\n{}", wrong.len(), wrong.join("\n"))
 }
 
-fn collect(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+/// The pages below a path.
+pub(crate) fn collect(path: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     if path.is_file() {
         files.extend(path.extension().is_some_and(|e| e == "md").then(|| path.to_owned()));
         return Ok(());

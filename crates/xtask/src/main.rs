@@ -11,6 +11,7 @@ mod catalog;
 mod chart;
 mod circles;
 mod cloudformation;
+mod code_blocks;
 mod crds;
 mod definitions;
 mod generated;
@@ -98,7 +99,10 @@ fn main() -> anyhow::Result<()> {
             observability::check(&root)
         }
         Command::Circles => circles::check(&root),
-        Command::Links => links::check(&root),
+        Command::Links => {
+            links::check(&root)?;
+            code_blocks::check(&root)
+        }
         Command::Images(args) => images::run(&root, &args),
         Command::Bench(args) => bench::run(&root, &args),
         Command::Mutants { folders } => mutants::check(&root, &folders),

@@ -51,7 +51,7 @@ fn resource(out: &mut String, crd: &CustomResourceDefinition) -> anyhow::Result<
         writeln!(out)?;
         for rule in props.x_kubernetes_validations.as_deref().unwrap_or_default() {
             if let Some(message) = &rule.message {
-                writeln!(out, "- {message}")?;
+                writeln!(out, "- {}", sentence(message))?;
             }
         }
         writeln!(out)?;
@@ -101,19 +101,59 @@ fn type_of(field: &JSONSchemaProps) -> String {
     }
 }
 
-/// The description on one line of a table, with the field's own rules after it.
+/// The description on one line of a table, with the field's own rules after it as sentences.
 fn meaning(field: &JSONSchemaProps) -> String {
-    let mut text = field.description.clone().unwrap_or_default();
-    for rule in field.x_kubernetes_validations.as_deref().unwrap_or_default() {
-        if let Some(message) = &rule.message {
-            text.push_str("; ");
-            text.push_str(message);
-        }
+    let rules = field.x_kubernetes_validations.as_deref().unwrap_or_default();
+    let rules = rules.iter().filter_map(|rule| rule.message.as_deref());
+    let parts = field.description.as_deref().into_iter().chain(rules);
+    one_line(&parts.map(sentence).collect::<Vec<_>>().join(" "))
+}
+
+/// A message of a rule, which begins in lower case as messages do, or a description, as a sentence. A name at its beginning, such
+/// as `io1` or `allowTo`, keeps its letters.
+fn sentence(text: &str) -> String {
+    let text = text.trim();
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let is_word = first.trim_end_matches(',').chars().all(|c| c.is_ascii_lowercase() || c == '\'');
+    let mut sentence = match text.split_at_checked(1) {
+        Some((letter, rest)) if is_word => letter.to_ascii_uppercase() + rest,
+        _ => text.to_owned(),
+    };
+    if !sentence.is_empty() && !sentence.ends_with('.') {
+        sentence.push('.');
     }
-    one_line(&text)
+    sentence
 }
 
 /// Text for a cell of a table.
 pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_rules_are_sentences_behind_the_description() {
+        for (text, expected) in [
+            ("write an amount such as 200Mi", "Write an amount such as 200Mi."),
+            ("a budget keeps nothing: write 1m", "A budget keeps nothing: write 1m."),
+            ("io1 and io2 need iops", "io1 and io2 need iops."),
+            ("allowTo adds to egress", "allowTo adds to egress."),
+            ("The name.", "The name."),
+            ("", ""),
+        ] {
+            assert_eq!(sentence(text), expected);
+        }
+    }
+
+    #[test]
+    fn no_cell_of_the_reference_joins_a_sentence_and_a_message_by_a_semicolon() {
+        let files = files().unwrap();
+        let resources = files.iter().find(|file| file.path.ends_with("resources.md")).unwrap();
+        assert!(resources.contents.contains(". Write "), "rules stand behind descriptions");
+        let joined: Vec<&str> = resources.contents.lines().filter(|line| line.contains(".; ")).collect();
+        assert!(joined.is_empty(), "{joined:#?}");
+    }
 }

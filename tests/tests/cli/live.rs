@@ -26,6 +26,24 @@ spec:
   containers: [{name: a, image: nginx, resources: {requests: {cpu: 1}}}]
 ";
 
+/// An agent for every node, whose namespace no pool is shared with.
+const AGENT: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: logging}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: logging}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      tolerations: [{operator: Exists}]
+      containers: [{name: agent, image: agent}]
+";
+
 #[tokio::test]
 async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
     let options = Options::default()
@@ -59,7 +77,7 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!((code, text.as_str()), (0, "applied TenantPool shop\napplied Tenant shop\n"));
     let (code, text) = croft(&plane, add).await?;
     assert_eq!(code, 0, "applying twice is applying once: {text}");
-    let wider = "tenant add shop --class default --key node-pool --namespace shop --limit nodes=9 --apply";
+    let wider = "tenant add shop --class default --key node-pool --namespaces shop --limit nodes=9 --apply";
     let (code, text) = croft(&plane, wider).await?;
     assert_eq!(code, 1, "{text}");
     assert!(text.contains(r#"spec.limits: {"nodes":"3"} becomes {"nodes":"9"}"#), "{text}");
@@ -73,6 +91,22 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("key is immutable"), "{text}");
 
+    let (code, text) = croft(&plane, "events --about Pod/absent -n shop").await?;
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("there is no Pod/absent in shop, and no Event about it"), "{text}");
+
+    plane.apply(AGENT).await?;
+    let (code, text) = croft(&plane, "check").await?;
+    assert_eq!(code, 1, "{text}");
+    let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
+    assert!(text.contains(agents) && text.contains("sharedWith: [logging]"), "{text}");
+
+    let (code, text) = croft(&plane, "audit -n absent").await?;
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("there is no namespace absent"), "{text}");
+    let (code, text) = croft(&plane, "-n shop explain pod waits").await?;
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("belongs to tenant shop"), "the namespace is named before the command: {text}");
     let (code, text) = croft(&plane, "explain pod waits -n shop").await?;
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("belongs to tenant shop"), "{text}");

@@ -141,7 +141,7 @@ async fn preflight_passes_an_empty_cluster_and_names_what_is_in_the_way() {
     assert_eq!(code, 1, "{text}");
     for line in [
         "fail  room: 5 of 5 pods of Croft fit on no node: n-3 are ready, open and of no pool, of 1 node",
-        "warn  node agents: 2 DaemonSets tolerate the taints of pools, and Croft would keep them off the pools' nodes: \
+        "warn  node agents: 2 DaemonSets tolerate the taints of pools, and are kept off the pools' nodes: \
          logging/fluent-bit, monitoring/exporter",
         "\n        spec:\n          sharedWith: [logging, monitoring]\n",
         "warn  untolerated taints: 1 DaemonSet for all nodes don't tolerate the taints of pools, so they won't run there: \

@@ -112,6 +112,15 @@ async fn a_snapshot_is_planned_for(stack: &Stack, pod: &str) {
     assert!(code == 2 && refused.contains("there is no TenantPool absent"), "{refused}");
     let explained = text(stack, &format!("explain pod {pod} -n {TENANT} --at {}", now())).await;
     assert!(explained.contains("ran on node"), "snapshots are no part of the log: {explained}");
+    let (code, refused) = croft(&stack.plane, "debug snapshot").await.unwrap();
+    assert!(code == 1 && refused.contains("there is no CroftConfig default"), "{refused}");
+    assert_eq!(
+        stack.plane.kubectl(["get", "croftconfigs", "-o", "name"]).await.unwrap(),
+        "",
+        "it creates nothing"
+    );
+    let config = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "metadata": {"name": "default"}, "spec": {}});
+    stack.plane.apply(&config.to_string()).await.unwrap();
     // The next one would come after ten minutes.
     stack.plane.apply(&joined(&[deployment(TENANT, "asked", 1, "64", "256Mi")])).await.unwrap();
     until("a snapshot that was asked for", EVENTUALLY, async || {

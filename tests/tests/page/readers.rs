@@ -214,7 +214,8 @@ async fn commands_ask_the_page(world: &mut World, mine: &str, other: &str) {
         (format!("cost -o focus --from {}", utc(hours_ago(3))), mine.to_owned()),
         (format!("plan -f {} -n {mine} -o json", manifest.display()), own.pool.clone()),
         (format!("cost --by tenant --from {}", utc(hours_ago(3))), mine.to_owned()),
-        (format!("history tenant {mine}"), own.node.1.clone()),
+        (format!("history tenant {mine}"), "(--verbose shows each)".to_owned()),
+        (format!("history tenant {mine} --verbose"), own.node.1.clone()),
         (format!("plan -f {} -n {mine}", manifest.display()), own.pool.clone()),
     ] {
         let (code, text) = ask(&command).await;

@@ -45,9 +45,6 @@ pub struct AuditArgs {
     /// Audit these files, folders or - (standard input) instead of the cluster; may be given more than once
     #[arg(short = 'f', long = "filename", value_name = "PATH")]
     filenames: Vec<PathBuf>,
-    /// Namespace of objects in files that name none
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default", requires = "filenames")]
-    namespace: String,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -86,20 +83,36 @@ struct Facts {
 /// # Errors
 /// If the input or the cluster can't be read, or the result can't be written.
 pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let AuditArgs { filenames, namespace, output, cluster } = args;
+    let AuditArgs { filenames, output, cluster } = args;
     let facts = if filenames.is_empty() {
         cluster.run(Facts::in_cluster)?
     } else {
-        Facts::in_files(&load_files(filenames, namespace, out)?)?
+        Facts::in_files(&load_files(filenames, cluster.namespace_of_files(), out)?)?
     };
-    let (findings, pods) = find_violations(&facts)?;
+    let (mut findings, pods) = find_violations(&facts)?;
+    let only = cluster.named_namespace().filter(|_| filenames.is_empty());
+    if let Some(namespace) = only {
+        let names: Vec<String> = facts.namespaces.iter().map(|one| one.name_any()).collect();
+        if !names.iter().any(|name| name == namespace) {
+            return Err(Failure::missing("namespace", namespace, names.iter().map(String::as_str)));
+        }
+        findings.retain(|finding| {
+            finding.namespace.as_deref() == Some(namespace)
+                || (finding.kind == "Namespace" && finding.name == namespace)
+        });
+    }
     match output {
         Format::Json => {
             let printed: Vec<Printed<'_>> = findings.iter().map(Printed::of).collect();
             let text = serde_json::to_string_pretty(&printed).context("failed to write the findings")?;
             writeln!(out, "{text}")?;
         }
-        Format::Text => print(&findings, &facts, pods, out)?,
+        Format::Text => match only {
+            Some(namespace) if findings.is_empty() => {
+                writeln!(out, "{GOOD}nothing found{GOOD:#} in namespace {namespace}")?;
+            }
+            _ => print(&findings, &facts, pods, out)?,
+        },
     }
     Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

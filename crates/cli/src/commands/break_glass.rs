@@ -31,9 +31,6 @@ pub struct BreakGlassArgs {
     /// on stops enforcement, off starts it again
     #[arg(value_enum)]
     switch: Switch,
-    /// Namespace that Croft is installed in
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "croft-system")]
-    namespace: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,7 +53,8 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// Runs the command.
 pub(crate) fn run(args: &BreakGlassArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let BreakGlassArgs { cluster, switch, namespace } = args;
+    let BreakGlassArgs { cluster, switch } = args;
+    let namespace = cluster.croft_namespace();
     cluster.run(async |client| match switch {
         Switch::On => stop_enforcement(&client, namespace, out).await,
         Switch::Off => start_enforcement(&client, namespace, out).await,

@@ -36,9 +36,6 @@ pub struct EventsArgs {
     /// Go on with each new Event, until interrupted
     #[arg(short, long)]
     watch: bool,
-    /// Only Events about objects of this namespace; those about cluster-scoped objects are in default
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
     /// Only Events about this object, as Kind/name
     #[arg(long, value_name = "KIND/NAME", value_parser = about)]
     about: Option<String>,
@@ -72,7 +69,7 @@ pub(crate) fn run(args: &EventsArgs, out: &mut Output) -> Result<ExitCode, Failu
 }
 
 async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::Result<()> {
-    let api: Api<Event> = match &args.namespace {
+    let api: Api<Event> = match args.cluster.named_namespace() {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
@@ -89,8 +86,8 @@ async fn show(client: &Client, args: &EventsArgs, out: &mut Output) -> anyhow::R
     }
     if let Some(about) = args.about.as_ref().filter(|_| !is_found) {
         // A reader of Events need not be one of the object, and who watches may wait for it to be created.
-        if !args.watch && matches!(exists(client, about, args.namespace.as_deref()).await, Ok(false)) {
-            let within = args.namespace.as_ref().map(|name| format!(" in {name}")).unwrap_or_default();
+        if !args.watch && matches!(exists(client, about, args.cluster.named_namespace()).await, Ok(false)) {
+            let within = args.cluster.named_namespace().map(|name| format!(" in {name}")).unwrap_or_default();
             bail!("there is no {about}{within}, and no Event about it");
         }
         out.warn(&[format!(
@@ -237,7 +234,7 @@ mod tests {
         }))
         .unwrap();
         let cluster = ClusterArgs::default();
-        let args = EventsArgs { watch: false, namespace: None, about: None, output: format, cluster };
+        let args = EventsArgs { watch: false, about: None, output: format, cluster };
         let (out, err) = (Written::default(), Written::default());
         let mut output = Output::to(Box::new(out.clone()), Box::new(err.clone()));
         show_new(&event, &args, &mut BTreeMap::new(), &mut output).unwrap();

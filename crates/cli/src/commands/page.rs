@@ -47,9 +47,6 @@ pub struct PageCommandArgs {
     /// Print the commands of kubectl that do the same, and do nothing
     #[arg(long)]
     print: bool,
-    /// Namespace that Croft is installed in
-    #[arg(long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    croft_namespace: String,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -64,8 +61,9 @@ impl PageCommandArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &PageCommandArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let PageCommandArgs { url, account, port, print, croft_namespace, cluster } = args;
-    let operator = || Account { namespace: croft_namespace.clone(), name: OPERATOR.to_owned() };
+    let PageCommandArgs { url, account, port, print, cluster } = args;
+    let croft_namespace = cluster.croft_namespace();
+    let operator = || Account { namespace: croft_namespace.to_owned(), name: OPERATOR.to_owned() };
     let account = account.clone().unwrap_or_else(operator);
     if *print {
         write_commands(&account, url.is_none().then_some(croft_namespace), out)?;
@@ -107,7 +105,7 @@ fn write_address(address: &str, token: &str, account: &Account, out: &mut Output
 }
 
 /// The commands by which `kubectl` does the same. `forward` is Croft's namespace, if a port is forwarded.
-fn write_commands(account: &Account, forward: Option<&String>, out: &mut Output) -> Result<(), Failure> {
+fn write_commands(account: &Account, forward: Option<&str>, out: &mut Output) -> Result<(), Failure> {
     let Account { namespace, name } = account;
     writeln!(out, "kubectl create token {name} --namespace {namespace} --audience {AUDIENCE} --duration 1h")?;
     if let Some(croft) = forward {

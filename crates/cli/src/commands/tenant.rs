@@ -53,8 +53,8 @@ struct AddArgs {
     /// The tenant's name
     #[arg(value_parser = name)]
     name: String,
-    /// A namespace that belongs to it; may be given more than once [default: the tenant's name]
-    #[arg(long = "namespace", value_name = "NAMESPACE", value_parser = name)]
+    /// Namespaces that belong to it, separated by commas [default: the tenant's name]
+    #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = name)]
     namespaces: Vec<String>,
     /// Namespaces with this label belong to it too; may be given more than once
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]

@@ -2,11 +2,13 @@
 
 #[cfg(feature = "aws")]
 mod archive;
+mod decisions;
 mod show;
 mod snapshots;
 mod source;
 mod time;
 
+pub(crate) use decisions::write_decisions;
 pub(crate) use show::{dollars, write_entries};
 pub(crate) use snapshots::{SNAPSHOT_IS_OLD, SnapshotArgs};
 pub(crate) use source::RecordArgs;

@@ -38,7 +38,7 @@ pub(crate) fn write_entries<'a>(
 }
 
 /// Reason, message and figures of an entry.
-fn why(entry: &Entry) -> String {
+pub(super) fn why(entry: &Entry) -> String {
     let mut parts: Vec<String> = Vec::new();
     let named = if entry.condition.is_empty() {
         entry.reason.clone()

@@ -34,9 +34,6 @@ pub(crate) struct SnapshotArgs {
     /// controller archives it
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
-    /// Namespace that Croft is installed in
-    #[arg(long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    croft_namespace: String,
 }
 
 impl SnapshotArgs {
@@ -77,7 +74,7 @@ impl SnapshotArgs {
                 let path = Path::new(file);
                 vec![std::fs::read(path).with_context(|| format!("failed to read {file}"))?]
             }
-            None => cluster.run(async |client| from_cluster(&client, &self.croft_namespace).await)?,
+            None => cluster.run(async |client| from_cluster(&client, cluster.croft_namespace()).await)?,
         })
     }
 

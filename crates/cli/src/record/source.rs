@@ -29,9 +29,6 @@ pub(crate) struct RecordArgs {
     /// controller archives it
     #[arg(long, value_name = "FILE or URL")]
     record: Option<String>,
-    /// Namespace that Croft is installed in
-    #[arg(long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    croft_namespace: String,
 }
 
 impl RecordArgs {
@@ -75,10 +72,10 @@ impl RecordArgs {
     }
 
     fn read(&self, cluster: &ClusterArgs) -> Result<(Record, Ledger), Failure> {
-        let Self { record, croft_namespace } = self;
+        let Self { record } = self;
         match record {
             Some(file) => Ok((from_file(Path::new(file))?, Ledger::default())),
-            None => Ok(cluster.run(async |client| from_cluster(&client, croft_namespace).await)?),
+            None => Ok(cluster.run(async |client| from_cluster(&client, cluster.croft_namespace()).await)?),
         }
     }
 

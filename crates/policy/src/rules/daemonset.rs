@@ -124,7 +124,15 @@ fn plan_non_tenant<'t>(
     let injection = Injection { keep_out: missing.by_key(), ..Injection::default() };
     let kept = written.update(&injection, patch);
     MissingExpressions::find(&kept, &keep_out.exclusions)?.write(&kept, written.path, patch);
-    Ok((injection, Outcome { warnings: keep_out.warnings, ..Outcome::allow(keep_out.rule) }))
+    let mut warnings = keep_out.warnings;
+    if keep_out.rule == Rule::KeptOut && !keep_out::foreign_pools(tenants, namespace, &rest).is_empty() {
+        // An agent for every node, in most cases: its author may not know why some nodes stay without it.
+        warnings.push(format!(
+            "its pods tolerate the taints of tenants' pools, and are kept off their nodes: if every tenant may trust namespace \
+             {namespace}, write it into spec.sharedWith of the CroftConfig"
+        ));
+    }
+    Ok((injection, Outcome { warnings, ..Outcome::allow(keep_out.rule) }))
 }
 
 /// Evaluates the write of a DaemonSet, from `old` if it exists; `is_final` in the validating phase.

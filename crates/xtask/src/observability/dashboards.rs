@@ -6,7 +6,10 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{CHART_FILES, alerts, promql::Known};
+use super::{
+    CHART_FILES, alerts,
+    promql::{Known, with_matcher},
+};
 use crate::generated::File;
 
 const DATA: &str = include_str!("../../data/dashboards.yaml");
@@ -18,6 +21,10 @@ const PANELS_PER_LINE: usize = 3;
 const STATS_PER_LINE: usize = 6;
 /// The data source, which the user chooses.
 const SOURCE: &str = "${datasource}";
+/// At each metric: the clusters that the user chooses. A Prometheus of one cluster has no such label, and all of `.*` match that.
+const OF_CLUSTER: &str = r#"cluster=~"$cluster""#;
+/// A metric that each cluster has.
+const OF_EACH_CLUSTER: &str = "croft_controller_leader";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +58,6 @@ struct Panel {
     title: String,
     #[serde(default)]
     kind: Kind,
-    #[serde(default)]
     description: String,
     #[serde(default = "short")]
     unit: String,
@@ -96,6 +102,7 @@ pub(super) fn files(known: &Known) -> anyhow::Result<Vec<File>> {
 /// Fails if an expression, a legend or a variable uses a name that doesn't exist.
 fn check(known: &Known, dashboard: &Dashboard) -> anyhow::Result<()> {
     let records = alerts::records()?;
+    known.check(OF_EACH_CLUSTER)?;
     for variable in &dashboard.variables {
         known.check(&format!("sum by ({}) ({})", variable.name, variable.metric))?;
     }
@@ -144,20 +151,29 @@ fn board(dashboard: &Dashboard) -> Value {
 fn variables(dashboard: &Dashboard) -> Vec<Value> {
     let source =
         json!({"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"});
-    let labels = dashboard.variables.iter().map(|Variable { name, metric }| {
+    let variable = |name: &str, metric: &str| {
         let query = format!("label_values({metric}, {name})");
         json!({
             "name": name, "type": "query", "datasource": {"type": "prometheus", "uid": SOURCE},
             "definition": query, "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1,
             "multi": true, "includeAll": true, "current": {"text": "All", "value": "$__all"},
         })
-    });
-    [source].into_iter().chain(labels).collect()
+    };
+    let mut cluster = variable("cluster", OF_EACH_CLUSTER);
+    if let Some(cluster) = cluster.as_object_mut() {
+        cluster.insert("label".to_owned(), json!("Cluster"));
+        cluster.insert("allValue".to_owned(), json!(".*"));
+    }
+    let labels = dashboard
+        .variables
+        .iter()
+        .map(|Variable { name, metric }| variable(name, &with_matcher(metric, OF_CLUSTER)));
+    [source, cluster].into_iter().chain(labels).collect()
 }
 
 fn shown(panel: &Panel, id: usize, place: &Value) -> Value {
     let source = json!({"type": "prometheus", "uid": SOURCE});
-    let target = |(target, id): (&Target, char)| json!({"refId": id.to_string(), "datasource": source, "expr": target.expr, "legendFormat": target.legend});
+    let target = |(target, id): (&Target, char)| json!({"refId": id.to_string(), "datasource": source, "expr": with_matcher(&target.expr, OF_CLUSTER), "legendFormat": target.legend});
     let targets: Vec<Value> = panel.targets.iter().zip('A'..='Z').map(target).collect();
     let (kind, options) = match panel.kind {
         Kind::Timeseries => (
@@ -191,6 +207,13 @@ mod tests {
                 for (x, y) in (0..at("w")).flat_map(|x| (0..at("h")).map(move |y| (x, y))) {
                     assert!(cells.insert((at("x") + x, at("y") + y)), "{}: {panel}", file.path.display());
                     assert!(at("x") + x < 24);
+                }
+                let is_row = panel["type"] == json!("row");
+                assert!(is_row || !panel["description"].as_str().unwrap().is_empty(), "{panel}");
+                for target in panel["targets"].as_array().into_iter().flatten() {
+                    let expr = target["expr"].as_str().unwrap();
+                    let metrics = expr.matches("croft_").count() + expr.matches("croft:").count();
+                    assert_eq!(expr.matches(r#"cluster=~"$cluster""#).count(), metrics, "{expr}");
                 }
             }
         }

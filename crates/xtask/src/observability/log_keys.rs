@@ -39,6 +39,8 @@ such as `info,croft_controller::disruption=debug`. It can be replaced while the 
 which must be loopback: the right to forward ports to Croft's pods decides who may. The chart sets it to 127.0.0.1 and the port
 `ports.admin`, and to nothing with `hostNetwork`. A restart brings the first filter back. This needs a cluster with Croft's Deployments:
 
+*Not run by a test:*
+
 ```bash
 kubectl -n croft-system port-forward deployment/croft-controller 8082 &
 curl -X PUT --data 'info,croft_controller::disruption=debug' http://127.0.0.1:8082/log

@@ -8,7 +8,7 @@ use std::{
 use anyhow::ensure;
 use croft_controller::definitions as controller;
 use croft_webhook::definitions as webhook;
-use regex_lite::Regex;
+use regex_lite::{Captures, Regex};
 
 /// Labels that a scrape adds.
 const OF_SCRAPE: [&str; 4] = ["job", "instance", "namespace", "pod"];
@@ -96,6 +96,16 @@ impl Known {
     }
 }
 
+/// `expression` with one more matcher at each metric of Croft's.
+pub(super) fn with_matcher(expression: &str, matcher: &str) -> String {
+    let with = |uses: &Captures<'_>| {
+        let part = |at| uses.get(at).map(|found| found.as_str()).unwrap_or_default();
+        let comma = if part(2).is_empty() { "" } else { ", " };
+        format!("{}{{{}{comma}{matcher}}}", part(1), part(2))
+    };
+    NAME.replace_all(expression, with).into_owned()
+}
+
 /// Checks what a page says of metrics: each block of PromQL with a metric of Croft's, and each name in backticks.
 ///
 /// # Errors
@@ -144,6 +154,18 @@ mod tests {
         let right =
             r#"histogram_quantile(0.9, sum by (le, pool) (rate(croft_times_seconds_bucket{le="1.0"}[5m])))"#;
         assert_eq!(known().check(right).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn matcher_is_added_at_each_metric_beside_those_that_it_has() {
+        let of_one = r#"a="b""#;
+        assert_eq!(
+            with_matcher(
+                r#"sum by (rule) (rate(croft_some_total{rule="x}"}[5m])) / sum(croft:ratio)"#,
+                of_one
+            ),
+            r#"sum by (rule) (rate(croft_some_total{rule="x}", a="b"}[5m])) / sum(croft:ratio{a="b"})"#
+        );
     }
 
     #[test]

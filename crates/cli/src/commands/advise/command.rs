@@ -26,9 +26,6 @@ pub(crate) struct AdviseArgs {
     /// Only constraints of this tenant: of its namespaces, and of the pools that it lists
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
-    /// Only constraints of objects in this namespace
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
     /// The least savings that are shown, in dollars per hour
     #[arg(long, value_name = "DOLLARS", default_value = "0.01")]
     min_saving: Price,
@@ -57,8 +54,8 @@ enum AdviceFormat {
 
 /// Runs the command.
 pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let AdviseArgs { source, catalog, tenant, namespace, min_saving, most, output } = args;
-    let input = source.load("default", out)?;
+    let AdviseArgs { source, catalog, tenant, min_saving, most, output } = args;
+    let input = source.load(out)?;
     if let Some(name) = tenant.as_ref().filter(|name| input.tenants.get("", name).is_none()) {
         let names: Vec<String> = input.tenants.iter().map(|tenant| tenant.name_any()).collect();
         return Err(Failure::missing("Tenant", name, names.iter().map(String::as_str)));
@@ -66,7 +63,8 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
     let request = Request {
         focus: Focus::All,
         tenant: tenant.clone(),
-        namespace: namespace.clone(),
+        // Of files it also names that of objects which name none.
+        namespace: source.cluster().named_namespace().map(str::to_owned),
         visible: None,
         // A price of nothing is no price.
         min_saving: (*min_saving).max(Price::from_micros(1)),

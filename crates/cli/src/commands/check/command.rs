@@ -11,7 +11,7 @@ use super::account;
 use super::{
     cluster, configurations, enforcement, former_clusters, identity,
     installed::{Installed, Subject},
-    karpenter, limits, mutation, network_policy, orphans, placement, pod_security, policies,
+    karpenter, limits, mutation, network_policy, node_agents, orphans, placement, pod_security, policies,
     preflight::{self, features},
     prices, processes,
     readiness::ready,
@@ -31,9 +31,6 @@ use crate::{
 pub(crate) struct CheckArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Namespace that Croft is installed in
-    #[arg(short, long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    namespace: String,
     /// Check whether Croft can be installed: version and features of Kubernetes, node agents, room for Croft's pods,
     /// and the AWS rights of the present credentials. Nothing is changed
     #[arg(long)]
@@ -53,11 +50,11 @@ pub(crate) struct CheckArgs {
 
 /// Runs the command. The exit code is 1 if a check fails.
 pub(crate) fn run(args: &CheckArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let CheckArgs { cluster, namespace, preflight, aws, cluster_name, interruption_queue, output } = args;
+    let CheckArgs { cluster, preflight, aws, cluster_name, interruption_queue, output } = args;
     let code = cluster.run(async |client| {
         let mut report = Report::new(out, *output);
         let subject = Subject {
-            namespace,
+            namespace: cluster.croft_namespace(),
             aws,
             cluster_name: cluster_name.as_deref(),
             interruption_queue: interruption_queue.as_deref(),
@@ -118,7 +115,8 @@ async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) 
     let former = async || former_clusters::former_instances(client, namespace, aws).await;
     report.step("former clusters", &["namespace"], former).await?;
     report.advise("pod security", &["crds"], async || pod_security::check(client, namespace).await).await?;
-    report.advise("limits", &["crds"], async || limits::check(client).await).await
+    report.advise("limits", &["crds"], async || limits::check(client).await).await?;
+    report.advise("node agents", &["crds"], async || node_agents::of_cluster(client, namespace).await).await
 }
 
 /// Checks the surroundings of the processes: their nodes, the way from the API server to the webhook, the account.

@@ -14,6 +14,7 @@ mod karpenter;
 mod limits;
 mod mutation;
 mod network_policy;
+mod node_agents;
 mod orphans;
 mod placement;
 mod pod_security;

@@ -2,7 +2,7 @@
 
 use std::{io::Write as _, process::ExitCode};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use croft_api::{CroftConfig, config::SINGLETON};
 use croft_manifest::to_yaml;
@@ -13,7 +13,7 @@ use croft_runtime::{
 };
 
 use kube::{
-    Api, Resource as _,
+    Api,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
@@ -23,6 +23,7 @@ use crate::{
     cluster_reader::read,
     failure::Failure,
     output::Output,
+    own_objects::is_absent,
     record::{Period, RecordArgs},
     source::ClusterArgs,
 };
@@ -44,6 +45,8 @@ enum DebugCommand {
     /// Croft's objects, Leases, versions, and the metrics of Croft's processes.
     Dump(DumpArgs),
     /// Let the record have a snapshot of the cluster now, beside those of every ten minutes: simulate --at and the page show it
+    ///
+    /// An annotation of the CroftConfig asks for it; a cluster without one gets none.
     Snapshot(SnapshotArgs),
     /// Write the decision log to standard output: a gzip file of JSON lines that explain --record and history --record read
     Record(LogArgs),
@@ -67,9 +70,6 @@ struct SnapshotArgs {
 struct DumpArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Namespace that Croft is installed in
-    #[arg(short, long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    namespace: String,
 }
 
 /// Runs the command.
@@ -89,24 +89,22 @@ fn request_snapshot(cluster: &ClusterArgs, out: &mut Output) -> Result<ExitCode,
     let now = SystemClock.wall().to_string();
     cluster.run(async |client| {
         let configs: Api<CroftConfig> = Api::all(client);
-        // An apply, so that a cluster without a CroftConfig gets one of defaults.
-        let annotated = json!({
-            "apiVersion": CroftConfig::api_version(&()), "kind": CroftConfig::kind(&()),
-            "metadata": {"name": SINGLETON, "annotations": {SNAPSHOT_REQUESTED: now}}, "spec": {},
-        });
-        let params = PatchParams::apply("croft-debug-snapshot");
-        let patched = configs.patch(SINGLETON, &params, &Patch::Apply(annotated)).await;
-        patched.with_context(|| format!("failed to annotate CroftConfig {SINGLETON}")).map(drop)
+        // A merge, and no apply: a command of debug creates nothing, and settings that nobody wrote would look like settings.
+        let annotated = json!({"metadata": {"annotations": {SNAPSHOT_REQUESTED: now}}});
+        match configs.patch(SINGLETON, &PatchParams::default(), &Patch::Merge(annotated)).await {
+            Err(error) if is_absent(&error) => bail!(
+                "there is no CroftConfig {SINGLETON}, whose annotation asks for a snapshot: croft debug dump writes one to a file, and the \
+                 controller makes the next within ten minutes"
+            ),
+            patched => patched.with_context(|| format!("failed to annotate CroftConfig {SINGLETON}")).map(drop),
+        }
     })?;
     writeln!(out, "the controller makes a snapshot: croft simulate --at 0s reads it in a few seconds")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn dump(
-    DumpArgs { cluster, namespace }: &DumpArgs,
-    build: &Build,
-    out: &mut Output,
-) -> Result<ExitCode, Failure> {
+fn dump(DumpArgs { cluster }: &DumpArgs, build: &Build, out: &mut Output) -> Result<ExitCode, Failure> {
+    let namespace = cluster.croft_namespace();
     let documents = cluster.run(async |client| {
         let input = read(&client).await?;
         let mut documents = records::documents(&client, namespace, &build.line(), SystemClock.wall()).await?;

@@ -37,9 +37,6 @@ enum What {
 struct PodArgs {
     /// The pod's name
     name: String,
-    /// The pod's namespace [default: that of the context; of files, default]
-    #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: Option<String>,
     #[command(flatten)]
     past: PastArgs,
     #[command(flatten)]
@@ -76,23 +73,23 @@ struct ReasonArgs {
 pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {
         What::Pod(args) => {
-            let PodArgs { name, namespace, past, page, source } = &**args;
-            let namespace = &source.namespace(namespace.as_deref())?;
+            let PodArgs { name, past, page, source } = &**args;
+            let namespace = &source.namespace()?;
             if page.is_given() && source.is_live() {
                 page::explain_pod(page, source.cluster(), namespace, name, past::moment(past)?, out)
             } else {
                 match past::load(past, source.cluster(), out)? {
                     Some((log, at)) => past::explain_pod(&log, namespace, name, at, out),
-                    None => pod::explain(&source.load(namespace, out)?, namespace, name, out),
+                    None => pod::explain(&source.load(out)?, namespace, name, out),
                 }
             }
         }
         What::Node(NodeArgs { name, past, source }) => match past::load(past, source.cluster(), out)? {
             Some((log, at)) => past::explain_node(&log, name, at, out),
-            None => node::explain(&source.load("default", out)?, name, out),
+            None => node::explain(&source.load(out)?, name, out),
         },
-        What::Pool(NameArgs { name, source }) => pool::explain(&source.load("default", out)?, name, out),
-        What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load("default", out)?, name, out),
+        What::Pool(NameArgs { name, source }) => pool::explain(&source.load(out)?, name, out),
+        What::Tenant(NameArgs { name, source }) => tenant::explain(&source.load(out)?, name, out),
         What::Reason(ReasonArgs { name }) => explain_reason(name.as_deref(), out),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -1,10 +1,18 @@
 //! Arguments and steps of the command.
 
-use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+    process::ExitCode,
+};
 
 use clap::{Args, Subcommand};
 use croft_manifest::closest;
-use croft_record::{entry::Entry, query};
+use croft_record::{
+    decision::{decisions, prices},
+    entry::Entry,
+    query,
+};
 use croft_runtime::clock::{Clock as _, SystemClock};
 use serde::Deserialize;
 
@@ -12,7 +20,7 @@ use crate::{
     failure::Failure,
     output::{Format, Output},
     page_client::PageArgs,
-    record::{Period, RecordArgs, text, write_entries},
+    record::{Period, RecordArgs, text, write_decisions, write_entries},
     source::ClusterArgs,
     table::{BOLD, counted},
 };
@@ -43,7 +51,10 @@ struct TenantArgs {
     /// Up to this time; default: now
     #[arg(long, value_name = "TIME")]
     to: Option<String>,
-    /// How to print it
+    /// Show each entry, and not one line for each decision
+    #[arg(long)]
+    verbose: bool,
+    /// How to print it; json has each entry
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
     #[command(flatten)]
@@ -56,8 +67,8 @@ struct TenantArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let HistoryArgs { what: What::Tenant(TenantArgs { name, from, to, output, record, page, cluster }) } =
-        args;
+    let HistoryArgs { what: What::Tenant(args) } = args;
+    let TenantArgs { name, from, to, verbose: _, output: _, record, page, cluster } = args;
     let period = Period::parse(from, to.as_deref(), SystemClock.wall())?;
     let route = format!("history?tenant={name}&from={}&to={}", period.from, period.to);
     if let Some(History { begins, mut entries }) = page.get(&route, cluster)? {
@@ -68,7 +79,8 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
                 "the page shows the last {PAGE_ENTRIES} entries: earlier ones need an earlier --to"
             )])?;
         }
-        write(name, period, begins, &entries.iter().collect::<Vec<_>>(), *output, out)?;
+        let entries: Vec<&Entry> = entries.iter().collect();
+        write(args, period, begins, &entries, &prices(entries.iter().copied()), out)?;
         return Ok(ExitCode::SUCCESS);
     }
     let log = record.load(cluster, period, out)?;
@@ -81,7 +93,7 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
             return Err(RecordArgs::missing(&log, &format!("tenant {name}{hint}")));
         }
     }
-    write(name, period, log.begins(), &entries, *output, out)?;
+    write(args, period, log.begins(), &entries, &prices(&log.entries), out)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,20 +105,25 @@ struct History {
 }
 
 fn write(
-    name: &str,
+    args: &TenantArgs,
     Period { from, to }: Period,
     begins: Option<i64>,
     entries: &[&Entry],
-    output: Format,
+    prices: &BTreeMap<&str, i64>,
     out: &mut Output,
 ) -> Result<(), Failure> {
-    match output {
+    let TenantArgs { name, verbose, .. } = args;
+    match args.output {
         Format::Json => {
             writeln!(out, "{}", serde_json::to_string_pretty(entries).map_err(anyhow::Error::from)?)?
         }
         Format::Text => {
-            let count =
+            let mut count =
                 if entries.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", entries.len()) };
+            let found = decisions(entries);
+            if !verbose && !entries.is_empty() {
+                count.push_str(&format!(" in {} (--verbose shows each)", counted(found.len(), "decision")));
+            }
             writeln!(out, "{BOLD}Tenant {name}{BOLD:#}, {} to {}: {count}", text(from), text(to))?;
             if let Some(begin) = begins.filter(|begin| *begin > from) {
                 writeln!(out, "  the decision log begins at {}", text(begin))?;
@@ -115,8 +132,10 @@ fn write(
             if !pods.is_empty() {
                 writeln!(out, "  about {}", counted(pods.len(), "pod"))?;
             }
-            if !entries.is_empty() {
+            if *verbose && !entries.is_empty() {
                 write_entries(entries.iter().copied(), out)?;
+            } else if !found.is_empty() {
+                write_decisions(&found, prices, out)?;
             }
         }
     }

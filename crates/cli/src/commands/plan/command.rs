@@ -14,7 +14,7 @@ use crate::{
     failure::Failure,
     output::{Format, Output},
     page_client::PageArgs,
-    source::{ClusterArgs, FileArgs, load_files},
+    source::{FileArgs, load_files},
 };
 
 /// Arguments of `croft plan`.
@@ -31,8 +31,6 @@ pub struct PlanArgs {
     current: Vec<PathBuf>,
     #[command(flatten)]
     page: PageArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
     /// Catalogue of instance types and prices, as a JSON file, for --live, --current, and pods that wait for a limit; the built-in one if
     /// left out
     #[arg(long, value_name = "FILE")]
@@ -47,14 +45,14 @@ pub struct PlanArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let PlanArgs { files, live, current, page, cluster, catalog, fail_on_denied, output } = args;
+    let PlanArgs { files, live, current, page, catalog, fail_on_denied, output } = args;
     if page.is_given() && !live && current.is_empty() {
-        let has_denied = page::plan(page, cluster, files, *output, out)?;
+        let has_denied = page::plan(page, files, *output, out)?;
         return Ok(if *fail_on_denied && has_denied { ExitCode::FAILURE } else { ExitCode::SUCCESS });
     }
     let input = files.load(out)?;
     let now = if *live {
-        Some(cluster.read()?)
+        Some(files.cluster().read()?)
     } else if current.is_empty() {
         None
     } else {

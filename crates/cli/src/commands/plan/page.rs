@@ -11,7 +11,7 @@ use crate::{
     output::{Format, Output},
     page_client::{Instance, PageArgs, Reason},
     record::dollars,
-    source::{ClusterArgs, FileArgs},
+    source::FileArgs,
     table::{BAD, BOLD, GOOD, NAME, NOTE, counted, shortened},
 };
 
@@ -67,14 +67,15 @@ struct Pending {
 /// Sends the files to the page and writes its answer. True if a pod will be denied.
 pub(super) fn plan(
     page: &PageArgs,
-    cluster: &ClusterArgs,
     files: &FileArgs,
     output: Format,
     out: &mut Output,
 ) -> Result<bool, Failure> {
     let objects: Vec<Value> = load_raw(files.filenames())?.into_iter().map(|object| object.value).collect();
-    let route = format!("what-if?namespace={}", files.namespace());
-    let Some(answer) = page.post::<Value>(&route, to_yaml(&objects)?, cluster)? else { return Ok(false) };
+    let route = format!("what-if?namespace={}", files.cluster().namespace_of_files());
+    let Some(answer) = page.post::<Value>(&route, to_yaml(&objects)?, files.cluster())? else {
+        return Ok(false);
+    };
     let parsed: WhatIf = serde_json::from_value(answer.clone()).map_err(anyhow::Error::from)?;
     match output {
         Format::Json => {

@@ -33,9 +33,6 @@ pub(crate) struct SimulateArgs {
     /// over those of the cluster
     #[arg(short = 'f', long = "filename", value_name = "PATH", required_unless_present_any = ["record", "at", "from", "live"])]
     filenames: Vec<PathBuf>,
-    /// Namespace of objects that name none
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
-    namespace: String,
     /// Begin with this cluster: a file of croft debug dump; with --at or --from, an archive or a segment of snapshots. With -f, --without or
     /// --catalog-after, compare what it costs under its own settings and under the changed ones: now, once pending pods have a
     /// place, and at the end of consolidation
@@ -94,7 +91,7 @@ enum SimulateFormat {
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { filenames, namespace, without, catalog_after, consolidate, .. } = args;
+    let SimulateArgs { filenames, cluster, without, catalog_after, consolidate, .. } = args;
     if args.compare {
         return compare_launchers(args, out);
     }
@@ -107,7 +104,7 @@ pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Fai
                 "--without and --catalog-after compare with a recorded cluster: add --record, --at or --from";
             return Err(InputError::Other(message.to_owned()).into());
         }
-        return simulate(args, &load_files(filenames, namespace, out)?, out);
+        return simulate(args, &load_files(filenames, cluster.namespace_of_files(), out)?, out);
     };
     if filenames.is_empty() && without.is_empty() && catalog_after.is_none() {
         return simulate(args, &recorded, out);
@@ -178,8 +175,12 @@ fn replay(args: &SimulateArgs, from: &str, out: &mut Output) -> Result<ExitCode,
 
 /// The objects of the files, which may change settings alone.
 fn load_edit(args: &SimulateArgs, out: &mut Output) -> Result<Input, Failure> {
-    let SimulateArgs { filenames, namespace, .. } = args;
-    let edit = if filenames.is_empty() { Input::default() } else { load_files(filenames, namespace, out)? };
+    let SimulateArgs { filenames, cluster, .. } = args;
+    let edit = if filenames.is_empty() {
+        Input::default()
+    } else {
+        load_files(filenames, cluster.namespace_of_files(), out)?
+    };
     comparison::check(&edit)?;
     Ok(edit)
 }
@@ -237,7 +238,7 @@ fn compare(
 
 /// Compares the nodes that are there with the plan for the same pods.
 fn compare_launchers(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
-    let SimulateArgs { filenames, namespace, live, cluster, catalog, .. } = args;
+    let SimulateArgs { filenames, live, cluster, catalog, .. } = args;
     let input = if *live {
         // Wrong files are told before the cluster is read.
         let edit = load_edit(args, out)?;
@@ -245,7 +246,7 @@ fn compare_launchers(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, 
         merge(&mut input, &edit);
         input
     } else {
-        load_files(filenames, namespace, out)?
+        load_files(filenames, cluster.namespace_of_files(), out)?
     };
     let comparison = {
         let _activity = Activity::start("planning");

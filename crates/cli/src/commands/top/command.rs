@@ -72,7 +72,7 @@ pub(crate) fn run(args: &TopArgs, out: &mut Output) -> Result<ExitCode, Failure>
             let _activity = Activity::start("reading the cluster");
             source.cluster().run(async |client| observed(&client).await)?
         } else {
-            let input = source.load("default", out)?;
+            let input = source.load(out)?;
             let at = input.recorded_at;
             (input, Measured { at, ..Measured::default() })
         };

@@ -21,9 +21,6 @@ use crate::{
 pub(crate) struct UninstallArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Namespace that Croft is installed in
-    #[arg(short, long, value_name = "NAMESPACE", default_value = croft_policy::model::DEFAULT_NAMESPACE)]
-    namespace: String,
     /// Remove it; without this the plan is printed and nothing is changed
     #[arg(long)]
     yes: bool,
@@ -56,7 +53,8 @@ pub(crate) fn run(args: &UninstallArgs, out: &mut Output) -> Result<ExitCode, Fa
 }
 
 async fn uninstall(client: &Client, args: &UninstallArgs, out: &mut Output) -> anyhow::Result<ExitCode> {
-    let UninstallArgs { cluster: _, namespace, yes, keep_instances, crds, timeout, aws } = args;
+    let UninstallArgs { cluster, yes, keep_instances, crds, timeout, aws } = args;
+    let namespace = cluster.croft_namespace();
     let found = Found::read(client, namespace, aws).await?;
     if found.is_nothing(*crds) {
         writeln!(out, "nothing of Croft is left that this command removes")?;

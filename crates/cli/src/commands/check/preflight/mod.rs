@@ -4,7 +4,6 @@
 #[cfg(feature = "aws")]
 mod fargate;
 pub(super) mod features;
-mod node_agents;
 mod rights;
 mod room;
 mod steps;

@@ -4,12 +4,13 @@ use croft_api::{CroftConfig, config::SINGLETON};
 use croft_manifest::Input;
 use kube::{Api, Client, ResourceExt};
 
-use super::{features, node_agents, rights, room};
+use super::{features, rights, room};
 use crate::{
     cluster_reader::read_kubernetes,
     commands::check::{
         cluster,
         installed::Subject,
+        node_agents,
         report::{Finding, Report, fail},
     },
     failure::told,

@@ -8,10 +8,12 @@ use croft_inspect::{
 use croft_manifest::{Input, LoadOptions, Origin, parse};
 use croft_policy::definitions::POOL_NAME_LABEL;
 use k8s_openapi::api::core::v1::{PodSpec, Toleration};
-use kube::ResourceExt as _;
+use kube::{Client, ResourceExt as _};
 
 use crate::{
+    cluster_reader::read_daemon_sets,
     commands::check::report::{Failed, Finding, fail},
+    failure::told,
     table::{counted, shortened},
 };
 
@@ -30,17 +32,38 @@ metadata: {name: croft-preflight}
 spec: {provisioner: None}
 ";
 
+/// The DaemonSets of a cluster with Croft that admission keeps off the pools' nodes. `namespace` is Croft's own.
+pub(super) async fn of_cluster(client: &Client, namespace: &str) -> Finding {
+    let input = match read_daemon_sets(client).await {
+        Ok(input) => input,
+        Err(error) => {
+            return fail(
+                told(&error),
+                "ask for the right to list DaemonSets, namespaces and Croft's objects",
+            );
+        }
+    };
+    if input.pools.is_empty() {
+        return Ok("there is no pool yet".to_owned());
+    }
+    let admission = Admission::new(&input).map_err(|error| not_evaluated(&error))?;
+    kept_off(&input, &admission, namespace)
+}
+
+fn not_evaluated(error: &dyn std::fmt::Display) -> Failed {
+    Failed {
+        what: format!("failed to evaluate admission: {error}"),
+        remedy: "report this as a bug of croft".to_owned(),
+    }
+}
+
 /// Admission of a cluster like `input` that has a tenant.
 ///
 /// # Errors
 /// If it can't be evaluated.
 pub(super) fn admission(input: &Input) -> Result<Admission, Failed> {
-    let failed = |error: &dyn std::fmt::Display| Failed {
-        what: format!("failed to evaluate admission: {error}"),
-        remedy: "report this as a bug of croft".to_owned(),
-    };
     let example = parse("example", EXAMPLE, &LoadOptions { namespace: "default".to_owned() })
-        .map_err(|e| failed(&e))?;
+        .map_err(|e| not_evaluated(&e))?;
     let mut with_tenant = input.clone();
     let origin = Origin { file: "example".into(), line: 0 };
     for tenant in &example.tenants {
@@ -50,7 +73,7 @@ pub(super) fn admission(input: &Input) -> Result<Admission, Failed> {
     for pool in pools {
         with_tenant.pools.put(pool, origin.clone());
     }
-    Admission::new(&with_tenant).map_err(|e| failed(&e))
+    Admission::new(&with_tenant).map_err(|e| not_evaluated(&e))
 }
 
 /// DaemonSets that tolerate the taints of pools, and that admission keeps off them. `namespace` is Croft's own.
@@ -65,7 +88,7 @@ pub(super) fn kept_off(input: &Input, admission: &Admission, namespace: &str) ->
         }
     }
     if names.is_empty() {
-        return Ok("no DaemonSet that tolerates every taint would be kept off the nodes of pools".to_owned());
+        return Ok("no DaemonSet that tolerates every taint is kept off the nodes of pools".to_owned());
     }
     for config in &input.configs {
         shared.extend(config.spec.shared_with.iter().cloned());
@@ -74,7 +97,7 @@ pub(super) fn kept_off(input: &Input, admission: &Admission, namespace: &str) ->
     shared.dedup();
     fail(
         format!(
-            "{} tolerate the taints of pools, and Croft would keep them off the pools' nodes: {}",
+            "{} tolerate the taints of pools, and are kept off the pools' nodes: {}",
             counted(names.len(), "DaemonSet"),
             shortened(&names, NAMED)
         ),
@@ -133,10 +156,10 @@ pub(super) fn workloads(input: &Input, admission: &Admission, namespace: &str) -
     )
 }
 
-/// True if admission would keep the pods off pools' nodes. Pods of a tenant are pinned to its pools instead: sharing the pools with
+/// True if admission keeps the pods off pools' nodes, whether or not the object has what that takes already. Pods of a tenant are pinned to its pools instead: sharing the pools with
 /// its namespace would open all others to it.
 fn is_kept_off<T>(verdict: &Verdict<T>) -> bool {
-    verdict.tenant.is_none() && !matches!(verdict.outcome, Outcome::Unchanged)
+    verdict.tenant.is_none() && (verdict.is_kept_out || !matches!(verdict.outcome, Outcome::Unchanged))
 }
 
 /// True if nothing but taints keeps the pods off a node.
@@ -194,6 +217,23 @@ mod tests {
         assert!(remedy.ends_with("spec:\n    sharedWith: [logging, monitoring]"), "{remedy}");
         let Err(Failed { what, .. }) = untolerating(&input) else { panic!("nothing found") };
         assert!(what.ends_with(": shop/cache"), "{what}");
+    }
+
+    #[test]
+    fn agent_that_has_its_affinity_already_is_still_named() {
+        let text = daemon_set("logging", "fluent-bit", ", tolerations: [{operator: Exists}]");
+        let mut input = input(&text);
+        let admission = admission(&input).unwrap();
+        let Outcome::Changed(planned) =
+            admission.daemon_set(&input.daemon_sets.iter().next().unwrap().object).outcome
+        else {
+            panic!("it gets an affinity")
+        };
+        input.daemon_sets.put(*planned, Origin { file: "test".into(), line: 0 });
+        let Err(Failed { what, .. }) = kept_off(&input, &admission, "croft-system") else {
+            panic!("nothing found")
+        };
+        assert!(what.ends_with("logging/fluent-bit"), "{what}");
     }
 
     #[test]
