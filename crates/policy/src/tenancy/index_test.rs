@@ -336,7 +336,7 @@ fn a_pool_for_many_tenants_gives_each_its_own_and_no_other() {
         tenants: crate::PoolTenants::One { made_from: "dev".to_owned(), tenant: tenant.to_owned() },
         ..pool(&format!("dev-{tenant}"), "node-pool", tenant, 2)
     };
-    let mut index = Index::new(Config::default());
+    let mut index = Index::new();
     index.upsert_pool(parent);
     for (name, pools) in [("shop", vec!["dev"]), ("web", vec!["dev"]), ("spy", vec!["dev-shop"])] {
         let pools = pools.into_iter().map(str::to_owned).collect();
