@@ -78,7 +78,22 @@ impl Templates {
         for _ in 0..self.random.between(1, 3) {
             self.add(name, &mut templates);
         }
-        pool["spec"]["templates"] = json!(templates);
+        let spec = &mut pool["spec"];
+        spec["templates"] = json!(templates);
+        if self.random.permille(400) {
+            spec["return"] = match self.random.below(3) {
+                0 => json!({"policy": "Never"}),
+                1 => json!({"policy": "WhenConsolidating"}),
+                _ => json!({"policy": "Eagerly", "after": "1m"}),
+            };
+        }
+        if self.random.permille(300) {
+            spec["shares"] = if only["spec"]["requirements"][0]["values"][0] == "spot" {
+                json!([{"capacityType": "spot", "max": "70%"}, {"capacityType": "on-demand", "minNodes": 1}])
+            } else {
+                json!([{"template": REST, "minNodes": 1}])
+            };
+        }
     }
 
     fn weight(&mut self) -> u64 {
@@ -92,6 +107,9 @@ impl Templates {
         let requirement = json!({"key": "karpenter.k8s.aws/instance-category", "operator": "In",
             "values": [category(name)]});
         template["spec"]["requirements"].as_array_mut().unwrap().push(requirement);
+        if self.random.permille(150) {
+            template["replicas"] = json!(1);
+        }
         if self.random.permille(200) {
             template["spec"]["taints"] =
                 json!([{"key": "example.com/kind", "value": name, "effect": "PreferNoSchedule"}]);
@@ -141,6 +159,12 @@ fn free(templates: &[Value]) -> Vec<&'static str> {
 /// The part of a template that all of a pool have.
 fn spec_of_rest(templates: &[Value]) -> Value {
     templates.iter().find(|template| template["name"] == REST).unwrap()["spec"].clone()
+}
+
+/// How many nodes a pool of this spec has whatever the demand, as itself or by its templates.
+pub fn fixed(spec: &Value) -> u64 {
+    let templates = spec["templates"].as_array().into_iter().flatten();
+    templates.chain([spec]).filter_map(|sized| sized["replicas"].as_u64()).sum()
 }
 
 /// Changes each template of a pool, or the only one that it has.
