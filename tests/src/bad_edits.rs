@@ -325,6 +325,19 @@ fn templates() -> Vec<Case> {
         ("TenantPool", "/spec/templates/0/limits", json!({"cost": 1}), &["costPerHour"]),
         (
             "TenantPool",
+            "/spec/templates/0/metadata/labels/node-pool",
+            json!("x"),
+            &["the pool's key already", "of its templates"],
+        ),
+        ("TenantPool", "/spec/templates/0/spec/taints/0/key", json!("node-pool"), &["of its templates"]),
+        (
+            "TenantPool",
+            "/spec/templates/0/spec/startupTaints/0/key",
+            json!("node-pool"),
+            &["of its templates"],
+        ),
+        (
+            "TenantPool",
             "/spec/template/spec/resources/0/amounts",
             json!({"cpu": 1}),
             &["write devices such as"],
@@ -434,6 +447,7 @@ fn templates() -> Vec<Case> {
             &["one taint per key and effect"],
         ),
         ("TenantPool", "/spec/template/spec/taints/0/key", json!("a b"), &["label's key"]),
+        ("TenantPool", "/spec/template/spec/taints/0/key", json!("node-pool"), &["write spec.effects"]),
         ("TenantPool", "/spec/template/spec/taints/0/value", json!("a b"), &["label's value"]),
         ("TenantPool", "/spec/template/spec/taints/0/effect", json!("Never"), &["Never", "NoExecute"]),
         (

@@ -1,7 +1,7 @@
 # The scheduler's figures and its proof by the real kube-scheduler.
 
 .PHONY: bench-scheduler
-bench-scheduler: ## workloads A to D of the scheduler, with one line for programs; DUMP=folder writes inputs and plans
+bench-scheduler: ## workloads A to E of the scheduler, with one line for programs; DUMP=folder writes inputs and plans
 	@mkdir -p target/bench
 	cargo build --quiet --workspace --example catalog
 	$(or $(CARGO_TARGET_DIR),target)/debug/examples/catalog > target/bench/catalog.json

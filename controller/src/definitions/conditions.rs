@@ -156,7 +156,7 @@ define! {
     COMMAND_IN_FLIGHT = "CommandInFlight", on "Consolidatable";
     /// The claims of the Tenant, or the label of the pool, hold.
     ACCEPTED = "Accepted", on "Accepted";
-    /// An older pool has its label.
+    /// An older pool has its label, or a template would give its nodes the label of another pool.
     LABEL_TAKEN = "LabelTaken", on "Accepted of a TenantPool";
     /// The admission policies don't know its label yet.
     KEY_NOT_IN_FORCE = "KeyNotInForce", on "Accepted of a TenantPool";

@@ -3,7 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use croft_api::condition::{ACCEPTED, Statement};
+use croft_api::{
+    TenantPool,
+    condition::{ACCEPTED, Statement},
+    pool::{Operator, Provisioner},
+};
 use croft_policy::Tenants;
 
 use crate::{
@@ -51,6 +55,13 @@ fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Optio
         );
         return statement(false, reasons::LABEL_TAKEN, message);
     }
+    if let Some((label, other)) = state.pools.get(name).and_then(|pool| label_of_other(view, name, pool)) {
+        let message = format!(
+            "a template would give its nodes the label {label} of TenantPool {other}, whose pods could then be bound to them, so no \
+             node is launched; take it out of metadata.labels and requirements of the template"
+        );
+        return statement(false, reasons::LABEL_TAKEN, message);
+    }
     let pool = view.declarations().pool_id(name).and_then(|id| view.declarations().pool(id))?;
     if state.parameters.pool_in_force(pool)? {
         if !open.is_empty() {
@@ -72,4 +83,23 @@ fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Optio
         pool.key, pool.value
     );
     statement(false, reasons::KEY_NOT_IN_FORCE, message)
+}
+
+/// A label of another pool that nodes launched by a template would carry, and the name of that pool. Its pods are pinned by the label,
+/// and nothing but a taint, which they may tolerate, would keep them off.
+fn label_of_other(view: &Tenants, name: &str, pool: &TenantPool) -> Option<(String, String)> {
+    let declarations = view.declarations();
+    let of_other = |(key, value): (&String, &String)| {
+        let other = declarations.pool(declarations.pool_by_label(key, value)?)?;
+        (*other.name != *name).then(|| (format!("{key}={value}"), other.name.to_string()))
+    };
+    let is_launched = pool.spec.provisioner == Provisioner::Croft;
+    pool.by_template().filter(|_| is_launched).find_map(|(_, one)| {
+        let template = one.spec.template.as_ref()?;
+        let chosen =
+            template.spec.requirements.iter().filter(|requirement| requirement.operator == Operator::In);
+        let chosen =
+            chosen.flat_map(|requirement| requirement.values.iter().map(|value| (&requirement.key, value)));
+        template.metadata.labels.iter().chain(chosen).find_map(of_other)
+    })
 }

@@ -436,6 +436,34 @@ fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
 }
 
 #[test]
+fn pool_with_a_template_that_gives_the_label_of_another_pool_is_not_accepted() {
+    let mut state = reconciled_state();
+    let template = |labels: Value, requirements: Value| {
+        json!({"name": "x", "metadata": {"labels": labels},
+            "spec": {"nodeClassRef": {"name": "c"}, "requirements": requirements}})
+    };
+    let plain = template(json!({}), json!([]));
+    let required = json!([{"key": "node-pool", "operator": "In", "values": ["z", "pool-b"]}]);
+    for (name, spec, is_taken) in [
+        ("several", json!({"templates": [plain, template(json!({"node-pool": "pool-b"}), json!([]))]}), true),
+        ("one", json!({"template": template(json!({"node-pool": "pool-b"}), json!([]))}), true),
+        ("required", json!({"templates": [template(json!({}), required)]}), true),
+        ("of-no-pool", json!({"template": template(json!({"node-pool": "z"}), json!([]))}), false),
+    ] {
+        let mut pool = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+            "metadata": {"name": name, "creationTimestamp": "2026-02-01T00:00:00Z"}, "spec": spec});
+        pool["spec"]["key"] = json!("other-key");
+        state.observe(&Change::from(read::<TenantPool>(pool)));
+        write(&mut state);
+        let conditions = state.pools[name].status.clone().unwrap_or_default().conditions;
+        let taken = conditions.iter().find(|c| c.type_ == "Accepted" && c.reason == "LabelTaken");
+        let names_it = "the label node-pool=pool-b of TenantPool pool-b";
+        let is_named = taken.is_some_and(|c| c.status == "False" && c.message.contains(names_it));
+        assert_eq!(is_named, is_taken, "{name}: {conditions:?}");
+    }
+}
+
+#[test]
 fn nodes_that_admit_other_pods_are_counted_and_named() {
     let mut state = reconciled_state();
     assert!(state.violations.values().all(|count| *count == 0), "{:?}", state.violations);

@@ -6,6 +6,8 @@ use croft_controller::definitions::keys;
 use croft_simkit::{Store, cluster_id, is_of_daemonset};
 use serde_json::{Value, json};
 
+use crate::templates;
+
 /// The default budget of a pool: this share of its nodes, rounded up.
 const PERCENT: usize = 10;
 /// A claim that was deleted before this time is known to every controller that may act.
@@ -97,7 +99,7 @@ fn is_voluntary(store: &Store, claim: &Value) -> bool {
     node["status"]["conditions"][0]["status"] == json!("True")
         && node["metadata"]["deletionTimestamp"].is_null()
         && pool["metadata"]["deletionTimestamp"].is_null()
-        && pool["spec"]["replicas"].is_null()
+        && templates::fixed(&pool["spec"]) == 0
         && !is_touched
         && works(store).contains(name)
 }

@@ -11,7 +11,7 @@ use croft_ec2_sim::world::World;
 use croft_simkit::{Id, Store, Workload, cluster_id, is_of_daemonset};
 use serde_json::{Value, json};
 
-use crate::{budgets, run::Limits};
+use crate::{budgets, run::Limits, templates};
 
 /// A claim that replaces nodes as drifted, while nothing can have drifted.
 pub fn drift(store: &Store, name: &str, claim: &Value) -> Option<String> {
@@ -177,7 +177,8 @@ fn idle(store: &Store) -> Vec<String> {
         let spec = store.get(&cluster_id("TenantPool", pool)).map(|pool| &pool["spec"]);
         let headroom = spec.and_then(|spec| spec["headroom"]["pods"].as_u64()).unwrap_or(0);
         let is_fixed = spec.is_some_and(|spec| spec["replicas"].is_u64());
-        if is_fixed { usize::MAX } else { usize::try_from(headroom).unwrap() }
+        let fixed = spec.map_or(0, templates::fixed);
+        if is_fixed { usize::MAX } else { usize::try_from(headroom + fixed).unwrap() }
     };
     let idle = empty.iter().filter(|(pool, nodes)| nodes.len() > spare(pool));
     idle.map(|(pool, nodes)| format!("nodes of {pool} have no pod: {nodes:?}")).collect()

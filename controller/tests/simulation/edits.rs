@@ -12,7 +12,7 @@ use croft_simkit::{Environment, Id, Workload, cluster_id};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::run::Run;
+use crate::{run::Run, templates::each_of_pool};
 
 /// A quota that no run reaches.
 const NO_QUOTA: u32 = 1_000_000;
@@ -33,7 +33,8 @@ impl Run {
         self.ongoing.load(Ordering::Relaxed) > 0
     }
 
-    fn edit(&self, id: &Id, change: impl FnOnce(&mut Value)) {
+    /// Changes the spec of an object as a user does.
+    pub fn edit(&self, id: &Id, change: impl FnOnce(&mut Value)) {
         let mut store = self.environment.store.lock().unwrap();
         store.edited = true;
         store.edit(id, change);
@@ -56,7 +57,7 @@ impl Run {
         } else {
             let pool = self.any_pool();
             self.edit(&pool, |pool| {
-                pool["spec"]["template"]["metadata"] = json!({"labels": {"edited": value}})
+                each_of_pool(pool, |template| template["metadata"] = json!({"labels": {"edited": value}}));
             });
         }
     }
@@ -64,7 +65,9 @@ impl Run {
     /// A pool's nodes expire for some minutes.
     pub fn expire_nodes(&mut self) {
         let (pool, ms) = (self.any_pool(), self.random.between(200_000, 500_000));
-        self.edit(&pool, |pool| pool["spec"]["template"]["spec"]["expireAfter"] = json!("5m"));
+        self.edit(&pool, |pool| {
+            each_of_pool(pool, |template| template["spec"]["expireAfter"] = json!("5m"));
+        });
         let environment = Arc::clone(&self.environment);
         self.begin(async move {
             sleep(Duration::from_millis(ms)).await;
@@ -214,9 +217,11 @@ impl Run {
 
 /// Nodes don't expire any more.
 fn keep_nodes(pool: &mut Value) {
-    if let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut() {
-        spec.remove("expireAfter");
-    }
+    each_of_pool(pool, |template| {
+        if let Some(spec) = template["spec"].as_object_mut() {
+            spec.remove("expireAfter");
+        }
+    });
 }
 
 /// Deletes an object as a user does, and returns what the user would apply again.

@@ -16,6 +16,11 @@ use crate::run::Run;
 impl Run {
     /// Draws one fault, or one change by a user.
     pub async fn disturb(&mut self) {
+        if self.templates.is_next() {
+            tracing::debug!(at = %self.environment.clock.true_wall(), "change of templates");
+            self.change_templates();
+            return;
+        }
         let which = self.random.below(46);
         tracing::debug!(which, at = %self.environment.clock.true_wall(), "fault");
         match which {

@@ -21,5 +21,6 @@ mod panics;
 mod run;
 mod runs;
 mod storm;
+mod templates;
 mod volumes;
 mod watched;

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::{aws, checks, edits, watched::Watched};
+use crate::{aws, checks, edits, templates::Templates, watched::Watched};
 
 const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
 const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
@@ -121,6 +121,8 @@ pub const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(300);
 pub struct Limits {
     /// By pool.
     pub pools: BTreeMap<String, i64>,
+    /// By pool and template.
+    pub templates: BTreeMap<(String, String), i64>,
     /// Over all pools.
     pub cluster: Option<i64>,
 }
@@ -136,6 +138,7 @@ pub struct Run {
     pub dead_image: Option<(Duration, Duration)>,
     /// Nodes of the pool of a fixed size.
     pub replicas: u64,
+    pub templates: Templates,
     /// The objects that users have applied.
     pub declared: Vec<(Id, Value)>,
     /// Faults and sequences of changes by users that go on.
@@ -169,6 +172,7 @@ impl Run {
         let mut odd = Random::new(seed ^ 0x0dd);
         let capacity_key =
             if odd.permille(300) { "croft.dev/capacity-type" } else { "karpenter.sh/capacity-type" };
+        let mut templates = Templates::new(seed);
         let mut limits = BTreeMap::new();
         let mut workloads = Vec::new();
         for name in ["a", "b"] {
@@ -182,11 +186,9 @@ impl Run {
                 more["headroom"] =
                     json!({"pods": random.between(1, 3), "requests": {"cpu": "500m", "memory": "512Mi"}});
             }
-            store.create(
-                cluster_id("TenantPool", &pool_name),
-                pool(capacity_key, capacity_types, &more),
-                now,
-            );
+            let mut pool = pool(capacity_key, capacity_types, &more);
+            templates.split(&pool_name, &mut pool);
+            store.create(cluster_id("TenantPool", &pool_name), pool, now);
             let tenant = format!("tenant-{name}");
             store.create(cluster_id("Tenant", &tenant), objects::tenant(&tenant, &pool_name), now);
             for n in 0..random.between(1, 3) {
@@ -217,7 +219,11 @@ impl Run {
         let from = Duration::from_secs(apart.between(0, 60));
         let dead_image =
             apart.permille(200).then(|| (from, from + Duration::from_secs(apart.between(5, 240))));
-        let limits = Arc::new(Limits { pools: limits, cluster: cluster_limit.map(|cpu| cpu * 1000) });
+        let limits = Arc::new(Limits {
+            pools: limits,
+            templates: templates.limits.clone(),
+            cluster: cluster_limit.map(|cpu| cpu * 1000),
+        });
         let replicas = if random.permille(300) { random.between(1, 3) } else { 0 };
         if replicas > 0 {
             let mut more = json!({"replicas": replicas});
@@ -250,6 +256,7 @@ impl Run {
             backup: None,
             dead_image,
             replicas,
+            templates,
             declared,
             ongoing: Arc::default(),
             helped: None,

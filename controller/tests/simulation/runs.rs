@@ -89,6 +89,8 @@ pub struct Played {
     pub is_excused: bool,
     /// Its processes had the provider for EC2.
     pub has_aws: bool,
+    /// A pool had several templates.
+    pub has_templates: bool,
 }
 
 async fn play(seed: u64) -> Played {
@@ -97,7 +99,13 @@ async fn play(seed: u64) -> Played {
     if !broken.is_empty() {
         run.log_objects();
     }
-    Played { broken, helped: run.helped, is_excused: run.is_excused(), has_aws: aws::was_used(&run) }
+    Played {
+        broken,
+        helped: run.helped,
+        is_excused: run.is_excused(),
+        has_aws: aws::was_used(&run),
+        has_templates: run.templates.is_any(),
+    }
 }
 
 /// Plays one run; what is broken, if anything is.
@@ -226,7 +234,7 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     });
     let count = |is: fn(&Played) -> bool| played.iter().filter(|(_, played)| is(played)).count();
     let (helped, excused) = (count(|played| played.helped.is_some()), count(|played| played.is_excused));
-    let with_aws = count(|played| played.has_aws);
+    let (with_aws, with_templates) = (count(|played| played.has_aws), count(|played| played.has_templates));
     for (seed, played) in &played {
         if let Some(act) = played.helped {
             println!("seed {seed}: an operator {act} instances");
@@ -239,7 +247,8 @@ fn nothing_is_lost_and_nothing_is_paid_for_twice_whatever_fails() {
     let mut violations: Vec<u64> = broken.map(|(seed, _)| *seed).collect();
     violations.sort_unstable();
     println!(
-        "soak: runs={} violations={} helped={helped} excused={excused} with_aws={with_aws} seeds={violations:?}",
+        "soak: runs={} violations={} helped={helped} excused={excused} with_aws={with_aws} with_templates={with_templates} \
+         seeds={violations:?}",
         seeds.len(),
         violations.len()
     );
@@ -271,9 +280,12 @@ fn the_same_seed_gives_the_same_run() {
             log
         })
     };
-    let (first, second) = (trace(7), trace(7));
-    assert!(first.len() > 50, "nothing happened");
-    assert_eq!(first, second);
+    // The second has a pool of several templates.
+    for seed in [7, 19] {
+        let (first, second) = (trace(seed), trace(seed));
+        assert!(first.len() > 50, "nothing happened with seed {seed}");
+        assert_eq!(first, second, "seed {seed}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use croft_ec2_sim::world::World;
 use croft_simkit::{Id, Store};
 use serde_json::Value;
 
-use crate::{budgets::Outgoing, checks, run::Limits};
+use crate::{budgets::Outgoing, checks, run::Limits, templates};
 
 /// The results of the checks so far, and up to where they have read.
 #[derive(Debug, Default)]
@@ -56,6 +56,7 @@ impl Watched {
             let known: BTreeSet<&str> = self.known.values().map(String::as_str).collect();
             let (over, is_excused) = checks::over_limits(store, world, limits, cpus, &known);
             broken.extend(over);
+            broken.extend(templates::broken(store, world, limits, cpus, &known));
             self.is_excused |= is_excused;
         }
         self.is_excused |= store.excused > 0;

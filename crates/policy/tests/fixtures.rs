@@ -6,7 +6,11 @@ mod world;
 
 use std::{fs, path::Path};
 
-use croft_policy::{Config, Phase, Tenants, evaluate, review};
+use croft_policy::{
+    Config, Phase, Tenants, Violation,
+    audit::{self, Recreation},
+    evaluate, review, view,
+};
 use serde_json::{Value, json};
 
 fn review_of(case: &Value, object: &Value) -> Vec<u8> {
@@ -51,6 +55,14 @@ fn outcome(tenants: &Tenants, case: &Value, object: &Value) -> Value {
     found
 }
 
+/// The violations that the audit finds in a pending pod.
+fn audited(tenants: &Tenants, case: &Value, pod: &Value) -> Vec<Violation> {
+    let (namespace, text) = (case["namespace"].as_str().unwrap(), pod.to_string());
+    let pod: view::Pod<'_> = serde_json::from_str(&text).unwrap();
+    let found = audit::pod(tenants, namespace, &pod, Recreation::None);
+    found.into_iter().map(|finding| finding.violation).collect()
+}
+
 #[test]
 fn every_fixture_is_as_written() {
     let tenants = world::world(Config::default());
@@ -72,6 +84,12 @@ fn every_fixture_is_as_written() {
         if let Some(applied) = found.get("applied") {
             let again = outcome(&tenants, &case, applied);
             assert_eq!(again["patch"], json!([]), "{name}: applied twice is not once");
+            let is_pending = applied["kind"] == "Pod" && applied["spec"]["nodeName"].is_null();
+            if is_pending && found["rule"] == "Pinned" {
+                assert_eq!(audited(&tenants, &case, applied), Vec::<Violation>::new(), "{name}");
+                let before = audited(&tenants, &case, &case["object"]);
+                assert_eq!(before, [Violation::PodUnpinned], "{name}");
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -11,22 +11,24 @@ mod world;
 
 use croft_policy::{
     Config, NonTenantPods, Phase, Tenants,
-    definitions::POOL_NAME_LABEL,
+    definitions::{POOL_NAME_LABEL, TEMPLATE_LABEL},
     evaluate, review,
     taint::{Effect, Taint},
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-const KEYS: [&str; 5] = ["node-pool", "example.com/gpu", POOL_NAME_LABEL, "zone", ""];
-const VALUES: [&str; 8] = ["pool-a", "pool-b", "pool-c", "pool-d", "pool-a-gpu", "a", "z", "later"];
-const NAMESPACES: [&str; 9] = [
+const KEYS: [&str; 6] = ["node-pool", "example.com/gpu", POOL_NAME_LABEL, "zone", TEMPLATE_LABEL, ""];
+const VALUES: [&str; 10] =
+    ["pool-a", "pool-b", "pool-c", "pool-d", "pool-a-gpu", "team", "second", "a", "z", "later"];
+const NAMESPACES: [&str; 10] = [
     "tenant-a",
     "tenant-a-gpu",
     "tenant-b",
     "labelled",
     "tenant-c",
     "tenant-d",
+    "tenant-e",
     "non-tenant",
     "agents",
     "kube-system",
@@ -134,7 +136,7 @@ fn toleration() -> impl Strategy<Value = Value> {
 
 fn expression() -> impl Strategy<Value = Value> {
     (
-        select(&KEYS[..4]),
+        select(&KEYS[..5]),
         select(&["In", "NotIn", "Exists", "DoesNotExist"][..]),
         vec(select(&VALUES[..]), 1..4),
     )
@@ -160,7 +162,7 @@ fn term() -> impl Strategy<Value = Value> {
 }
 
 fn spec() -> impl Strategy<Value = Value> {
-    let selector = option::of(proptest::collection::btree_map(select(&KEYS[..4]), select(&VALUES[..]), 0..3));
+    let selector = option::of(proptest::collection::btree_map(select(&KEYS[..5]), select(&VALUES[..]), 0..3));
     let node = prop_oneof![8 => Just(""), 1 => select(&["free-1", "a-1", "gpu-1", "b-1", "c-1", "d-1", "b-2", "nowhere"][..])];
     (selector, option::of(vec(toleration(), 0..5)), option::of(vec(term(), 1..4)), node).prop_map(
         |(selector, tolerations, terms, node)| {
@@ -227,8 +229,14 @@ fn places() -> Vec<(Place, Option<String>)> {
         ("b-1", Some("pool-b")),
         ("c-1", Some("pool-c")),
         ("d-1", Some("pool-d")),
+        ("x86-1", Some("x86")),
+        ("team-1", Some("team")),
     ] {
-        let node = world::node(name, pool.and_then(|p| pools.iter().find(|x| x.name == p)));
+        let mut node = world::node(name, pool.and_then(|p| pools.iter().find(|x| x.name == p)));
+        if pool == Some("team") {
+            // Of its second template. Without the template's taint, it is open to more.
+            node.labels.insert(TEMPLATE_LABEL.to_owned(), "second".to_owned());
+        }
         places.push((
             Place {
                 name: node.name,
@@ -248,6 +256,7 @@ fn allowed(namespace: &str) -> Option<&'static [&'static str]> {
         "tenant-b" | "labelled" => Some(&["pool-b"]),
         "tenant-c" => Some(&["pool-c", "pool-a-gpu"]),
         "tenant-d" => Some(&["pool-d"]),
+        "tenant-e" => Some(&["x86", "team", "arm", "gpu", "spot"]),
         _ => None,
     }
 }

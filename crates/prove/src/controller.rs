@@ -174,15 +174,17 @@ fn engine(world: &World, kind: PoolKind, claim: NodeClaim, node: Option<&Node>) 
 /// A claim of the pool, as it is declared now; `None` if there is no pool.
 fn claim(world: &World, kind: PoolKind) -> Option<Value> {
     let objects = Objects::of(&world.declared, kind);
-    let pool = objects.pool()?;
-    let labels: std::collections::BTreeMap<_, _> = convert::policy::node_labels(pool).into_iter().collect();
+    let (_, pool) = objects.pool()?.by_template().next()?;
+    let of_template = pool.spec.template.iter().flat_map(|template| template.metadata.labels.clone());
+    let labels: std::collections::BTreeMap<_, _> =
+        convert::policy::node_labels(&pool).into_iter().chain(of_template).collect();
     Some(json!({
         "apiVersion": "croft.dev/v1alpha1", "kind": "NodeClaim",
         "metadata": {"name": "pool-b-1", "uid": "claim", "resourceVersion": "10",
             "creationTimestamp": at(0).wall.to_string(), "finalizers": ["croft.dev/termination"]},
         "spec": {"pool": POOL, "nodeClassRef": {"name": "class"}, "instanceTypes": ["m5.large"],
             "zones": ["us-east-1a"], "capacityType": "on-demand", "labels": labels,
-            "taints": convert::scheduler::taints(pool)},
+            "taints": convert::scheduler::taints(&pool)},
     }))
 }
 

@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 pub const OWN_KEY: &str = "dedicated";
 /// The pool under attack.
 pub const POOL: &str = "pool-b";
+/// The template of the pool under attack by which its node is launched, if it has several.
+pub const TEMPLATE: &str = "spot";
 /// The pool of the other tenant.
 pub const OTHER_POOL: &str = "pool-a";
 
@@ -56,7 +58,7 @@ impl NamespaceKind {
 pub enum PoolKind {
     /// Croft launches its nodes; the label and taint have the built-in key.
     CroftBuiltInKey,
-    /// Croft launches its nodes; the label and taint have a key of the user's own.
+    /// Croft launches its nodes, by several templates; the label and taint have a key of the user's own.
     CroftOwnKey,
     /// Another process launches its nodes; the label and taint have a key of the user's own.
     OtherLauncher,
@@ -241,8 +243,16 @@ impl Objects {
                 if pool.no_execute { &["NoSchedule", "NoExecute"] } else { &["NoSchedule"] };
             let shared: &[&str] = if pool.shared { &[NamespaceKind::Shared.name()] } else { &[] };
             let provisioner = if kind == PoolKind::OtherLauncher { "Karpenter" } else { "Croft" };
-            json!({"key": kind.key(), "effects": effects, "sharedWith": shared, "provisioner": provisioner,
-                "template": {"spec": {"nodeClassRef": {"name": "class"}}}})
+            let mut spec = json!({"key": kind.key(), "effects": effects, "sharedWith": shared,
+                "provisioner": provisioner});
+            let node = json!({"nodeClassRef": {"name": "class"}});
+            // Without taints of their own, which would keep more pods off.
+            if kind == PoolKind::CroftOwnKey {
+                spec["templates"] = json!([{"name": TEMPLATE, "spec": node}, {"name": "rest", "spec": node}]);
+            } else {
+                spec["template"] = json!({"spec": node});
+            }
+            spec
         };
         let others = json!({"sharedWith": [NamespaceKind::SharedOther.name()],
             "template": {"spec": {"nodeClassRef": {"name": "class"}}}});

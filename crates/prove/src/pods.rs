@@ -2,10 +2,10 @@
 //!
 //! A new symbol is an item of [`Alphabet`]: pods and updates are all combinations of its items.
 
-use croft_policy::definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT};
+use croft_policy::definitions::{POOL_NAME_LABEL, TEMPLATE_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT};
 use serde_json::{Value, json};
 
-use crate::declared::{NamespaceKind, OWN_KEY, POOL};
+use crate::declared::{NamespaceKind, OWN_KEY, POOL, TEMPLATE};
 use crate::nodes::NODE;
 
 /// The symbols of a pod's fields.
@@ -88,12 +88,14 @@ impl Alphabet {
         }
     }
 
-    /// Tolerations of every effect alone, and gated pods with every other field.
+    /// Tolerations of every effect alone, the name of a template, and gated pods with every other field.
     #[must_use]
     pub fn full() -> Self {
         let starting = [("Exists", ""), ("Exists", "NoExecute"), ("Equal", "NoExecute")];
         let starting = starting.map(|(operator, effect)| toleration(UNREGISTERED_TAINT, operator, effect));
-        Self::of(&["", "NoSchedule", "NoExecute"], starting.to_vec(), true)
+        let mut full = Self::of(&["", "NoSchedule", "NoExecute"], starting.to_vec(), true);
+        full.selectors.push(json!({TEMPLATE_LABEL: TEMPLATE}));
+        full
     }
 
     /// Tolerations of all effects.

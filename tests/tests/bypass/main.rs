@@ -14,5 +14,6 @@ mod moments;
 mod other_ways_in;
 mod pods;
 mod policy;
+mod pool_templates;
 mod random;
 mod templates;

@@ -225,7 +225,7 @@ pub(crate) fn attacks() -> Vec<(&'static str, Value, End)> {
 }
 
 /// Waits until every pod is bound or unschedulable, except those of no scheduler.
-async fn scheduled(admin: &Client) {
+pub(crate) async fn scheduled(admin: &Client) {
     until("every pod tried", SOON, async || {
         let untried: Vec<String> = pods(admin)
             .await?

@@ -13,7 +13,8 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const HOST: &str = "kubernetes.io/hostname";
 pub const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 pub const GPU: &str = "example.com/gpu";
-const CAPACITY: &str = "karpenter.sh/capacity-type";
+pub const TEMPLATE: &str = "croft.dev/template";
+pub const CAPACITY: &str = "karpenter.sh/capacity-type";
 
 /// Nodes by name.
 pub type Nodes = BTreeMap<String, Node>;
@@ -72,7 +73,7 @@ pub fn catalog() -> Vec<InstanceType> {
     kinds
 }
 
-fn taint(key: &str, value: &str, effect: &str) -> Taint {
+pub fn taint(key: &str, value: &str, effect: &str) -> Taint {
     Taint { key: key.to_owned(), value: Some(value.to_owned()), effect: effect.to_owned(), time_added: None }
 }
 
@@ -171,6 +172,10 @@ pub fn coming(random: &mut Random, pools: &[Pool], name: &str) -> ComingNode {
 
 pub fn labels(pool: &Pool, kind: &InstanceType, zone: &str, capacity: &str) -> BTreeMap<String, String> {
     let mut labels = kind.labels.clone();
+    labels.extend(pool.labels.clone());
+    if !pool.template.is_empty() {
+        labels.insert(TEMPLATE.to_owned(), pool.template.clone());
+    }
     for (key, value) in [
         ("node-pool", pool.name.as_str()),
         ("node-restriction.kubernetes.io/pool", pool.name.as_str()),
@@ -201,16 +206,14 @@ pub fn node(
 
 /// Every offering that the pool could launch: type, zone, capacity type.
 fn instances(pool: &Pool) -> Vec<(InstanceType, String, CapacityType)> {
-    let allows = |key: &str, value: &str| {
-        pool.requirements.iter().filter(|r| r.key == key).all(|r| r.matches(Some(value)))
-    };
     let by_default = !pool.requirements.iter().any(|r| r.key == CAPACITY);
     let mut result = Vec::new();
     for kind in pool.instance_types.iter() {
         for offering in &kind.offerings {
             let capacity = offering.capacity_type.as_str();
-            let open = if by_default { capacity == "on-demand" } else { allows(CAPACITY, capacity) };
-            if open && allows(ZONE, &offering.zone) {
+            let labels = labels(pool, kind, &offering.zone, capacity);
+            let is_open = !by_default || capacity == "on-demand";
+            if is_open && pool.requirements.iter().all(|requirement| requirement.is_met_by(&labels)) {
                 result.push((kind.clone(), offering.zone.clone(), offering.capacity_type));
             }
         }
@@ -222,7 +225,8 @@ fn instances(pool: &Pool) -> Vec<(InstanceType, String, CapacityType)> {
 pub fn every_node(pool: &Pool) -> Vec<Value> {
     let one = |(kind, zone, capacity): (InstanceType, String, CapacityType)| {
         let capacity = capacity.as_str();
-        let name = format!("every-{}-{}-{zone}-{capacity}", pool.name, kind.name.replace('.', "-"));
+        let (template, kind_name) = (&pool.template, kind.name.replace('.', "-"));
+        let name = format!("every-{}-{template}-{kind_name}-{zone}-{capacity}", pool.name);
         node(&name, labels(pool, &kind, &zone, capacity), &pool.taints, &kind.capacity)
     };
     instances(pool).into_iter().map(one).collect()

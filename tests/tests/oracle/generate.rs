@@ -19,6 +19,7 @@ use super::{
 #[derive(Clone)]
 pub struct Scene {
     pub seed: u64,
+    /// The templates of a pool follow one another.
     pub pools: Vec<Pool>,
     pub nodes: Vec<Value>,
     pub coming: Vec<ComingNode>,
@@ -60,7 +61,8 @@ impl Scene {
         }
         let disk_zones = (0..3).map(|_| random.one_of(&fleet::ZONES).to_owned()).collect();
         let daemon = random.percent(20);
-        Self { seed, pools, nodes, coming, running, waiting, daemon, attach, disk_zones }
+        let scene = Self { seed, pools, nodes, coming, running, waiting, daemon, attach, disk_zones };
+        scene.with_templates()
     }
 
     /// Running pods on the existing nodes, including the DaemonSet's.
@@ -73,8 +75,8 @@ impl Scene {
     /// The same for Croft. Gates of pods that will be planned are ignored: they are lifted in time.
     pub fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new();
-        for pool in &self.pools {
-            cluster.upsert_pool(pool.clone()).unwrap();
+        for templates in self.pools.chunk_by(|one, next| one.name == next.name) {
+            cluster.upsert_templates(templates.to_vec()).unwrap();
         }
         for (name, team) in NAMESPACES.into_iter().zip(TEAMS) {
             let namespace: Namespace =
@@ -107,10 +109,12 @@ impl Scene {
             .pools
             .iter()
             .map(|p| {
-                let limits: BTreeMap<&String, String> =
-                    p.limits.iter().map(|(k, v)| (k, v.to_string())).collect();
-                json!({"name": p.name, "taints": p.taints, "requirements": p.requirements, "weight": p.weight,
-                    "limits": limits})
+                let [limits, template_limits] = [&p.limits, &p.template_limits].map(|limits| {
+                    limits.iter().map(|(k, v)| (k, v.to_string())).collect::<BTreeMap<&String, String>>()
+                });
+                json!({"name": p.name, "template": p.template, "labels": p.labels, "taints": p.taints,
+                    "requirements": p.requirements, "weight": p.weight, "limits": limits,
+                    "templateLimits": template_limits, "capacity": p.instance_types.first().map(|k| &k.capacity)})
             })
             .collect();
         let waiting: Vec<Value> = self

@@ -5,6 +5,9 @@
 //! bound, the planned and coming nodes are created, and the other pods follow. Every planned pod must be bound. In the last
 //! quarter every node is there and all pods are ungated at once, in a random order.
 //!
+//! About half of the clusters have a pool of several templates, with weights, limits, labels, taints and declared resources of
+//! their own, and pods that select one, tolerate its taint or avoid it.
+//!
 //! Every pod that Croft calls infeasible must stay pending, as must a copy of it, with a node of every offering that the
 //! pools could launch, unless Croft plans it itself once the others are bound. Groups about which the order of binding
 //! decides are printed with the reason (`order.rs`) and counted as `groups_by_order`; a cluster where only a random
@@ -32,6 +35,7 @@ mod run;
 mod shrink;
 mod storage;
 mod surroundings;
+mod templates;
 
 use std::{
     collections::BTreeMap,

@@ -47,6 +47,11 @@ fn smaller(scene: &Scene) -> Vec<Scene> {
             offer(&|less| less.waiting[at].spec[part] = Value::Null);
         }
     }
+    for (at, pool) in scene.pools.iter().enumerate() {
+        if scene.pools.iter().filter(|other| other.name == pool.name).count() > 1 {
+            offer(&|less| drop(less.pools.remove(at)));
+        }
+    }
     if !scene.coming.is_empty() {
         offer(&|less| drop(less.coming.pop()));
     }

@@ -7,7 +7,7 @@ use croft_policy::{
     stored,
     taint::{Effect, Effects, Taint},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub fn pool(name: &str, key: &str, value: &str, effects: &[Effect]) -> Pool {
     Pool {
@@ -70,12 +70,24 @@ fn kinds() -> Vec<Pool> {
             .into_iter()
             .map(|[key, operator, value]| json!({"key": key, "operator": operator, "values": [value]}))
             .collect();
-        let (labels, taints) = match name {
-            "team" => (json!({"team": "x"}), json!([{"key": "team", "value": "x", "effect": "NoSchedule"}])),
-            _ => (json!({}), json!([])),
+        let template = |labels: Value, taints: Value| {
+            let spec = json!({"requirements": requirements, "taints": taints});
+            json!({"metadata": {"labels": labels}, "spec": spec})
         };
-        let spec = json!({"template": {"metadata": {"labels": labels},
-            "spec": {"requirements": requirements, "taints": taints}}});
+        let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
+        let spec = if name == "team" {
+            // What two templates have in common holds for the pool; of what differs, either may be.
+            let mut fast = template(
+                json!({"team": "x", "lane": "fast"}),
+                json!([taint("team", "x"), taint("lane", "fast")]),
+            );
+            fast["name"] = json!("first");
+            let mut slow = template(json!({"team": "x", "lane": "slow"}), json!([taint("team", "x")]));
+            slow["name"] = json!("second");
+            json!({"templates": [fast, slow]})
+        } else {
+            json!({"template": template(json!({}), json!([]))})
+        };
         let resources: Vec<_> =
             resources.iter().map(|resource| json!({"name": resource, "dedicated": name == "gpu"})).collect();
         let template = stored::node_template(&spec, &json!({"extendedResources": resources}));

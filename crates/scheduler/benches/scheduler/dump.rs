@@ -38,12 +38,21 @@ pub fn cluster(input: &Input<'_>) -> Value {
     for pod in input.pods {
         namespaces.insert(pod.metadata.namespace.clone().unwrap(), pool_of(pod));
     }
-    for pool in input.pools {
-        items.push(
-            json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": pool.name},
-            "spec": {"key": pool.key, "template": {"spec": {"requirements": pool.requirements,
-                "nodeClassRef": {"name": "default"}}}}}),
-        );
+    let node = |pool: &Pool| json!({"requirements": pool.requirements, "nodeClassRef": {"name": "default"}});
+    for templates in input.pools.chunk_by(|one, next| one.name == next.name) {
+        let (name, key) = (&templates[0].name, &templates[0].key);
+        let spec = match templates {
+            [one] if one.template.is_empty() => json!({"key": key, "template": {"spec": node(one)}}),
+            _ => {
+                let template = |one: &Pool| {
+                    json!({"name": one.template, "weight": one.weight, "limits": one.template_limits,
+                        "spec": node(one)})
+                };
+                json!({"key": key, "templates": templates.iter().map(template).collect::<Vec<_>>()})
+            }
+        };
+        items.push(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+            "metadata": {"name": name}, "spec": spec}));
     }
     for (namespace, pool) in &namespaces {
         items.push(
@@ -70,7 +79,7 @@ pub fn cluster(input: &Input<'_>) -> Value {
 pub fn plan(plan: &Plan) -> Value {
     let names = |pods: &[croft_scheduler::PodKey]| pods.iter().map(ToString::to_string).collect::<Vec<_>>();
     let new = plan.instances.iter().map(|m| {
-        json!({"name": m.name, "pool": m.pool, "instanceType": m.instance_type, "zone": m.zone,
+        json!({"name": m.name, "pool": m.pool, "template": m.template, "instanceType": m.instance_type, "zone": m.zone,
             "capacityType": m.capacity_type, "price": m.price, "existing": false, "requests": m.requests,
             "pods": names(&m.pods), "instanceTypeOptions": m.options})
     });

@@ -1,7 +1,12 @@
-//! `make bench-scheduler`: workloads A to D as a table, and one line for programs at the end.
+//! `make bench-scheduler`: workloads A to E as a table, and one line for programs at the end.
 //!
 //! Every workload runs in a process of its own, so that its peak memory is its own. Times are of upserting the parsed
 //! pods and of the first solve, nothing warmed before.
+//!
+//! Workload E has a pool of five templates. Weights come before price there, so its bound isn't that of the cheapest cluster, which
+//! would have none of the heavier templates. A plan's bound is the sum of its tiers': for the pods that each weight took, the least
+//! that they cost on the templates of that weight, whatever their limits. The gap is what the packing of each tier leaves open;
+//! which pods a limit leaves to the next tier is no part of it. Equal weights, as of the two templates of spot, are one tier.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
     let b = part("b");
     let c = part("c");
     let d = part("d");
+    let e = part("e");
     let small = part("small");
     let f = |v: &Value, key: &str| v[key].as_f64().unwrap();
     // Least squares of log(seconds per pod) over log(pods): 0 is flat.
@@ -88,7 +94,7 @@ fn main() -> ExitCode {
         "bench-scheduler: a5000_pods_s={:.0} a20000_pods_s={:.0} a_cost_vs_ffd={:.4} b_pods_s={:.0} b_zone1={:.4} \
          c_gap_default={:.4} c_default_s={:.2} c_gap_effort16={:.4} c_effort16_s={:.1} c_gap_effort160={:.4} \
          c_effort160_s={:.1} c50_over_best={:.4} c50_ms={:.0} small_median={:.4} \
-         small_worst={:.4} small_ms={:.0} d_ms={:.1} a_rss_mb={:.0} d_rss_mb={:.0} exponent={:.3} \
+         small_worst={:.4} small_ms={:.0} d_ms={:.1} e_gap={:.4} e_s={:.2} a_rss_mb={:.0} d_rss_mb={:.0} exponent={:.3} \
          worse_than_ffd={}",
         f(&a[2], "pods_s"),
         f(&a[4], "pods_s"),
@@ -107,6 +113,8 @@ fn main() -> ExitCode {
         f(&small, "worst"),
         f(&small, "ms"),
         f(&d, "ms"),
+        f(&e, "gap"),
+        f(&e, "seconds"),
         f(&a[4], "rss_mb"),
         f(&d, "rss_mb"),
         exponent,
@@ -139,8 +147,8 @@ fn row(name: &str, pods: usize, seconds: f64, plan: &Plan) {
 
 fn timed(pools: &[Pool], pods: &[Pod], effort: u32) -> (Plan, f64) {
     let mut cluster = Cluster::new();
-    for pool in pools {
-        cluster.upsert_pool(pool.clone()).unwrap();
+    for templates in pools.chunk_by(|one, next| one.name == next.name) {
+        cluster.upsert_templates(templates.to_vec()).unwrap();
     }
     let start = Instant::now();
     for pod in pods {
@@ -209,6 +217,7 @@ fn run(name: &str, catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
         "small" => small(catalog),
         "small-best" => small_best(catalog),
         "d" => existing(dump),
+        "e" => templates(catalog, dump),
         other => panic!("no workload {other}"),
     }
 }
@@ -253,6 +262,28 @@ fn mixes(catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
         "gap_160": gaps[2], "seconds_160": longest[2], "over_best_50": over_best, "ms_50": seconds_50 * 1e3,
         "worse": worse,
     })
+}
+
+/// The largest gap and the longest time of workload E, over the three mixes of C. The limit of its last template is never
+/// reached, so every pod has a place, and each of the others is used.
+fn templates(catalog: Option<&str>, dump: Option<&PathBuf>) -> Value {
+    let kinds = read(catalog);
+    let pools = workloads::templates_e(&kinds);
+    let (mut gap, mut longest) = (0.0f64, 0.0f64);
+    for mix in 0..3 {
+        let pods = workloads::pods_e(mix, 5_000);
+        let (plan, seconds) = timed(&pools, &pods, 1);
+        row(&format!("e mix {mix}"), pods.len(), seconds, &plan);
+        assert!(plan.unschedulable.is_empty(), "{} pods have no place", plan.unschedulable.len());
+        for Pool { template, .. } in &pools {
+            assert!(plan.instances.iter().any(|m| m.template == *template), "{template} is not used");
+        }
+        gap = gap.max(plan.gap());
+        longest = longest.max(seconds);
+        let input = Input { kinds: &kinds, pools: &pools, nodes: &[], pods: &pods };
+        write(dump, &format!("e{mix}"), &input, &plan);
+    }
+    json!({"gap": gap, "seconds": longest})
 }
 
 /// Costs of the small clusters at the default effort above the best known plans, and the longest time.

@@ -178,6 +178,52 @@ pub fn pods_c(mix: usize, count: usize) -> Vec<Pod> {
         .collect()
 }
 
+/// The templates of workload E's pool: what is paid for already, then spot, then on-demand, each until its limit. The two of spot
+/// have one weight, so that price decides between them. Limits in dollars leave the cheapest packing the best one.
+pub fn templates_e(kinds: &Arc<[InstanceType]>) -> Vec<Pool> {
+    let template =
+        |name: &str, weight, [arch, categories, capacity]: [&[&str]; 3], (limit, most): (&str, &str)| {
+            let requirement = |key, values: &[&str]| Requirement::any_of(key, values.iter().copied());
+            let requirements = vec![
+                requirement("kubernetes.io/arch", arch),
+                requirement("karpenter.k8s.aws/instance-category", categories),
+                requirement("karpenter.sh/capacity-type", capacity),
+            ];
+            Pool {
+                template: name.to_owned(),
+                weight,
+                template_limits: BTreeMap::from([(limit.to_owned(), most.parse().unwrap())]),
+                ..pool("e", Arc::clone(kinds), requirements)
+            }
+        };
+    let (amd, arm, all): ([&str; 1], [&str; 1], [&str; 3]) = (["amd64"], ["arm64"], ["c", "m", "r"]);
+    let (spot, on_demand) = (["spot"], ["on-demand"]);
+    vec![
+        template("reserved", 50, [&amd, &["m"], &on_demand], ("cpu", "500")),
+        template("spot", 30, [&amd, &all, &spot], ("costPerHour", "15")),
+        template("spot-arm", 30, [&arm, &all, &spot], ("costPerHour", "20")),
+        template("compute", 10, [&amd, &["c"], &on_demand], ("costPerHour", "40")),
+        template("any", 0, [&["amd64", "arm64"], &all, &on_demand], ("nodes", "10000")),
+    ]
+}
+
+/// The pods of a mix of workload C, of which every fiftieth selects a template of spot, and every tenth may not be interrupted.
+pub fn pods_e(mix: usize, count: usize) -> Vec<Pod> {
+    let ask = |(number, mut pod): (usize, Pod)| {
+        let asked = match number % 50 {
+            0 => ("croft.dev/template", "spot"),
+            5 | 15 | 25 | 35 | 45 => ("karpenter.sh/capacity-type", "on-demand"),
+            _ => return pod,
+        };
+        let selector = [asked].map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        if let Some(spec) = &mut pod.spec {
+            spec.node_selector = Some(selector);
+        }
+        pod
+    };
+    pods_c(mix, count).into_iter().enumerate().map(ask).collect()
+}
+
 /// A small random instance.
 pub fn pods_random(seed: u64) -> Vec<Pod> {
     let mut random = Xorshift::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);

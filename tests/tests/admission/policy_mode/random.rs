@@ -22,12 +22,14 @@ const RECORDS: [&str; 8] = [
 ];
 
 /// Labels by which the pools of tenant-e differ, beside keys and values that no pool declares.
-const KINDS: [(&str, &[&str]); 6] = [
+const KINDS: [(&str, &[&str]); 8] = [
     ("kubernetes.io/arch", &["amd64", "arm64"]),
     ("beta.kubernetes.io/arch", &["amd64", "arm64"]),
     ("karpenter.sh/capacity-type", &["spot", "on-demand", "reserved"]),
     ("karpenter.k8s.aws/instance-cpu", &["2", "4", "64", "many"]),
     ("team", &["x", "y"]),
+    ("croft.dev/template", &["first", "second", "z"]),
+    ("lane", &["fast", "slow", "z"]),
     ("zone", &["x", ""]),
 ];
 const RESOURCES: [&str; 5] = ["nvidia.com/gpu", "amd.com/gpu", "example.com/fpga", "cpu", "hugepages-2Mi"];
