@@ -44,6 +44,7 @@ pub fn tenants() -> Tenants {
             shared_with: Vec::new(),
             provisioner: Provisioner::None,
             template: croft_policy::NodeTemplate::default(),
+            tenants: croft_policy::PoolTenants::default(),
         });
     }
     for (name, pools, on_conflict) in

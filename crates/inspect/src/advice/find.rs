@@ -143,7 +143,7 @@ struct Finder<'a> {
     /// Tenants by namespace.
     owners: BTreeMap<String, String>,
     /// Tenants by pool.
-    tenants: BTreeMap<&'a str, Vec<&'a Tenant>>,
+    tenants: BTreeMap<Cow<'a, str>, Vec<&'a Tenant>>,
     focus: &'a Focus,
     /// With the last node whose price was counted.
     found: BTreeMap<Constraint, (Found, String)>,

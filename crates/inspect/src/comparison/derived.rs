@@ -57,6 +57,8 @@ pub(super) fn pool(title: &str, nodes: &[(&Node, &NodeInfo)], offerings: &Offeri
         spec: TenantPoolSpec {
             key: GROUP.to_owned(),
             value: None,
+            per_tenant: false,
+            for_tenant: None,
             effects: Vec::new(),
             provisioner: Provisioner::Croft,
             weight: 0,
@@ -66,6 +68,7 @@ pub(super) fn pool(title: &str, nodes: &[(&Node, &NodeInfo)], offerings: &Offeri
             disruption: Disruption::default(),
             replicas: None,
             headroom: None,
+            schedules: Vec::new(),
             shared_with: Vec::new(),
         },
         status: None,

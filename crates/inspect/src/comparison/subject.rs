@@ -143,7 +143,7 @@ impl<'i> Subject<'i> {
         let from = here.map(|node| node.place.clone());
         let key = PodKey::new(&namespace, &pod.name_any());
         let again = admission.recreated(pod);
-        let Verdict { outcome, tenant, pool, warnings: _, patch: _ } = admission.pod(&again);
+        let Verdict { outcome, tenant, pool, is_kept_out: _, warnings: _, patch: _ } = admission.pod(&again);
         let admitted = match outcome {
             Outcome::Denied(why) => {
                 self.refused.push(RefusedPod { key, from, why });
