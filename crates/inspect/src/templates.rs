@@ -81,8 +81,8 @@ fn delayed(pool: &TenantPool, template: &PoolTemplate, at: Timestamp) -> Option<
     let backoff = pool.status.as_ref()?.launch_backoff.as_ref()?;
     let failed = backoff.templates.iter().find(|one| one.template == template.name && one.until.0 > at)?;
     Some(format!(
-        "launches by it wait until {}: its nodes weren't initialized in time (last: {})",
-        failed.until.0, failed.missing
+        "launches by it wait until {}, since its last nodes weren't initialized in time",
+        failed.until.0
     ))
 }
 
@@ -151,11 +151,12 @@ fn capacity(input: &Input, nodes: &[&NodeInfo], resource: &str) -> i64 {
 #[cfg(test)]
 mod tests {
     use croft_manifest::{LoadOptions, parse};
+    use serde_json::json;
 
     use super::*;
     use crate::inventory;
 
-    fn input(spot: &str, steady: &str, status: &str) -> Input {
+    fn input(spot: &str, steady: &str) -> Input {
         let node = |name: &str, template: &str| {
             format!(
                 "---
@@ -178,7 +179,6 @@ spec:
   templates:
   - {{name: steady, {steady} spec: {{nodeClassRef: {{name: default}}}}}}
   - {{name: spot, weight: 10, {spot} spec: {{nodeClassRef: {{name: default}}}}}}
-{status}
 {}{}{}",
             node("n1", "spot"),
             node("n2", "spot"),
@@ -198,7 +198,7 @@ spec:
     fn templates_have_their_own_nodes_and_the_limit_that_rules_them_out() {
         let catalog = croft_cloud::builtin_catalog();
         let why = |limits: &str, catalog| {
-            let all = reasons(&input(&format!("limits: {{{limits}}},"), "", ""), catalog);
+            let all = reasons(&input(&format!("limits: {{{limits}}},"), ""), catalog);
             assert_eq!((all[0].0.as_str(), all[0].1, all[1].0.as_str(), all[1].1), ("spot", 2, "steady", 0));
             assert_eq!(all[1].2, None);
             all[0].2.clone()
@@ -215,17 +215,21 @@ spec:
     }
 
     #[test]
-    fn templates_without_a_type_or_with_nodes_that_are_not_initialized_say_so() {
+    fn launches_that_wait_say_until_when() {
         let catalog = croft_cloud::builtin_catalog();
-        let status = |until: &str| {
-            format!(
-                "status: {{launchBackoff: {{rounds: 1, until: '{until}', since: '{until}', instance: i-1, poolGeneration: 1, classGeneration: 1,
-    templates: [{{template: spot, image: ami-1, rounds: 1, until: '{until}', since: '{until}', missing: nvidia.com/gpu}}]}}}}"
-            )
+        let waiting = |until: &str| {
+            let mut input = input("", "");
+            input.pools.for_each_mut(|pool| {
+                let failed = json!({"template": "spot", "image": "ami-1", "rounds": 1, "until": until, "since": until, "missing": "x"});
+                let backoff = json!({"rounds": 1, "until": until, "since": until, "instance": "i-1", "poolGeneration": 1,
+                    "classGeneration": 1, "templates": [failed]});
+                pool.status.get_or_insert_default().launch_backoff = serde_json::from_value(backoff).unwrap();
+            });
+            reasons(&input, Some(&catalog))
         };
-        let delayed = reasons(&input("", "", &status("2026-11-30T13:00:00Z")), None);
+        let delayed = waiting("2026-11-30T13:00:00Z");
         assert!(delayed[0].2.as_ref().unwrap().contains("until 2026-11-30T13:00:00Z"), "{delayed:?}");
-        let over = reasons(&input("", "", &status("2026-11-30T11:00:00Z")), Some(&catalog));
+        let over = waiting("2026-11-30T11:00:00Z");
         assert_eq!((&over[0].2, &over[1].2), (&None, &None));
     }
 }

@@ -4,11 +4,6 @@
 const REASONS: &[(&str, &str, &str)] = &[
     (
         "TenantPool",
-        "spec.templates.replicas",
-        "a template has no fixed number of nodes: write a pool of its own with replicas, or spec.headroom",
-    ),
-    (
-        "TenantPool",
         "spec.template.spec.kubelet",
         "the kubelet's settings are the class's since Karpenter's v1: write spec.kubelet of its EC2NodeClass",
     ),
