@@ -13,7 +13,6 @@ use croft_manifest::Input;
 use croft_scheduler::{InstanceType, LIMIT_COST, LIMIT_NODES, Price, Quantity, resources::native};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::ResourceExt as _;
 
 use crate::{
     class_types::ClassTypes,
@@ -33,26 +32,23 @@ pub struct TemplateNodes<'n> {
     pub passed_over: Option<String>,
 }
 
-/// The templates of `pool`, the heaviest first; none if it has only one kind of node. `nodes` may have those of other pools. With a
-/// catalogue, reasons also say what no instance type of it allows.
+/// The templates of `pool`, the heaviest first; none if it has only one kind of node. `nodes` are those of the pool. With a catalogue, reasons
+/// also say what no instance type of it allows.
 #[must_use]
 pub fn templates<'n>(
     input: &Input,
     pool: &TenantPool,
-    nodes: &'n [NodeInfo],
+    nodes: &[&'n NodeInfo],
     catalog: Option<&Arc<[InstanceType]>>,
     at: Timestamp,
 ) -> Vec<TemplateNodes<'n>> {
     let types =
         catalog.filter(|_| !pool.spec.templates.is_empty()).map(|types| ClassTypes::new(input, types));
-    let name = pool.name_any();
     let mut all: Vec<TemplateNodes<'n>> = Vec::new();
     for (template, narrowed) in pool.by_template() {
         let Some(template) = template else { continue };
-        let is_its = |node: &&NodeInfo| {
-            node.pool.as_ref() == Some(&name) && node.template.as_ref() == Some(&template.name)
-        };
-        let nodes: Vec<&NodeInfo> = nodes.iter().filter(is_its).collect();
+        let is_its = |node: &&'n NodeInfo| node.template.as_ref() == Some(&template.name);
+        let nodes: Vec<&'n NodeInfo> = nodes.iter().copied().filter(is_its).collect();
         let possible = types.as_ref().map(|types| pool_types::possible(&narrowed, types.of_pool(&narrowed)));
         let cost = total_cost(nodes.iter().copied());
         let passed_over = unready_class(input, &template.spec)
@@ -189,6 +185,7 @@ spec:
 
     fn reasons(input: &Input, catalog: Option<&Arc<[InstanceType]>>) -> Vec<(String, usize, Option<String>)> {
         let nodes = inventory::nodes(input);
+        let nodes: Vec<&NodeInfo> = nodes.iter().collect();
         let at = "2026-11-30T12:00:00Z".parse().unwrap();
         let all = templates(input, input.pools.get("", "shop").unwrap(), &nodes, catalog, at);
         all.into_iter().map(|one| (one.template.name, one.nodes.len(), one.passed_over)).collect()

@@ -284,14 +284,20 @@ impl Model {
     /// Without the catalogue, which would be read for each model: a limit that is used up is what rules a template out most often.
     fn add_templates(&mut self, input: &Input, nodes: &[NodeInfo]) {
         let at = Timestamp::from_millisecond(self.at).unwrap_or_default();
+        let mut by_pool: BTreeMap<&str, Vec<&NodeInfo>> = BTreeMap::new();
+        for node in nodes.iter().filter(|node| node.template.is_some()) {
+            by_pool.entry(node.pool.as_deref().unwrap_or_default()).or_default().push(node);
+        }
         for pool in input.pools.iter().filter(|pool| !pool.spec.templates.is_empty()) {
+            let name = pool.name_any();
+            let nodes = by_pool.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
             let facts = templates(input, pool, nodes, None, at).into_iter().map(|one| TemplateFacts {
                 name: one.template.name,
                 weight: one.template.weight,
                 limits: one.template.limits.into_iter().map(|(key, limit)| (key, limit.0)).collect(),
                 passed_over: one.passed_over,
             });
-            if let Some(pool) = self.pools.get_mut(&pool.name_any()) {
+            if let Some(pool) = self.pools.get_mut(&name) {
                 pool.templates = facts.collect();
             }
         }

@@ -61,7 +61,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
     )?;
     write_limits(input, &pool.spec.limits, &its, out)?;
     for TemplateNodes { template, nodes, cost, passed_over } in
-        templates(input, pool, &nodes, Some(&catalog), time_of(input))
+        templates(input, pool, &its, Some(&catalog), time_of(input))
     {
         writeln!(
             out,
