@@ -93,7 +93,7 @@ fn spec(drafts: &mut [PoolDraft], notes: &mut Vec<Note>) -> Map<String, Value> {
         })
         .collect();
     let calmest = calmest(&own);
-    for (draft, own) in drafts.iter().zip(&own).filter(|(_, own)| **own != calmest) {
+    for (draft, own) in drafts.iter().zip(&own).filter(|(_, own)| !own.is_empty() && **own != calmest) {
         notes.push(Note::loss(format!(
             "{}: spec.disruption isn't carried over as it is: a pool has one for all its templates, of each field the calmest: {}",
             draft.source,

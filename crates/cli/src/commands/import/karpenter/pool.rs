@@ -282,7 +282,7 @@ fn take_labels(
     let Some((key, value)) = label else { return };
     match labels.remove(key) {
         Some(other) if other != *value => report.note_loss(format_args!(
-            "its label {key} is {other:?}, its taint's value {value:?}: in Croft both are equal, {value}"
+            "its label {key}={other} isn't carried over: its taint has the value {value}, and in Croft both are equal, {key}={value}"
         )),
         Some(_) => {}
         None => report.note(format_args!("its nodes also get the label {key}={value}, beside the taint")),
