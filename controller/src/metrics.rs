@@ -23,7 +23,7 @@ use crate::{
     definitions::metrics as definitions,
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
-    pool_figures::{PoolFigures, PoolLabels},
+    pool_figures::{PoolFigures, PoolLabels, TemplateLabels},
     record::{ClosedCosts, archive::ArchiveCounts},
     solver::{Purpose, SolveMeter},
     state::Snapshot,
@@ -186,6 +186,8 @@ pub struct Metrics {
     cost: Gauge<f64, AtomicU64>,
     pool_nodes: Bounded<PoolLabels, Gauge>,
     pool_cost: Bounded<PoolLabels, Gauge<f64, AtomicU64>>,
+    template_nodes: Bounded<TemplateLabels, Gauge>,
+    template_cost: Bounded<TemplateLabels, Gauge<f64, AtomicU64>>,
     pool_disruption_paused: Bounded<PoolLabels, Gauge>,
     pool_headroom: Bounded<HeadroomLabels, Gauge>,
     pool_pending_pods: Bounded<PendingLabels, Gauge>,
@@ -242,6 +244,8 @@ impl Metrics {
             cost: Gauge::default(),
             pool_nodes: Bounded::new(Gauge::default),
             pool_cost: Bounded::new(Gauge::default),
+            template_nodes: Bounded::new(Gauge::default),
+            template_cost: Bounded::new(Gauge::default),
             pool_disruption_paused: Bounded::new(Gauge::default),
             pool_headroom: Bounded::new(Gauge::default),
             pool_pending_pods: Bounded::new(Gauge::default),
@@ -306,6 +310,8 @@ impl Metrics {
     fn register_pools(&self, registry: &mut Registry) {
         definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
         definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
+        definitions::TEMPLATE_NODES.register(registry, self.template_nodes.family.clone());
+        definitions::TEMPLATE_COST.register(registry, self.template_cost.family.clone());
         let paused = self.pool_disruption_paused.family.clone();
         definitions::POOL_DISRUPTION_PAUSED.register(registry, paused);
         definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
@@ -425,6 +431,8 @@ impl Metrics {
         self.cost.set(0.0);
         self.pool_nodes.retain(|_| false);
         self.pool_cost.retain(|_| false);
+        self.template_nodes.retain(|_| false);
+        self.template_cost.retain(|_| false);
         self.pool_disruption_paused.retain(|_| false);
         self.pool_headroom.retain(|_| false);
         self.pool_pending_pods.retain(|_| false);
@@ -463,6 +471,13 @@ impl Metrics {
             gauge.set(count(held.nodes));
         });
         self.pool_cost.replace(held, |gauge, held| {
+            gauge.set(held.cost.dollars());
+        });
+        let held: BTreeMap<_, _> = figures.template_holdings().collect();
+        self.template_nodes.replace(held.clone(), |gauge, held| {
+            gauge.set(count(held.nodes));
+        });
+        self.template_cost.replace(held, |gauge, held| {
             gauge.set(held.cost.dollars());
         });
         let pending = figures.pending().iter().map(|((labels, reason), pods)| {

@@ -60,6 +60,17 @@ impl PoolLabels {
     }
 }
 
+/// A template of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct TemplateLabels {
+    /// The only tenant that uses the pool; empty if there are several or none.
+    pub tenant: String,
+    /// The pool.
+    pub pool: String,
+    /// The template.
+    pub template: String,
+}
+
 /// The pool's name; empty if there is no such pool.
 fn known_pool(snapshot: &Snapshot, pool: &str) -> String {
     if snapshot.pools().contains_key(pool) { pool.to_owned() } else { String::new() }
@@ -78,6 +89,15 @@ pub struct PoolHoldings {
     pub paused: bool,
 }
 
+/// NodeClaims of one template of a pool, and the price of their instances.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TemplateHoldings {
+    /// NodeClaims.
+    pub nodes: usize,
+    /// Price of their instances.
+    pub cost: Price,
+}
+
 /// Holdings of one pool, as they were counted.
 #[derive(Debug)]
 struct Counted {
@@ -85,6 +105,8 @@ struct Counted {
     version: u64,
     labels: PoolLabels,
     held: PoolHoldings,
+    /// By the names of the pool's templates; empty if its nodes are of one kind.
+    templates: BTreeMap<String, TemplateHoldings>,
 }
 
 /// The figures.
@@ -113,7 +135,8 @@ impl PoolFigures {
             if known != Some((version, headroom, paused)) {
                 let labels = PoolLabels::of_pool(snapshot, pool);
                 let held = PoolHoldings { headroom, paused, ..holdings(snapshot, pool) };
-                self.holdings.insert(pool.clone(), Counted { version, labels, held });
+                let templates = template_holdings(snapshot, pool);
+                self.holdings.insert(pool.clone(), Counted { version, labels, held, templates });
                 self.changes += 1;
             }
         }
@@ -180,6 +203,16 @@ impl PoolFigures {
         self.holdings.values().map(|counted| (&counted.labels, counted.held))
     }
 
+    /// The labels of each template of a pool, and its holdings.
+    pub fn template_holdings(&self) -> impl Iterator<Item = (TemplateLabels, TemplateHoldings)> {
+        self.holdings.values().flat_map(|counted| {
+            counted.templates.iter().map(|(template, held)| {
+                let PoolLabels { tenant, pool } = counted.labels.clone();
+                (TemplateLabels { tenant, pool, template: template.clone() }, *held)
+            })
+        })
+    }
+
     /// Pending pods by labels and reason.
     #[must_use]
     pub const fn pending(&self) -> &BTreeMap<(PoolLabels, &'static str), usize> {
@@ -228,5 +261,22 @@ fn holdings(snapshot: &Snapshot, pool: &str) -> PoolHoldings {
     }
     held.nodes +=
         snapshot.nodes_of_pool(pool).filter(|(name, _)| !with_claim.contains(name.as_str())).count();
+    held
+}
+
+/// NodeClaims by the template that they were launched by, as far as the pool still has it.
+fn template_holdings(snapshot: &Snapshot, pool: &str) -> BTreeMap<String, TemplateHoldings> {
+    let templates = snapshot.pools().get(pool).into_iter().flat_map(|pool| &pool.spec.templates);
+    let mut held: BTreeMap<String, TemplateHoldings> =
+        templates.map(|template| (template.name.clone(), TemplateHoldings::default())).collect();
+    if held.is_empty() {
+        return held;
+    }
+    for (_, claim) in snapshot.claims_of_pool(pool) {
+        if let Some(held) = claim.template().and_then(|template| held.get_mut(template)) {
+            held.nodes += 1;
+            held.cost = held.cost.saturating_add(price(claim).unwrap_or_default());
+        }
+    }
     held
 }

@@ -1,8 +1,8 @@
 //! Metrics.
 //!
 //! The labels `tenant` and `pool` have the names of existing objects only, and the series of an object go with it. `tenant`
-//! is empty for a pool that several tenants use or none, `pool` for a pod that no pool is known to take. No label has the
-//! name of a pod or node.
+//! is empty for a pool that several tenants use or none, `pool` for a pod that no pool is known to take. `template` has the names that
+//! a pool's spec has at the time, of which there are at most five. No label has the name of a pod or node.
 
 pub use croft_runtime::metric::Stability;
 use croft_runtime::metrics;
@@ -83,6 +83,10 @@ COST = Stable Gauge "croft_controller_cost_dollars_per_hour" [];
 POOL_NODES = Beta Gauge "croft_controller_pool_nodes" ["tenant", "pool"];
 /// Price of the instances of the pool's NodeClaims.
 POOL_COST = Beta Gauge "croft_controller_pool_cost_dollars_per_hour" ["tenant", "pool"];
+/// NodeClaims of each template of the pool, if it has templates.
+TEMPLATE_NODES = Beta Gauge "croft_controller_template_nodes" ["tenant", "pool", "template"];
+/// Price of the instances of these NodeClaims.
+TEMPLATE_COST = Beta Gauge "croft_controller_template_cost_dollars_per_hour" ["tenant", "pool", "template"];
 /// 1 while voluntary disruption of the pool's nodes is paused, else 0.
 POOL_DISRUPTION_PAUSED = Beta Gauge "croft_controller_pool_disruption_paused" ["tenant", "pool"];
 /// Headroom pods of the pool by state: wanted, or placed on a node that exists or is in flight.

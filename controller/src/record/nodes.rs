@@ -281,6 +281,7 @@ fn instance(snapshot: &Snapshot, claim: &NodeClaim) -> Option<InstanceFacts> {
         instance_type: of(&status.instance_type),
         zone: of(&status.zone),
         capacity_type: of(&status.capacity_type),
+        template: claim.template().unwrap_or_default().to_owned(),
         launched: status.launch_time.as_ref().map(|at| at.0.as_millisecond()),
         ended: None,
         list_price: list_price(snapshot, claim),

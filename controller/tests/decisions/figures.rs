@@ -156,6 +156,34 @@ fn nodes_price_and_headroom_of_a_pool_go_with_the_pool() {
 }
 
 #[test]
+fn nodes_and_price_of_a_template_are_those_of_its_claims_while_the_pool_has_it() {
+    let mut bench = bench();
+    let templates = |names: &[&str]| {
+        let template = |name: &&str| json!({"name": name, "spec": {"nodeClassRef": {"name": "class"}}});
+        json!({"template": null, "templates": names.iter().map(template).collect::<Vec<_>>()})
+    };
+    bench.see(1, pool(7, &templates(&["cheap", "steady"])));
+    let mut status = launched(&["Registered", "Initialized"]);
+    status["pricePerHour"] = json!("0.096");
+    let mut one = claim(10, status, false);
+    one.spec.labels.insert("croft.dev/template".to_owned(), "cheap".to_owned());
+    bench.see(1, one);
+    bench.decide(2);
+    let of = |metric: &str, template: &str| {
+        format!(r#"croft_controller_template_{metric}{{tenant="a",pool="pool-a",template="{template}"}}"#)
+    };
+    assert_eq!(bench.metric(&of("nodes", "cheap")), 1.0);
+    assert_eq!(bench.metric(&of("cost_dollars_per_hour", "cheap")), 0.096);
+    assert_eq!(bench.metric(&of("nodes", "steady")), 0.0);
+    bench.see(3, pool(8, &templates(&["steady"])));
+    bench.decide(4);
+    assert!(!bench.has_metric(&of("nodes", "cheap")));
+    bench.see(5, pool(9, &json!({})));
+    bench.decide(6);
+    assert!(!bench.has_metric("croft_controller_template_nodes{"), "its nodes are of one kind");
+}
+
+#[test]
 fn a_process_shows_the_figures_of_pools_only_while_it_leads() {
     let mut bench = bench();
     bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));

@@ -53,6 +53,7 @@ mod tests {
         NodeInfo {
             name: "n".to_owned(),
             pool: None,
+            template: None,
             instance_type: String::new(),
             zone: String::new(),
             capacity_type: String::new(),

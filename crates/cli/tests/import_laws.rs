@@ -20,6 +20,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use croft_api::TenantPool;
 use croft_cli::Output;
 use croft_inspect::admission::{Admission, Outcome};
 use croft_manifest::{LoadOptions, parse};
@@ -456,6 +457,12 @@ fn usable(admission: &Admission, namespace: &str, pools: &[String]) -> BTreeSet<
     pools.iter().filter(is_usable).cloned().collect()
 }
 
+/// The markers of the nodes of a pool of the output.
+fn markers(pool: &TenantPool) -> Vec<String> {
+    let marker = |pool: &TenantPool| pool.spec.template.as_ref()?.metadata.labels.get("marker").cloned();
+    pool.by_template().filter_map(|(_, pool)| marker(&pool)).collect()
+}
+
 #[test]
 fn pods_may_use_the_nodes_that_they_could_use_before_and_no_others() {
     let (mut compared, mut kept) = (0, 0);
@@ -490,9 +497,8 @@ fn pods_may_use_the_nodes_that_they_could_use_before_and_no_others() {
             let mut after = BTreeSet::new();
             for name in usable(&admission, namespace, &names) {
                 let pool = input.pools.get("", &name).unwrap();
-                let template = pool.spec.template.as_ref();
-                let marker = template.and_then(|template| template.metadata.labels.get("marker").cloned());
-                let Some(marker) = marker else {
+                let markers = markers(pool);
+                if markers.is_empty() {
                     // A pool of another provisioner: it has the label that the pods select.
                     let label = (&pool.spec.key, pool.spec.value.as_ref().unwrap_or(&name));
                     assert!(
@@ -501,21 +507,23 @@ fn pods_may_use_the_nodes_that_they_could_use_before_and_no_others() {
                     );
                     after.insert(name);
                     continue;
-                };
-                let nodes = all.iter().find(|nodes| nodes.marker == marker).unwrap();
-                for (key, value) in selector.iter().filter(|(key, value)| !nodes.can_have(key, value)) {
-                    let label = format!("{key}={value}");
-                    let is_said = said.iter().any(|note| {
-                        note.contains(&label)
-                            && (note.contains("isn't carried over") || note.contains("also get the label"))
-                    });
-                    assert!(is_said, "seed {seed}: {namespace} uses {marker}, whose nodes lack {label}");
                 }
+                for marker in &markers {
+                    let nodes = all.iter().find(|nodes| nodes.marker == *marker).unwrap();
+                    for (key, value) in selector.iter().filter(|(key, value)| !nodes.can_have(key, value)) {
+                        let label = format!("{key}={value}");
+                        let why = ["isn't carried over", "also get the label"];
+                        let is_why = |note: &str| why.iter().any(|why| note.contains(why));
+                        let is_said = said.iter().any(|note| note.contains(&label) && is_why(note));
+                        assert!(is_said, "seed {seed}: {namespace} uses {marker}, whose nodes lack {label}");
+                    }
+                }
+                // The nodes of one taint are one boundary.
                 assert!(
-                    before.is_empty() || before.contains(marker.as_str()),
-                    "seed {seed}: {namespace} uses {marker}, and could use {before:?}"
+                    before.is_empty() || markers.iter().any(|marker| before.contains(marker.as_str())),
+                    "seed {seed}: {namespace} uses {markers:?}, and could use {before:?}"
                 );
-                after.insert(marker);
+                after.extend(markers);
             }
             compared += 1;
             let is_lost = lost.iter().any(|text| {

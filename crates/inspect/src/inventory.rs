@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::convert::policy as convert;
 use croft_manifest::Input;
-use croft_policy::{NamespaceTenancy, Tenants, audit::Recreation};
+use croft_policy::{NamespaceTenancy, Tenants, audit::Recreation, definitions::TEMPLATE_LABEL};
 use croft_scheduler::{CapacityType, InstanceType, Price};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
@@ -24,6 +24,8 @@ pub struct NodeInfo {
     pub name: String,
     /// The pool whose label it carries.
     pub pool: Option<String>,
+    /// The template of the pool that its label names; `None` if the pool had only one kind of node.
+    pub template: Option<String>,
     /// Its instance type; empty if its labels don't say.
     pub instance_type: String,
     /// Its zone; empty if its labels don't say.
@@ -85,6 +87,7 @@ pub(crate) fn described(node: &Node, index: &NodeIndex<'_>, offerings: &Offering
     let ready = is_ready(node);
     NodeInfo {
         pool: pool.map(|p| p.name_any()),
+        template: labels.get(TEMPLATE_LABEL).filter(|_| pool.is_some()).cloned(),
         price: price.map(|(price, _)| price),
         estimated: price.is_some_and(|(_, estimated)| estimated),
         claim: claim.map(|c| c.name_any()),

@@ -23,6 +23,7 @@
 //! | `shortfall` | workloads of which a limit leaves nodes for some pods only |
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
+//! | `templates` | nodes of each template of a pool, and why no further one is launched by it |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
 //! | `node_state` | the state of a node in a word |
 //! | `node_use` | CPU and memory that nodes use, from the metrics API's answer |
@@ -52,6 +53,7 @@ mod planned;
 pub mod reasons;
 mod shortfall;
 pub mod simulation;
+mod templates;
 mod tenancy;
 mod what_if;
 pub mod workload;
@@ -69,5 +71,6 @@ pub use places::{ExistingNode, NewInstance, PendingReason};
 pub use plan::{add_shortfalls, plan};
 pub use planned::Planned;
 pub use shortfall::{Limit, Shortfall, WorkloadShortfall, shortfalls};
+pub use templates::{TemplateNodes, templates};
 pub use tenancy::Tenancy;
 pub use what_if::{PendingPods, WhatIf, pods_asked_for, what_if};

@@ -169,6 +169,9 @@ pub struct InstanceFacts {
     /// `on-demand`, `spot` or `reserved`.
     #[serde(rename = "paid")]
     pub capacity_type: String,
+    /// The template of its pool that it was launched by; empty if the pool had only one kind of node.
+    #[serde(rename = "tpl", default, skip_serializing_if = "String::is_empty")]
+    pub template: String,
     /// When it was launched, by EC2's clock, in milliseconds since 1970.
     #[serde(rename = "up", default, skip_serializing_if = "Option::is_none")]
     pub launched: Option<i64>,

@@ -51,6 +51,7 @@ prop_compose! {
         let capacity_type = if spot { "spot" } else { "on-demand" };
         NodeCost {
             pool: "pool".to_owned(),
+            template: String::new(),
             tenant: "t0".to_owned(),
             capacity_type: capacity_type.to_owned(),
             price,
@@ -194,6 +195,7 @@ fn requests_are_paid_half_by_cpu_and_half_by_memory() {
         |payer: Payer, purpose, cpu_millis, memory_bytes| Share { payer, purpose, cpu_millis, memory_bytes };
     let cost = NodeCost {
         pool: "pool".to_owned(),
+        template: String::new(),
         tenant: "a".to_owned(),
         capacity_type: "on-demand".to_owned(),
         price: 100_000,
@@ -231,6 +233,7 @@ fn requests_are_paid_half_by_cpu_and_half_by_memory() {
 fn an_hour_is_closed_when_it_is_over_and_forgotten_when_it_is_old() {
     let cost = NodeCost {
         pool: "pool".to_owned(),
+        template: String::new(),
         tenant: String::new(),
         capacity_type: "spot".to_owned(),
         price: 3_600_000,
@@ -376,6 +379,28 @@ fn an_instance_is_paid_for_by_ec2s_clock_however_late_the_entries_are() {
     assert_eq!(paid(by_ec2("a", "i-1", "on-demand", [(100, 130), (400, 425)])), 300);
     assert_eq!(paid(by_ec2("a", "i-1", "on-demand", [(100, 130), (120, 140)])), 60, "a minute at least");
     assert_eq!(paid(by_ec2("a", "i-1", "reserved", [(100, 130), (400, 425)])), 300, "the list price");
+}
+
+#[test]
+fn an_instance_is_paid_for_by_the_template_that_it_was_launched_by() {
+    let mut entries = by_ec2("a", "i-1", "spot", [(100, 130), (400, 425)]);
+    for entry in &mut entries {
+        entry.instance =
+            entry.instance.take().map(|facts| InstanceFacts { template: "cheap".to_owned(), ..facts });
+    }
+    let record = Record { entries, damaged: Vec::new() };
+    let book = record::book(&record, i64::MAX / 2);
+    let lines: Vec<(String, String)> =
+        book.lines(0, i64::MAX).map(|line| (line.account.pool, line.account.template)).collect();
+    assert!(
+        !lines.is_empty() && lines.iter().all(|line| *line == ("pool".to_owned(), "cheap".to_owned())),
+        "{lines:?}"
+    );
+    // A log of before templates has none.
+    let text = serde_json::to_string(&InstanceFacts::default()).unwrap();
+    assert!(
+        !text.contains("tpl") && serde_json::from_str::<InstanceFacts>(&text).unwrap().template.is_empty()
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::{
 };
 
 use axum::{Router, body::Body};
+use croft_api::pool::PoolTemplate;
 use croft_inspect::NodeUse;
 use croft_manifest::{Input, LoadOptions, parse};
 use croft_record::{
@@ -514,6 +515,55 @@ async fn the_map_has_each_node_once_by_pool_and_tells_its_use_to_those_who_see_a
     }
     let shared = json(&router, "map", "alpha").await["pools"][1]["tenants"].clone();
     assert_eq!(shared, json!(["alpha"]), "without those that the reader doesn't see");
+}
+
+#[tokio::test]
+async fn a_pools_templates_have_their_nodes_their_cost_and_what_rules_them_out() {
+    let state = state();
+    state.change(|cluster| {
+        cluster.input.pools.for_each_mut(|pool| {
+            let spec = &mut pool.spec;
+            let Some(one) = spec.template.take() else { return };
+            let template = |name: &str, weight: i32, limits: Value| -> PoolTemplate {
+                let template = json!({"name": name, "weight": weight, "limits": limits, "spec": one.spec});
+                serde_json::from_value(template).unwrap()
+            };
+            spec.templates =
+                vec![template("steady", 0, json!({})), template("cheap", 10, json!({"nodes": 1}))];
+        });
+        for (name, pool, template) in [
+            ("node-alpha", "pool-alpha", "steady"),
+            ("node-alpha-2", "pool-alpha", "cheap"),
+            ("node-alpha-3", "pool-alpha", "steady"),
+            ("node-shared", "pool-shared", "cheap"),
+        ] {
+            let mut node = node(name, pool);
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.insert("croft.dev/template".to_owned(), template.to_owned());
+            put(&mut cluster.input.nodes, node);
+        }
+    });
+    build(&state, NOW);
+    let (router, _) = page(state);
+    for token in ["operator", "alpha"] {
+        let pool = json(&router, "pools/pool-alpha", token).await;
+        let [cheap, steady] = [&pool["templates"][0], &pool["templates"][1]];
+        assert_eq!(
+            (&cheap["name"], &cheap["weight"], &cheap["nodes"]),
+            (&json!("cheap"), &json!(10), &json!(1))
+        );
+        assert_eq!(cheap["cost"]["micros"], 96_000, "{token}: {pool}");
+        assert_eq!(cheap["passedOver"], "its limits (nodes 1) leave no room for another node");
+        assert_eq!((&steady["nodes"], &steady["passedOver"]), (&json!(2), &Value::Null));
+        assert_eq!(pool["nodes"][0]["template"], "steady", "{token}: {pool}");
+        let map = json(&router, "map", token).await;
+        let nodes = map["pools"][0]["nodes"].as_array().unwrap();
+        let names: Vec<&str> = nodes.iter().map(|node| node["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["node-alpha-2", "node-alpha", "node-alpha-3"], "{token}: by template");
+        let shared = json(&router, "pools/pool-shared", token).await;
+        let why = &shared["templates"][0]["passedOver"];
+        assert_eq!(why.is_string(), token == "operator", "those who see every tenant alone: {shared}");
+    }
 }
 
 #[tokio::test]

@@ -12,10 +12,11 @@ use croft_api::{
 use croft_inspect::{
     NodeState, NodeUse, Tenancy,
     inventory::{self, NodeInfo},
-    node_state,
+    node_state, templates,
 };
 use croft_manifest::Input;
 use croft_scheduler::{Resources, resources};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Pod,
     apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time},
@@ -50,8 +51,23 @@ pub struct PoolFacts {
     pub limits: BTreeMap<String, String>,
     /// Its nodes and coming nodes.
     pub nodes: Vec<String>,
+    /// Its templates, the heaviest first; none if its nodes are of one kind.
+    pub templates: Vec<TemplateFacts>,
     /// Its conditions.
     pub conditions: Vec<ConditionView>,
+}
+
+/// A template of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TemplateFacts {
+    /// Its name.
+    pub name: String,
+    /// Its weight.
+    pub weight: i32,
+    /// Its limits.
+    pub limits: BTreeMap<String, String>,
+    /// Why no further node is launched by it, in words.
+    pub passed_over: Option<String>,
 }
 
 /// A node, or a NodeClaim whose node isn't there yet.
@@ -238,7 +254,9 @@ impl Model {
     fn add_nodes(&mut self, cluster: &Cluster, log: &RecordedState) {
         let input = &cluster.input;
         let mut registered = BTreeSet::new();
-        for info in inventory::nodes(input) {
+        let infos = inventory::nodes(input);
+        self.add_templates(input, &infos);
+        for info in infos {
             let Some(node) = input.nodes.get("", &info.name) else { continue };
             let claim = info.claim.as_ref().and_then(|claim| input.claims.get("", claim));
             registered.extend(info.claim.clone());
@@ -264,6 +282,28 @@ impl Model {
         }
         for claim in input.claims.iter().filter(|claim| !registered.contains(&claim.name_any())) {
             self.add_node(coming(claim));
+        }
+    }
+
+    /// Without the catalogue, which would be read for each model: a limit that is used up is what rules a template out most often.
+    fn add_templates(&mut self, input: &Input, nodes: &[NodeInfo]) {
+        let at = Timestamp::from_millisecond(self.at).unwrap_or_default();
+        let mut by_pool: BTreeMap<&str, Vec<&NodeInfo>> = BTreeMap::new();
+        for node in nodes.iter().filter(|node| node.template.is_some()) {
+            by_pool.entry(node.pool.as_deref().unwrap_or_default()).or_default().push(node);
+        }
+        for pool in input.pools.iter().filter(|pool| !pool.spec.templates.is_empty()) {
+            let name = pool.name_any();
+            let nodes = by_pool.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
+            let facts = templates(input, pool, nodes, None, at).into_iter().map(|one| TemplateFacts {
+                name: one.template.name,
+                weight: one.template.weight,
+                limits: one.template.limits.into_iter().map(|(key, limit)| (key, limit.0)).collect(),
+                passed_over: one.passed_over,
+            });
+            if let Some(pool) = self.pools.get_mut(&name) {
+                pool.templates = facts.collect();
+            }
         }
     }
 
@@ -351,6 +391,7 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
     let info = NodeInfo {
         name: claim.name_any(),
         pool: Some(claim.spec.pool.clone()),
+        template: claim.template().map(str::to_owned),
         instance_type: status.instance_type.clone().unwrap_or_default(),
         zone: status.zone.clone().unwrap_or_default(),
         capacity_type: status.capacity_type.clone().unwrap_or_default(),

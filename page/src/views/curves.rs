@@ -175,6 +175,7 @@ mod tests {
         let account = Account {
             payer: Payer::default(),
             pool: "a".to_owned(),
+            template: String::new(),
             capacity_type: "spot".to_owned(),
             purpose: Purpose::Used,
         };

@@ -18,7 +18,7 @@ pub struct MapPool {
     pub name: Option<String>,
     /// The tenants that use it and that the reader may see.
     pub tenants: Vec<String>,
-    /// Its nodes and coming nodes.
+    /// Its nodes and coming nodes, those of one template side by side.
     pub nodes: Vec<NodeView>,
 }
 
@@ -43,9 +43,10 @@ pub fn view(model: &Model, scope: &Scope) -> MapView {
     for node in model.nodes.values() {
         pools.entry(node.info.pool.as_ref()).or_default().push(node);
     }
-    let shown = pools.into_iter().filter(|(pool, _)| sees(*pool)).map(|(pool, nodes)| {
+    let shown = pools.into_iter().filter(|(pool, _)| sees(*pool)).map(|(pool, mut nodes)| {
         let tenants = pool.and_then(|pool| model.pools.get(pool)).map(|facts| facts.tenants.iter());
         let seen = tenants.into_iter().flatten().filter(|tenant| scope.sees_tenant(model, tenant));
+        nodes.sort_by_key(|node| node.info.template.as_ref());
         MapPool {
             name: pool.cloned(),
             tenants: seen.cloned().collect(),

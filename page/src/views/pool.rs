@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::{
     access::Scope,
-    model::facts::{ConditionView, Model, NodeFacts, PoolFacts, ready},
+    model::facts::{ConditionView, Model, NodeFacts, PoolFacts, TemplateFacts, ready},
 };
 
 /// A sum of prices.
@@ -46,6 +46,9 @@ pub struct NodeView {
     pub claim: Option<String>,
     /// Its pool.
     pub pool: Option<String>,
+    /// The template of its pool, if the nodes of that are of several kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Its instance type.
     pub instance_type: String,
     /// Its zone.
@@ -95,12 +98,23 @@ impl NodeView {
             None => scope.is_operator(),
         };
         let usage = node.usage.filter(|_| sees_all);
-        let NodeInfo { name, pool, instance_type, zone, capacity_type, price, estimated, claim, ready: _ } =
-            node.info.clone();
+        let NodeInfo {
+            name,
+            pool,
+            template,
+            instance_type,
+            zone,
+            capacity_type,
+            price,
+            estimated,
+            claim,
+            ready: _,
+        } = node.info.clone();
         Self {
             name,
             claim,
             pool,
+            template,
             instance_type,
             zone,
             capacity_type,
@@ -165,6 +179,24 @@ impl PoolRow {
     }
 }
 
+/// A template of a pool.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateView {
+    /// Its name.
+    pub name: String,
+    /// Its weight.
+    pub weight: i32,
+    /// Its limits.
+    pub limits: BTreeMap<String, String>,
+    /// The number of its nodes and coming nodes.
+    pub nodes: usize,
+    /// Their cost.
+    pub cost: CostView,
+    /// Why no further node is launched by it, in words; `None` also for readers who don't see every tenant of the pool.
+    pub passed_over: Option<String>,
+}
+
 /// A pool with its nodes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -178,6 +210,8 @@ pub struct PoolView {
     pub limits: BTreeMap<String, String>,
     /// Its conditions.
     pub conditions: Vec<ConditionView>,
+    /// Its templates, the heaviest first; none if its nodes are of one kind.
+    pub templates: Vec<TemplateView>,
     /// Its nodes and coming nodes.
     pub nodes: Vec<NodeView>,
 }
@@ -186,11 +220,24 @@ pub struct PoolView {
 #[must_use]
 pub fn view(model: &Model, scope: &Scope, name: &str) -> Option<PoolView> {
     let pool = model.pools.get(name).filter(|_| scope.sees_pool(model, name))?;
+    let sees_whole = scope.sees_whole_pool(model, name);
+    let template = |facts: &TemplateFacts| {
+        let is_its = |node: &&NodeFacts| node.info.template.as_ref() == Some(&facts.name);
+        TemplateView {
+            name: facts.name.clone(),
+            weight: facts.weight,
+            limits: facts.limits.clone(),
+            nodes: nodes_of(model, pool).filter(is_its).count(),
+            cost: CostView::of(nodes_of(model, pool).filter(is_its).map(|node| &node.info)),
+            passed_over: facts.passed_over.clone().filter(|_| sees_whole),
+        }
+    };
     Some(PoolView {
         version: model.version,
         row: PoolRow::new(model, scope, name, pool),
         limits: pool.limits.clone(),
-        conditions: conditions(&pool.conditions, scope.sees_whole_pool(model, name)),
+        conditions: conditions(&pool.conditions, sees_whole),
+        templates: pool.templates.iter().map(template).collect(),
         nodes: nodes_of(model, pool).map(|node| NodeView::new(model, scope, node)).collect(),
     })
 }

@@ -8,11 +8,11 @@ export const STATES: readonly NodeState[] = ["launching", "ready", "notReady", "
 export interface Session { cluster: string; user: string; operator: boolean; tenants: string[]; namespaces: string[] }
 export interface Condition { type: string; status: string; reason: string; message: string; since: number; healthy: boolean }
 export interface NodeView {
-  name: string; claim: string | null; pool: string | null; instanceType: string; zone: string; capacityType: string;
+  name: string; claim: string | null; pool: string | null; template?: string; instanceType: string; zone: string; capacityType: string;
   price: number | null; estimated: boolean; state: NodeState; since: number | null; reason: string;
   cpu: number; memory: number; usedCpu: number; usedMemory: number; pods: number; useCpu?: number; useMemory?: number;
 }
-/** The nodes of a pool; its name is null for nodes of no pool. */
+/** The nodes of a pool, those of one template side by side; its name is null for nodes of no pool. */
 export interface MapPool { name: string | null; tenants: string[]; nodes: NodeView[] }
 export interface MapView { version: number; pools: MapPool[] }
 export interface PodFacts {
@@ -56,8 +56,13 @@ export interface Rows {
 /** Since when the record can show the past. */
 export interface Present { begins: number | null }
 export interface Overview extends Rows, Present { changes: Entry[] }
+/** A kind of nodes of a pool; the heaviest comes first. */
+export interface TemplateView {
+  name: string; weight: number; limits: Record<string, string>; nodes: number; cost: Cost; passedOver: string | null;
+}
+/** Without templates its nodes are of one kind. */
 export interface PoolView extends PoolRow {
-  version: number; limits: Record<string, string>; conditions: Condition[]; nodes: NodeView[];
+  version: number; limits: Record<string, string>; conditions: Condition[]; templates: TemplateView[]; nodes: NodeView[];
 }
 export interface Bill {
   from: number; to: number; begins: number | null; total: number; committed: number; purposes: Record<string, number>;

@@ -39,6 +39,23 @@ function groupsOf(pools: MapPool[]): Group[] {
   return [...groups.values()].sort((a, b) => rank(a) - rank(b) || a.key.localeCompare(b.key, "en", { numeric: true }));
 }
 
+const templateOf = (node: NodeView): string => node.template ?? "";
+
+/** Nodes of one template side by side, else in their order. */
+const byTemplate = (nodes: NodeView[]): NodeView[] => nodes.sort((a, b) => templateOf(a) < templateOf(b) ? -1 : Number(templateOf(a) > templateOf(b)));
+
+/** The runs of nodes of one template. */
+function runsOf(nodes: NodeView[]): NodeView[][] {
+  const runs: NodeView[][] = [];
+  for (const node of nodes) {
+    const last = runs.at(-1);
+    const first = last?.[0];
+    if (last !== undefined && first !== undefined && templateOf(first) === templateOf(node)) last.push(node);
+    else runs.push([node]);
+  }
+  return runs;
+}
+
 /** Puts the nodes of a change into the map, without a read. Pools that don't differ stay the same objects. */
 export function patchMap(change: Change, data: MapView): MapView | undefined {
   if (change.pools.length > 0 || change.tenants.length > 0) return undefined;
@@ -62,7 +79,7 @@ export function patchMap(change: Change, data: MapView): MapView | undefined {
     const pool = pools[at];
     // A pool that had no node has to be read with its tenants.
     if (pool === undefined) return undefined;
-    pools[at] = { ...pool, nodes: [...pool.nodes, node] };
+    pools[at] = { ...pool, nodes: byTemplate([...pool.nodes, node]) };
   }
   return { version: change.version, pools: pools.filter((pool) => pool.nodes.length > 0) };
 }
@@ -112,9 +129,17 @@ class PoolBlocks extends Component<PoolProps> {
     return (
       <div class="map-pool">
         {pool.name === null || !isNamed ? null : <p><a href={link("pools", pool.name)}>{pool.name}</a></p>}
-        <ul class="blocks" aria-label={`Nodes, ${name}`}>
-          {pool.nodes.slice(0, room).map((node) => <MapBlock key={node.name} node={node} scale={scale} isActive={node.name === active} hasUse={hasUse} />)}
-        </ul>
+        {runsOf(pool.nodes.slice(0, room)).map((nodes) => {
+          const template = nodes[0]?.template;
+          return (
+            <div key={template ?? ""}>
+              {template === undefined ? null : <p class="map-template">{template}</p>}
+              <ul class="blocks" aria-label={`Nodes, ${name}${template === undefined ? "" : `, template ${template}`}`}>
+                {nodes.map((node) => <MapBlock key={node.name} node={node} scale={scale} isActive={node.name === active} hasUse={hasUse} />)}
+              </ul>
+            </div>
+          );
+        })}
       </div>
     );
   }

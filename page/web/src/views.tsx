@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
   type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PendingGroup, type PodDetail, type PodFacts,
-  type PoolNow, type PoolRow, type PoolView, type Rows, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
+  type PoolNow, type PoolRow, type PoolView, type Rows, type TemplateView, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
 } from "./api";
 import { CurvesBody } from "./curves";
 import { age, bill, cores, costOf, counted, dollars, gib, moment, percent, perHour, price } from "./format";
@@ -332,7 +332,11 @@ function patchPool(change: Change, data: PoolNow): PoolNow | undefined {
   nodes.push(...changed.values());
   const states: PoolView["states"] = {};
   for (const node of nodes) states[node.state] = (states[node.state] ?? 0) + 1;
-  return { ...data, version: change.version, nodes, states, cost: costOf(nodes), pods: nodes.reduce((sum, node) => sum + node.pods, 0) };
+  const templates = data.templates.map((one) => {
+    const own = nodes.filter((node) => node.template === one.name);
+    return { ...one, nodes: own.length, cost: costOf(own) };
+  });
+  return { ...data, version: change.version, nodes, templates, states, cost: costOf(nodes), pods: nodes.reduce((sum, node) => sum + node.pods, 0) };
 }
 
 const NODE_COLUMNS: Column<NodeView>[] = [
@@ -347,16 +351,29 @@ const NODE_COLUMNS: Column<NodeView>[] = [
   { title: "$ per hour", cell: (node) => price(node.price, node.estimated), key: (node) => node.price ?? -1, isNumber: true },
 ];
 
+const TEMPLATE_COLUMN: Column<NodeView> = { title: "Template", cell: (node) => node.template ?? "", key: (node) => node.template ?? "" };
+const TEMPLATE_COLUMNS: Column<TemplateView>[] = [
+  { title: "Template", cell: (row) => row.name, key: (row) => row.name },
+  { title: "Weight", cell: (row) => row.weight, key: (row) => row.weight, isNumber: true },
+  { title: "Nodes", cell: (row) => row.nodes, key: (row) => row.nodes, isNumber: true },
+  { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
+  { title: "Limits", cell: (row) => Object.entries(row.limits).map(([resource, limit]) => `${resource} ${limit}`).join(", ") },
+  { title: "Passed over", cell: (row) => row.passedOver ?? "" },
+];
+
 function PoolBody({ data }: { data: PoolView }): JSX.Element {
   const { name } = data;
+  const hasTemplates = data.templates.length > 0;
+  const columns = hasTemplates ? [...NODE_COLUMNS.slice(0, 1), TEMPLATE_COLUMN, ...NODE_COLUMNS.slice(1)] : NODE_COLUMNS;
   return (
     <>
       <p class="sum" aria-live="polite">{counted(data.nodes.length, "node")}, {counted(data.pods, "pod")}, {perHour(data.cost)}/h <States states={data.states} /></p>
       <p>Used by {data.tenants.length > 0 ? data.tenants.map((tenant, index) => <>{index > 0 ? ", " : ""}<a href={link("tenants", tenant)}>{tenant}</a></>) : "no tenant"}</p>
       <Limits limits={data.limits} />
+      {hasTemplates ? <Table caption={`Templates of pool ${name}`} rows={data.templates} columns={TEMPLATE_COLUMNS} id={byName} empty="" /> : null}
       {data.nodes.length > 0 ? <Blocks nodes={data.nodes} label={`Nodes of pool ${name}`} /> : null}
       <h2>Nodes</h2>
-      <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={NODE_COLUMNS} id={byName} text={(node) => `${node.name} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
+      <Table caption={`Nodes of pool ${name}`} rows={data.nodes} columns={columns} id={byName} text={(node) => `${node.name} ${node.template ?? ""} ${node.state} ${node.instanceType} ${node.zone} ${node.capacityType}`} empty="It has no node." />
     </>
   );
 }
@@ -440,7 +457,7 @@ export function NodePage({ name }: { name: string }): JSX.Element {
           {data.node ? (
             <>
               <p class="sum"><State state={data.node.state} /> {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}, for {age(data.node.since, Date.now())}</p>
-              <p>{data.node.pool ? <>Pool <a href={link("pools", data.node.pool)}>{data.node.pool}</a></> : "It has no pool's label."}{data.node.claim ? `, NodeClaim ${data.node.claim}` : ""}</p>
+              <p>{data.node.pool ? <>Pool <a href={link("pools", data.node.pool)}>{data.node.pool}</a>{data.node.template ? `, template ${data.node.template}` : ""}</> : "It has no pool's label."}{data.node.claim ? `, NodeClaim ${data.node.claim}` : ""}</p>
               <Usage node={data.node} />
             </>
           ) : <p class="sum">It is gone.</p>}

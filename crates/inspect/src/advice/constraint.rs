@@ -60,6 +60,10 @@ pub(super) enum Constraint {
     PoolBudget(String),
     /// A limit of a pool.
     PoolLimit { pool: String, resource: String },
+    /// A limit of a template of a pool.
+    TemplateLimit { pool: String, template: String, resource: String },
+    /// Different weights of a pool's templates, which come before price.
+    TemplateWeights(String),
     /// A limit of a tenant.
     TenantLimit { tenant: String, resource: String },
     /// A limit of the cluster.
@@ -87,7 +91,11 @@ impl Constraint {
             Self::ConsolidationPolicy(_) => "ConsolidationPolicy",
             Self::ConsolidateAfter(_) => "ConsolidateAfter",
             Self::PoolBudget(_) => "DisruptionBudget",
-            Self::PoolLimit { .. } | Self::TenantLimit { .. } | Self::ClusterLimit(_) => "Limit",
+            Self::PoolLimit { .. }
+            | Self::TemplateLimit { .. }
+            | Self::TenantLimit { .. }
+            | Self::ClusterLimit(_) => "Limit",
+            Self::TemplateWeights(_) => "Weight",
         }
     }
 }

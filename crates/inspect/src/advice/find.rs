@@ -256,6 +256,16 @@ impl<'a> Finder<'a> {
             let (pool, resource) = (own.clone(), resource.clone());
             self.add(Constraint::PoolLimit { pool, resource }, place, None);
         }
+        for template in &pool.spec.templates {
+            for resource in template.limits.keys() {
+                let (pool, template, resource) = (own.clone(), template.name.clone(), resource.clone());
+                self.add(Constraint::TemplateLimit { pool, template, resource }, place, None);
+            }
+        }
+        let weights: BTreeSet<i32> = pool.spec.templates.iter().map(|template| template.weight).collect();
+        if weights.len() > 1 {
+            self.add(Constraint::TemplateWeights(own.clone()), place, None);
+        }
         for tenant in self.tenants(pool) {
             for resource in tenant.spec.limits.keys() {
                 let (tenant, resource) = (tenant.name_any(), resource.clone());

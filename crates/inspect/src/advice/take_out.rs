@@ -57,7 +57,9 @@ pub(super) fn take_out(constraint: &Constraint, names: &Input, input: &mut Input
         | Constraint::ConsolidationPolicy(_)
         | Constraint::ConsolidateAfter(_)
         | Constraint::PoolBudget(_)
-        | Constraint::PoolLimit { .. } => change_pool(constraint, input),
+        | Constraint::PoolLimit { .. }
+        | Constraint::TemplateLimit { .. }
+        | Constraint::TemplateWeights(_) => change_pool(constraint, input),
         Constraint::TenantLimit { tenant, resource } => input.tenants.for_each_mut(|one| {
             if one.name_any() == *tenant {
                 one.spec.limits.remove(resource);
@@ -107,6 +109,15 @@ fn change_pool(constraint: &Constraint, input: &mut Input) {
             }
             Constraint::PoolLimit { pool, resource } if *pool == own => {
                 spec.limits.remove(resource);
+            }
+            Constraint::TemplateLimit { pool, template, resource } if *pool == own => {
+                let its = spec.templates.iter_mut().filter(|one| one.name == *template);
+                its.for_each(|one| {
+                    one.limits.remove(resource);
+                });
+            }
+            Constraint::TemplateWeights(pool) if *pool == own => {
+                spec.templates.iter_mut().for_each(|template| template.weight = 0);
             }
             _ => {}
         }

@@ -77,22 +77,39 @@ pub(super) fn words(
         | Constraint::EvictionCost(pool)
         | Constraint::ConsolidationPolicy(pool)
         | Constraint::ConsolidateAfter(pool)
-        | Constraint::PoolBudget(pool) => {
+        | Constraint::PoolBudget(pool)
+        | Constraint::TemplateWeights(pool) => {
             input.pools.get("", pool).map(|pool| of_pool(constraint, &pool.object)).unwrap_or_default()
         }
         Constraint::PoolLimit { pool, resource } => {
             let limits = input.pools.get("", pool).map(|pool| &pool.spec.limits);
-            limit(format!("TenantPool {pool}"), resource, limits.and_then(|limits| limits.get(resource)))
+            limit(
+                format!("TenantPool {pool}"),
+                "spec",
+                resource,
+                limits.and_then(|limits| limits.get(resource)),
+            )
+        }
+        Constraint::TemplateLimit { pool, template, resource } => {
+            let templates = input.pools.get("", pool).map(|pool| &pool.spec.templates);
+            let found = templates.into_iter().flatten().find(|one| one.name == *template);
+            let amount = found.and_then(|one| one.limits.get(resource));
+            limit(format!("TenantPool {pool}"), &format!("spec.templates[{template}]"), resource, amount)
         }
         Constraint::TenantLimit { tenant, resource } => {
             let limits = input.tenants.get("", tenant).map(|tenant| &tenant.spec.limits);
-            limit(format!("Tenant {tenant}"), resource, limits.and_then(|limits| limits.get(resource)))
+            limit(
+                format!("Tenant {tenant}"),
+                "spec",
+                resource,
+                limits.and_then(|limits| limits.get(resource)),
+            )
         }
         Constraint::ClusterLimit(resource) => {
             let config = input.configs.first();
             let name = config.map(|config| config.name_any()).unwrap_or_default();
             let amount = config.and_then(|config| config.spec.limits.get(resource));
-            limit(format!("CroftConfig {name}"), resource, amount)
+            limit(format!("CroftConfig {name}"), "spec", resource, amount)
         }
     }
 }
@@ -293,6 +310,16 @@ fn of_pool(constraint: &Constraint, pool: &TenantPool) -> Words {
         Constraint::ConsolidateAfter(_) => {
             Words::new(object, "consolidateAfter Never", "set spec.disruption.consolidateAfter to 30s")
         }
+        Constraint::TemplateWeights(_) => {
+            let weights = pool.spec.templates.iter();
+            let weights: Vec<String> =
+                weights.map(|template| format!("{} {}", template.name, template.weight)).collect();
+            Words::new(
+                object,
+                format!("weights of templates, which come before price: {}", weights.join(", ")),
+                "give templates the same weight in spec.templates, if the cheapest of them may be used",
+            )
+        }
         _ => Words::new(
             object,
             "a disruption budget of 0 nodes at all times",
@@ -306,12 +333,13 @@ fn of_pool(constraint: &Constraint, pool: &TenantPool) -> Words {
     }
 }
 
-fn limit(object: String, resource: &str, amount: Option<&Amount>) -> Words {
+/// The words of a limit; `within` is the path of the field that has the limits.
+fn limit(object: String, within: &str, resource: &str, amount: Option<&Amount>) -> Words {
     let amount = amount.map(|amount| amount.0.clone()).unwrap_or_default();
     Words::new(
         object,
         format!("limit of {resource} {amount}"),
-        format!("raise spec.limits.{resource} above {amount}"),
+        format!("raise {within}.limits.{resource} above {amount}"),
     )
 }
 

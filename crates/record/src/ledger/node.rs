@@ -12,6 +12,9 @@ pub struct Account {
     pub payer: Payer,
     /// The pool.
     pub pool: String,
+    /// The template of the pool; empty if it has only one kind of node.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub template: String,
     /// `on-demand`, `spot` or `reserved`; `reserved` is paid for by a commitment.
     pub capacity_type: String,
     /// The purpose.
@@ -43,6 +46,8 @@ pub enum Stage {
 pub struct NodeCost {
     /// The pool.
     pub pool: String,
+    /// The template of the pool; empty if it has only one kind of node.
+    pub template: String,
     /// The tenant that pays for what no pod requests: the only one of the pool, else none.
     pub tenant: String,
     /// `on-demand`, `spot` or `reserved`.
@@ -82,6 +87,7 @@ impl NodeCost {
         let account = |payer: &Payer, purpose| Account {
             payer: payer.clone(),
             pool: self.pool.clone(),
+            template: self.template.clone(),
             capacity_type: self.capacity_type.clone(),
             purpose,
         };

@@ -23,6 +23,7 @@ struct Known {
     pool: String,
     tenants: Vec<String>,
     instance: String,
+    template: String,
     capacity_type: String,
     launched: Option<i64>,
     list_price: Option<i64>,
@@ -208,6 +209,7 @@ impl Known {
         }
         if let Some(instance) = &entry.instance {
             self.instance.clone_from(&instance.id);
+            self.template.clone_from(&instance.template);
             self.capacity_type.clone_from(&instance.capacity_type);
             self.launched = self.launched.or(instance.launched);
             self.list_price = instance.list_price;
@@ -219,11 +221,11 @@ impl Known {
                 [only] => only.clone(),
                 _ => String::new(),
             };
-            let (pool, capacity_type) = (self.pool.clone(), self.capacity_type.clone());
             let cost = self.cost.get_or_insert_with(|| NodeCost {
-                pool,
+                pool: self.pool.clone(),
+                template: self.template.clone(),
                 tenant,
-                capacity_type,
+                capacity_type: self.capacity_type.clone(),
                 price,
                 cpu_millis: 0,
                 memory_bytes: 0,

@@ -273,8 +273,6 @@ pub enum Relaxed {
     Spread,
     /// Pod affinity and anti-affinity.
     Affinity,
-    /// Weights of pools.
-    Weight,
     /// Limits of pools, tenants and the cluster.
     Limits,
 }
@@ -298,6 +296,9 @@ pub struct Plan {
     pub bound_by_pool: BTreeMap<String, Price>,
     /// True if the bound holds only for plans that give topology spreads and affinities the domains of this plan.
     pub bound_given_domains: bool,
+    /// True if the bound holds only for plans in this one's order of weights: the same pods go to pools and templates of the same
+    /// weight, and what a heavier one leaves over to instances of its own.
+    pub bound_given_weights: bool,
     /// The constraints that the bound leaves out of account.
     pub bound_relaxes: Vec<Relaxed>,
     /// Work steps that the search took.

@@ -169,15 +169,16 @@ impl<'a> Search<'a, '_> {
         let complete = self.best.rank.unplaced.iter().all(|n| *n == 0);
         let other = first_fit_decreasing::pack(problem, self.compat_sets, Opening::Balanced);
         self.offer(Some(other), 0);
-        if !complete || self.is_done() {
+        if !complete {
+            self.bound_placed();
             return;
         }
         let end = self.steps.saturating_add(self.budget.total);
-        let item_types = u64::try_from(problem.item_types.len()).unwrap_or(u64::MAX);
-        if item_types > self.budget.item_types {
+        if self.is_done() || self.has_too_many_kinds() {
             return;
         }
-        let generated = self.generate(&dual_prices);
+        let demand = problem.item_types.iter().map(|k| k.count).collect();
+        let generated = self.generate(&dual_prices, &demand);
         dual_prices.clone_from(&generated.dual_prices);
         self.round(&generated, end);
         let budget = neighbourhood_search::Budget {
@@ -202,13 +203,38 @@ impl<'a> Search<'a, '_> {
         }
     }
 
-    /// Solves the linear relaxation, which may raise the bound.
-    fn generate(&mut self, dual_prices: &IndexVec<ItemTypeIx, f64>) -> Generated {
+    /// True if the linear relaxation has more rows than can be solved.
+    fn has_too_many_kinds(&self) -> bool {
+        let kinds = u64::try_from(self.context.problem.item_types.len()).unwrap_or(u64::MAX);
+        kinds > self.budget.item_types
+    }
+
+    /// Bounds the cost of the pods that are placed, where limits leave others out. The search doesn't go on, since another packing may
+    /// place others; but the next tier takes them, and the plan's bound is the sum over tiers. A search that wants nothing above a cost
+    /// has no use for it: it wants every pod placed.
+    fn bound_placed(&mut self) {
+        if self.budget.cost_cutoff.is_some() {
+            return;
+        }
         let SearchContext { problem, bin_types, .. } = self.context;
-        let demand: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
+        let placed = self.best.packing.placed();
+        let (dual_prices, by_resources) = column_generation::resource_prices(problem, bin_types, &placed);
+        self.bound = by_resources;
+        if !self.is_done() && !self.has_too_many_kinds() {
+            self.generate(&dual_prices, &placed);
+        }
+    }
+
+    /// Solves the linear relaxation of `demand`, which may raise the bound.
+    fn generate(
+        &mut self,
+        dual_prices: &IndexVec<ItemTypeIx, f64>,
+        demand: &IndexVec<ItemTypeIx, u32>,
+    ) -> Generated {
+        let SearchContext { problem, bin_types, .. } = self.context;
         let seed = column_generation::of_bins(bin_types, &self.best.packing.bins);
         let (effort, most) = (KnapsackEffort::Full, self.budget.total / 2);
-        let generated = column_generation::generate(self.context, &demand, &seed, dual_prices, effort, most);
+        let generated = column_generation::generate(self.context, demand, &seed, dual_prices, effort, most);
         self.steps += generated.steps;
         self.bound = self.bound.max(generated.bound);
         generated

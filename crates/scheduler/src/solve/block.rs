@@ -83,6 +83,8 @@ pub(crate) struct Solved {
     pub(crate) counted_domains: CountedDomains,
     pub(crate) bound: i64,
     pub(crate) relaxed: BTreeSet<crate::model::plan::Relaxed>,
+    /// Some pods may use pools of several weights.
+    pub(crate) has_weights: bool,
     pub(crate) steps: u64,
     pub(crate) cut_short: bool,
 }

@@ -135,6 +135,7 @@ pub(crate) fn plan(
         left.extend(block.left);
         bound = bound.saturating_add(block.bound);
         relaxed.extend(block.relaxed);
+        plan.bound_given_weights |= block.has_weights;
         plan.steps = plan.steps.saturating_add(block.steps);
         plan.cut_short |= block.cut_short;
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::{
     ids::{LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::plan::{ReasonKind, Relaxed},
+    model::plan::ReasonKind,
     solve::{
         block::{Block, Context, LeftOutPods, Solved},
         tier_packing::{Tier, TierDomains, Unplaced, Wanted},
@@ -46,13 +46,10 @@ impl Context<'_> {
         let mut limits = self.limits.left.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
             block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
-        let mut weights: BTreeSet<i32> = BTreeSet::new();
-        for pods in &block.classes {
-            weights.extend(self.allowed[pods.class].iter().map(|a| self.weight(a)));
-        }
-        if weights.len() > 1 {
-            out.relaxed.insert(Relaxed::Weight);
-        }
+        out.has_weights = block.classes.iter().any(|pods| {
+            let mut weights = self.allowed[pods.class].iter().map(|a| self.weight(a));
+            weights.next().is_some_and(|first| weights.any(|other| other != first))
+        });
         // Each class starts with its heaviest pool; the rest falls to its next lighter one.
         let mut ceiling: IndexVec<LocalClassIx, i32> = IndexVec::filled(i32::MAX, block.classes.len());
         let mut blame: IndexVec<LocalClassIx, Option<ReasonKind>> =

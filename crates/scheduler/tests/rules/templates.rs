@@ -111,6 +111,21 @@ fn a_pod_goes_to_the_template_that_its_selector_and_tolerations_allow() {
 }
 
 #[test]
+fn bound_is_that_of_the_plans_order_of_weights_and_is_met_where_a_limit_binds() {
+    let spot = Pool { template_limits: nodes("2"), ..on_spot(10) };
+    let plan = planned(vec![spot, template("steady", 0, kinds())], 4, &[]);
+    assert_eq!(templates_of(&plan), ["spot", "spot", "steady", "steady"]);
+    assert!(plan.bound_given_weights);
+    assert!(plan.bound <= plan.cost && plan.gap() < 0.001, "{} {}", plan.bound, plan.cost);
+    // The dearer one comes first: what that costs is no gap.
+    let plan = planned(vec![template("steady", 10, kinds()), on_spot(0)], 4, &[]);
+    assert_eq!(templates_of(&plan), ["steady"; 4]);
+    assert!(plan.bound_given_weights && plan.gap() < 0.001, "{} {}", plan.bound, plan.cost);
+    let alike = planned(vec![on_spot(0), template("steady", 0, kinds())], 2, &[]);
+    assert!(!alike.bound_given_weights);
+}
+
+#[test]
 fn limits_of_the_pool_count_the_nodes_of_all_templates_and_those_of_none() {
     let limited = |template: Pool| Pool { limits: nodes("4"), ..template };
     let there = [

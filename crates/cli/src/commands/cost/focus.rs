@@ -64,6 +64,7 @@ fn row(line: &Line, payer: &str) -> Vec<String> {
         "namespace": account.payer.namespace,
         "workload": account.payer.workload,
         "pool": account.pool,
+        "template": account.template,
         "purpose": account.purpose.as_str(),
     });
     vec![

@@ -20,6 +20,8 @@ pub(super) enum Dimension {
     Workload,
     /// The pool
     Pool,
+    /// The template of the pool; empty if it has only one kind of node
+    Template,
     /// on-demand, spot or reserved
     CapacityType,
     /// used, daemonsets, headroom, idle, starting or draining
@@ -37,6 +39,7 @@ impl Dimension {
             Self::Namespace => "NAMESPACE",
             Self::Workload => "WORKLOAD",
             Self::Pool => "POOL",
+            Self::Template => "TEMPLATE",
             Self::CapacityType => "CAPACITY",
             Self::Purpose => "PURPOSE",
             Self::Hour => "HOUR",
@@ -51,6 +54,7 @@ impl Dimension {
             Self::Namespace => account.payer.namespace.clone(),
             Self::Workload => account.payer.workload.clone(),
             Self::Pool => account.pool.clone(),
+            Self::Template => account.template.clone(),
             Self::CapacityType => account.capacity_type.clone(),
             Self::Purpose => account.purpose.as_str().to_owned(),
             Self::Hour => in_utc(line.hour, "%Y-%m-%dT%H:00:00Z"),

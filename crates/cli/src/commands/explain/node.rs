@@ -48,9 +48,10 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         return Ok(());
     };
     let users = users(input, pool_name);
+    let template = info.template.as_ref().map(|name| format!(", template {name}")).unwrap_or_default();
     writeln!(
         out,
-        "  pool {NAME}{pool_name}{NAME:#}, used by {}",
+        "  pool {NAME}{pool_name}{NAME:#}{template}, used by {}",
         if users.is_empty() { "no tenant".to_owned() } else { shortened(&users, 5) }
     )?;
     writeln!(

@@ -56,7 +56,10 @@ pub(super) fn explain_node(record: &Record, name: &str, at: i64, out: &mut Outpu
     if let Some(pool) = pool {
         let users =
             if tenants.is_empty() { String::new() } else { format!(", used by {}", shortened(tenants, 5)) };
-        writeln!(out, "  pool {NAME}{pool}{NAME:#}{users}")?;
+        let instance = before.iter().rev().find_map(|entry| entry.instance.as_ref());
+        let template = instance.map(|instance| instance.template.as_str()).filter(|name| !name.is_empty());
+        let template = template.map(|name| format!(", template {name}")).unwrap_or_default();
+        writeln!(out, "  pool {NAME}{pool}{NAME:#}{template}{users}")?;
     }
     if !claim.is_empty() {
         writeln!(out, "  NodeClaim {claim}")?;

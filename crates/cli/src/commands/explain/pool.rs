@@ -3,9 +3,13 @@
 use std::{collections::BTreeMap, io::Write as _};
 
 use croft_api::amount::Amount;
-use croft_inspect::inventory::{self, NodeInfo};
+use croft_inspect::{
+    TemplateNodes,
+    inventory::{self, NodeInfo},
+    simulation::time_of,
+    templates,
+};
 use croft_manifest::{Input, sum_quantities};
-use croft_policy::definitions::TEMPLATE_LABEL;
 use kube::ResourceExt as _;
 
 use super::conditions::write_conditions;
@@ -13,7 +17,7 @@ use crate::{
     costs::cost_text,
     failure::Failure,
     output::Output,
-    table::{BOLD, counted, shortened},
+    table::{BOLD, NAME, NOTE, counted, shortened},
 };
 
 /// Explains one pool: label, taints, users, nodes, cost and limits.
@@ -46,7 +50,8 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         writeln!(out, "  shared with the namespaces {}", shortened(&pool.spec.shared_with, 10))?;
     }
     writeln!(out, "  provisioner {:?}", pool.spec.provisioner)?;
-    let nodes = inventory::node_infos(input, &croft_cloud::builtin_catalog());
+    let catalog = croft_cloud::builtin_catalog();
+    let nodes = inventory::node_infos(input, &catalog);
     let its: Vec<&NodeInfo> = nodes.iter().filter(|m| m.pool.as_deref() == Some(name)).collect();
     writeln!(
         out,
@@ -55,21 +60,21 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         cost_text(inventory::total_cost(its.iter().copied()))
     )?;
     write_limits(input, &pool.spec.limits, &its, out)?;
-    for template in &pool.spec.templates {
-        let is_of = |node: &&&NodeInfo| {
-            let labels = input.nodes.get("", &node.name).and_then(|node| node.metadata.labels.as_ref());
-            labels.and_then(|labels| labels.get(TEMPLATE_LABEL)) == Some(&template.name)
-        };
-        let its: Vec<&NodeInfo> = its.iter().filter(is_of).copied().collect();
+    for TemplateNodes { template, nodes, cost, passed_over } in
+        templates(input, pool, &its, Some(&catalog), time_of(input))
+    {
         writeln!(
             out,
-            "  template {}: weight {}, {}, {}",
+            "  template {NAME}{}{NAME:#}: weight {}, {}, {}",
             template.name,
             template.weight,
-            counted(its.len(), "node"),
-            cost_text(inventory::total_cost(its.iter().copied()))
+            counted(nodes.len(), "node"),
+            cost_text(cost)
         )?;
-        write_limits(input, &template.limits, &its, out)?;
+        write_limits(input, &template.limits, &nodes, out)?;
+        if let Some(why) = passed_over {
+            writeln!(out, "  {NOTE}passed over: {why}{NOTE:#}")?;
+        }
     }
     write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
     Ok(())

@@ -33,7 +33,8 @@ enum From {
     Gatekeeper(SourceArgs),
     /// Pools and classes from Karpenter's NodePool and EC2NodeClass, or Provisioner and AWSNodeTemplate
     ///
-    /// Pods and workloads in the same input show by which of Karpenter's labels nodes are selected: the pools get these labels.
+    /// Those with one taint become one pool with a template for each. Pods and workloads in the same input show by which of Karpenter's
+    /// labels nodes are selected: the pools get these labels.
     ///
     /// Exits with 0 if everything is in the output, with 1 if a part of the input isn't, and with 2 if nothing is or the input is bad.
     /// Objects that the API server would refuse are comments.

@@ -9,7 +9,7 @@ use super::{
     imported::{Imported, ImportedObject},
     karpenter::{self, is_of_karpenter},
     note::Note,
-    pools, selected,
+    pools, selected, templates,
 };
 
 /// Converts all objects: Tenants first, then pools and classes. The order of the input makes no difference, but where an object is
@@ -40,7 +40,8 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
     let sorted: Vec<&RawObject> = known.into_values().collect();
     let (of_karpenter, mutations): (Vec<&RawObject>, Vec<&RawObject>) =
         sorted.into_iter().partition(|object| is_of_karpenter(object));
-    let (mut drafts, classes) = karpenter::import(&of_karpenter, &mut imported);
+    let (drafts, classes) = karpenter::import(&of_karpenter, &mut imported);
+    let mut drafts = templates::join(drafts);
     let tenants = gatekeeper::import(&mutations, &mut drafts, &mut imported);
     selected::give_labels(objects, &mut drafts, &mut imported.notes);
     let made = pools::finish(drafts);

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{
     fields::{Fields, Report},
     note::Note,
+    unsupported,
 };
 use crate::croft_object::croft_object;
 
@@ -44,9 +45,9 @@ const OF_TOOLS: &[&str] = &[
     "karpenter.sh",
     "karpenter.k8s.aws",
 ];
-/// Maps that only add to a node: an entry that the API server would refuse is left out of them. Every other field decides which nodes
-/// there are, or whose they are, so that an object with an error in one waits for its author.
-const ADDITIONS: [&str; 2] = ["spec.template.metadata.labels", "spec.template.metadata.annotations"];
+/// Maps of a template's `metadata` that only add to a node: an entry that the API server would refuse is left out of them. Every other
+/// field decides which nodes there are, or whose they are, so that an object with an error in one waits for its author.
+const ADDITIONS: [&str; 2] = ["labels", "annotations"];
 /// The annotation that both Karpenter and Croft read.
 const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
 
@@ -87,12 +88,11 @@ impl ImportedObject {
         }
         let pruned = prune(kind, &mut value);
         for (path, value) in pruned.dropped {
-            notes.push(Note::loss(format!(
-                "{source}: {path} isn't carried over, Croft has no such field: {value}"
-            )));
+            let why = unsupported::reason(kind, &path);
+            notes.push(Note::loss(format!("{source}: {path} isn't carried over, {why}: {value}")));
         }
         let mut errors = pruned.errors;
-        if ADDITIONS.iter().any(|map| concern(&errors, map)) {
+        if additions(&value).iter().any(|map| concern(&errors, map)) {
             notes.extend(drop_refused_entries(kind, &mut value, source));
             errors = prune(kind, &mut value).errors;
         }
@@ -109,6 +109,14 @@ impl ImportedObject {
     }
 }
 
+/// The paths of the maps of [`ADDITIONS`] in a pool's templates.
+fn additions(value: &Value) -> Vec<String> {
+    let several = value.pointer("/spec/templates").and_then(Value::as_array).map_or(0, Vec::len);
+    let templates = (0..several).map(|at| format!("spec.templates[{at}]"));
+    let templates = std::iter::once("spec.template".to_owned()).chain(templates);
+    templates.flat_map(|at| ADDITIONS.map(|map| format!("{at}.metadata.{map}"))).collect()
+}
+
 /// True if an error concerns the map at `path` or one of its entries.
 fn concern(errors: &FieldErrors, path: &str) -> bool {
     errors.iter().any(|(at, _)| at.starts_with(path))
@@ -117,8 +125,8 @@ fn concern(errors: &FieldErrors, path: &str) -> bool {
 /// Drops the entries of [`ADDITIONS`] that the API server would refuse, each with a note.
 fn drop_refused_entries(kind: &str, value: &mut Value, source: &str) -> Vec<Note> {
     let mut notes = Vec::new();
-    for path in ADDITIONS {
-        let pointer = format!("/{}", path.replace('.', "/"));
+    for path in additions(value) {
+        let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
         let entries = value.pointer(&pointer).and_then(Value::as_object).cloned().unwrap_or_default();
         for (key, entry) in entries {
             // An error names the map, not the entry: an entry is at fault if it is refused alone.
@@ -127,7 +135,7 @@ fn drop_refused_entries(kind: &str, value: &mut Value, source: &str) -> Vec<Note
                 *map = json!({key.clone(): entry});
             }
             let errors = prune(kind, &mut alone).errors;
-            let Some((_, message)) = errors.into_iter().find(|(at, _)| at.starts_with(path)) else {
+            let Some((_, message)) = errors.into_iter().find(|(at, _)| at.starts_with(&path)) else {
                 continue;
             };
             if let Some(map) = value.pointer_mut(&pointer).and_then(Value::as_object_mut) {

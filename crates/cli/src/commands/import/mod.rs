@@ -8,9 +8,9 @@
 //!
 //! Each field of the input is carried over, or a comment above the object and a warning on standard error name it: `fields` hands out
 //! an object's fields one by one, and notes what nothing has taken. Workloads of the input aren't converted: `selected` reads which labels of
-//! Karpenter's they need. `imported` checks each object by its CRD. TenantPool and EC2NodeClass use Karpenter's names where the
-//! meaning is the same, so a field is carried over as soon as the CRD has it. Pools get their names and labels last, when all are
-//! known, so that no two have the same.
+//! Karpenter's they need. `templates` makes one pool of those that have one taint. `imported` checks each object by its CRD, and
+//! `unsupported` says why a field isn't in it. TenantPool and EC2NodeClass use Karpenter's names where the meaning is the same, so a field
+//! is carried over as soon as the CRD has it. Pools get their names and labels last, when all are known, so that no two have the same.
 
 mod command;
 mod convert;
@@ -22,5 +22,7 @@ mod names;
 mod note;
 mod pools;
 mod selected;
+mod templates;
+mod unsupported;
 
 pub(crate) use command::{ImportArgs, run};

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{imported::ImportedObject, names::names, note::Note};
 
-/// Characters of a pool's name.
+/// Characters of the name of a pool or of a template.
 const MOST: usize = 40;
 
 /// A taint that keeps pods off.
@@ -27,28 +27,59 @@ pub(super) struct NodeFacts {
     pub(super) taints: Vec<HardTaint>,
 }
 
+/// The nodes of one pool of the input: all of a TenantPool, or those of one of its templates.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NodeDraft {
+    /// Kind and name in the input, for notes.
+    pub(super) source: String,
+    /// The text that the name of its template is made of.
+    pub(super) wanted: String,
+    /// The weight, the limits and all else that each of several templates has for itself.
+    pub(super) fields: Map<String, Value>,
+    /// `metadata` and `spec` of the template; `None` for nodes of another provisioner.
+    pub(super) template: Option<Map<String, Value>>,
+    pub(super) facts: NodeFacts,
+}
+
 /// A pool without a name.
 #[derive(Clone, Debug)]
 pub(super) struct PoolDraft {
-    /// Kind and name in the input, for notes.
+    /// Kinds and names in the input, for notes.
     pub(super) source: String,
     /// The text that its name is made of.
     pub(super) wanted: String,
     /// Key and value of its label and taint; Croft's key and the pool's name without.
     pub(super) label: Option<(String, String)>,
     pub(super) effects: Vec<String>,
-    /// Further fields of the spec.
+    /// Fields of the spec that all its nodes share.
     pub(super) spec: Map<String, Value>,
     pub(super) metadata: Map<String, Value>,
-    pub(super) facts: NodeFacts,
+    pub(super) nodes: Vec<NodeDraft>,
     pub(super) notes: Vec<Note>,
 }
 
-impl PoolDraft {
-    /// True if its nodes carry this label in the input.
+impl NodeDraft {
+    /// True if they carry this label in the input.
     pub(super) fn has_label(&self, key: &str, value: &str) -> bool {
+        self.facts.labels.get(key).is_some_and(|found| found == value)
+    }
+}
+
+impl PoolDraft {
+    /// True if some of its nodes carry this label in the input.
+    pub(super) fn has_label(&self, key: &str, value: &str) -> bool {
+        self.is_labelled(key, value) || self.nodes.iter().any(|nodes| nodes.has_label(key, value))
+    }
+
+    /// True if this is its own label.
+    pub(super) fn is_labelled(&self, key: &str, value: &str) -> bool {
         self.label.as_ref().is_some_and(|(k, v)| k == key && v == value)
-            || self.facts.labels.get(key).is_some_and(|v| v == value)
+    }
+
+    /// The highest weight of its nodes: Karpenter tries pools by weight.
+    pub(super) fn weight(&self) -> i64 {
+        let weights = self.nodes.iter().filter_map(|nodes| nodes.fields.get("weight")?.as_i64());
+        weights.max().unwrap_or(0)
     }
 
     /// True if its nodes have their label already, and keep it.
@@ -101,6 +132,40 @@ fn values(drafts: &[PoolDraft], names: &[String]) -> Vec<String> {
     values.into_values().collect()
 }
 
+/// Writes the nodes of a pool into its spec: those of one kind as `template`, those of several as `templates`.
+fn write_nodes(nodes: Vec<NodeDraft>, spec: &mut Map<String, Value>, notes: &mut Vec<Note>) {
+    if nodes.len() < 2 {
+        for NodeDraft { fields, template, .. } in nodes {
+            spec.extend(fields);
+            spec.extend(template.map(|template| ("template".to_owned(), Value::Object(template))));
+        }
+        return;
+    }
+    let wanted: Vec<_> = nodes.iter().map(|nodes| (nodes.wanted.clone(), nodes.source.clone())).collect();
+    let mut templates = Vec::new();
+    for (nodes, name) in nodes.into_iter().zip(names(&wanted, MOST)) {
+        let NodeDraft { source, wanted, mut fields, template, .. } = nodes;
+        if name != wanted {
+            notes.push(Note::change(format!(
+                "{source}: the template of {wanted:?} is called {name} here: its name has lower case letters, digits and '-', at most \
+                 {MOST}, and is no other's"
+            )));
+        }
+        // A pool of the input has no such fields, and a template has others of these names.
+        for taken in ["name", "metadata", "spec"] {
+            if let Some(value) = fields.remove(taken) {
+                notes.push(Note::loss(format!(
+                    "{source}: spec.{taken} isn't carried over, Croft has no such field: {value}"
+                )));
+            }
+        }
+        fields.insert("name".to_owned(), json!(name));
+        fields.extend(template.unwrap_or_default());
+        templates.push(Value::Object(fields));
+    }
+    spec.insert("templates".to_owned(), Value::Array(templates));
+}
+
 /// Taints without a value, as kubectl writes them.
 fn without_values(taints: &[HardTaint]) -> String {
     let texts: Vec<String> = taints.iter().map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
@@ -109,7 +174,8 @@ fn without_values(taints: &[HardTaint]) -> String {
 
 fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
     let key = draft.key().to_owned();
-    let PoolDraft { source, wanted, label, effects, mut spec, metadata, facts, mut notes } = draft;
+    let PoolDraft { source, wanted, label, effects, mut spec, metadata, nodes, mut notes } = draft;
+    let taints: Vec<HardTaint> = nodes.iter().flat_map(|nodes| nodes.facts.taints.iter().cloned()).collect();
     if name != wanted {
         notes.insert(
             0,
@@ -120,10 +186,10 @@ fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
         );
     }
     match &label {
-        None if !facts.taints.is_empty() => notes.push(Note::change(format!(
+        None if !taints.is_empty() => notes.push(Note::change(format!(
             "{source}: no taint of its nodes ({}) has a value, by which a pool is told: Croft adds {key}={value}:NoSchedule, so that only \
              its tenants' pods run there",
-            without_values(&facts.taints)
+            without_values(&taints)
         ))),
         None => notes.push(Note::change(format!(
             "{source} has no taint of its own: Croft taints its nodes {key}={value}:NoSchedule, so that only its tenants' pods run there"
@@ -134,6 +200,7 @@ fn made(draft: PoolDraft, name: &str, value: String) -> ImportedObject {
         ))),
         Some(_) => {}
     }
+    write_nodes(nodes, &mut spec, &mut notes);
     spec.insert("key".to_owned(), json!(key));
     spec.insert("effects".to_owned(), json!(effects));
     if value != name {

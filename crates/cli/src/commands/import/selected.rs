@@ -9,7 +9,10 @@ use croft_api::definitions::KARPENTER_POOL_LABELS;
 use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
-use super::{note::Note, pools::PoolDraft};
+use super::{
+    note::Note,
+    pools::{NodeDraft, PoolDraft},
+};
 use crate::{croft_object::text, table::shortened};
 
 /// Where objects have the spec of a pod: pods, workloads, CronJobs, PodTemplates.
@@ -40,9 +43,9 @@ pub(super) fn give_labels(objects: &[RawObject], drafts: &mut [PoolDraft], notes
             known.into_iter().for_each(|value| by_value.entry(value).or_default().push(title(object)));
         }
         for (value, workloads) in by_value {
-            for at in places(drafts, label, value) {
+            for (at, kind) in places(drafts, label, value) {
                 if let Some(draft) = drafts.get_mut(at) {
-                    give(draft, label, value, &workloads);
+                    give(draft, kind, label, value, &workloads);
                 }
             }
         }
@@ -56,13 +59,14 @@ pub(super) fn give_labels(objects: &[RawObject], drafts: &mut [PoolDraft], notes
     }
 }
 
-/// Gives a label to the template of a pool.
-fn give(draft: &mut PoolDraft, label: &str, value: &str, workloads: &[String]) {
-    let Some(labels) = template_labels(&mut draft.spec) else { return };
+/// Gives a label to a template of a pool.
+fn give(draft: &mut PoolDraft, kind: usize, label: &str, value: &str, workloads: &[String]) {
+    let Some(nodes) = draft.nodes.get_mut(kind) else { return };
+    let Some(labels) = nodes.template.as_mut().and_then(template_labels) else { return };
     labels.insert(label.to_owned(), json!(value));
     draft.notes.push(Note::change(format!(
         "{}: its nodes get the label {label}={value}, which pods select: {}",
-        draft.source,
+        nodes.source,
         shortened(workloads, NAMED)
     )));
 }
@@ -87,12 +91,15 @@ fn title(object: &RawObject) -> String {
         .map_or_else(|| object.title(), |namespace| format!("{} {namespace}/{}", object.kind, object.name))
 }
 
-/// The places of the pools whose nodes have the label at Karpenter; else of those that have the name under Karpenter's other label: a
-/// NodePool that took the place of the Provisioner of its name.
-fn places(drafts: &[PoolDraft], label: &str, value: &str) -> Vec<usize> {
-    let with = |key: &str| -> Vec<usize> {
-        let has = |draft: &PoolDraft| draft.facts.labels.get(key).is_some_and(|found| found == value);
-        drafts.iter().enumerate().filter(|(_, draft)| has(draft)).map(|(at, _)| at).collect()
+/// The places of the nodes that have the label at Karpenter, by pool and kind of its nodes; else of those that have the name under
+/// Karpenter's other label: a NodePool that took the place of the Provisioner of its name.
+fn places(drafts: &[PoolDraft], label: &str, value: &str) -> Vec<(usize, usize)> {
+    let with = |key: &str| -> Vec<(usize, usize)> {
+        let all = drafts.iter().enumerate().flat_map(|(at, draft)| {
+            draft.nodes.iter().enumerate().map(move |(kind, nodes)| (at, kind, nodes))
+        });
+        let has = |nodes: &NodeDraft| nodes.has_label(key, value);
+        all.filter(|(_, _, nodes)| has(nodes)).map(|(at, kind, _)| (at, kind)).collect()
     };
     let named = with(label);
     if !named.is_empty() {
@@ -101,9 +108,8 @@ fn places(drafts: &[PoolDraft], label: &str, value: &str) -> Vec<usize> {
     KARPENTER_POOL_LABELS.into_iter().filter(|other| *other != label).flat_map(with).collect()
 }
 
-/// The labels of a pool's template; `None` if it has no template.
-fn template_labels(spec: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
-    let template = spec.get_mut("template")?.as_object_mut()?;
+/// The labels of a template.
+fn template_labels(template: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
     let metadata = template.entry("metadata").or_insert_with(|| json!({})).as_object_mut()?;
     metadata.entry("labels").or_insert_with(|| json!({})).as_object_mut()
 }

@@ -205,8 +205,18 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
         if plan.bound == Price::ZERO {
             writeln!(out)?;
         } else {
-            let of = if plan.bound_given_domains { "no plan in these domains" } else { "no plan" };
-            writeln!(out, "; {of} costs less than ${}/h, gap {:.1} %", plan.bound, plan.gap() * 100.0)?;
+            let of = match (plan.bound_given_domains, plan.bound_given_weights) {
+                (false, false) => "",
+                (true, false) => " in these domains",
+                (false, true) => " in this order of weights",
+                (true, true) => " in these domains and this order of weights",
+            };
+            writeln!(
+                out,
+                "; no plan{of} costs less than ${}/h, gap {:.1} %",
+                plan.bound,
+                plan.gap() * 100.0
+            )?;
             if !plan.bound_relaxes.is_empty() {
                 let names: Vec<&str> = plan.bound_relaxes.iter().map(|r| relaxed(*r)).collect();
                 writeln!(out, "{DIM}the bound relaxes {}{DIM:#}", names.join(", "))?;
@@ -231,7 +241,6 @@ pub(super) const fn relaxed(what: Relaxed) -> &'static str {
     match what {
         Relaxed::Spread => "topology spread",
         Relaxed::Affinity => "pod affinity",
-        Relaxed::Weight => "the weights of pools",
         Relaxed::Limits => "limits",
     }
 }

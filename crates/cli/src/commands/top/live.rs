@@ -282,7 +282,7 @@ impl View {
         let shown = self.shown();
         let last = shown.len().saturating_sub(1);
         self.state.select(Some(self.state.selected().unwrap_or_default().min(last)));
-        let titles = titles(self.kind);
+        let titles = titles(self.kind, self.rows.as_ref().is_some_and(Rows::has_templates));
         let width = |column: usize, title: &str| {
             let cells = shown.iter().filter_map(|row| row.cells.get(column));
             cells.map(|cell| cell.chars().count()).fold(title.len(), usize::max)
@@ -300,32 +300,41 @@ impl View {
             })
             .collect();
         let table = Table::new(rows, widths)
-            .header(Row::new(titles.to_vec()).style(Style::new().add_modifier(Modifier::BOLD)))
+            .header(Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD)))
             .column_spacing(2)
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
         frame.render_stateful_widget(table, area, &mut self.state);
     }
 }
 
-const fn titles(kind: Kind) -> &'static [&'static str] {
+fn titles(kind: Kind, with_templates: bool) -> Vec<&'static str> {
+    let template = |title: &'static str| if with_templates { vec![title] } else { Vec::new() };
     match kind {
-        Kind::Tenants => &["TENANT", "POOLS", "NAMESPACES", "PODS", "PENDING", "NODES", "$/H", "READY"],
-        Kind::Pools => &["POOL", "TENANTS", "NODES", "COMING", "PODS", "LIMITS", "$/H", "READY"],
-        Kind::Nodes => &[
-            "NODE",
-            "POOL",
-            "TYPE",
-            "ZONE",
-            "CAPACITY",
-            "PODS",
-            "CPU REQUESTED",
-            "CPU USED",
-            "MEMORY REQUESTED",
-            "MEMORY USED",
-            "$/H",
-            "AGE",
-            "STATE",
-        ],
+        Kind::Tenants => vec!["TENANT", "POOLS", "NAMESPACES", "PODS", "PENDING", "NODES", "$/H", "READY"],
+        Kind::Pools => [
+            vec!["POOL", "TENANTS", "NODES"],
+            template("TEMPLATES"),
+            vec!["COMING", "PODS", "LIMITS", "$/H", "READY"],
+        ]
+        .concat(),
+        Kind::Nodes => [
+            vec!["NODE", "POOL"],
+            template("TEMPLATE"),
+            vec![
+                "TYPE",
+                "ZONE",
+                "CAPACITY",
+                "PODS",
+                "CPU REQUESTED",
+                "CPU USED",
+                "MEMORY REQUESTED",
+                "MEMORY USED",
+                "$/H",
+                "AGE",
+                "STATE",
+            ],
+        ]
+        .concat(),
     }
 }
 
@@ -348,19 +357,18 @@ fn tenants(rows: &Rows) -> Vec<Shown> {
 }
 
 fn pools(rows: &Rows) -> Vec<Shown> {
-    let row = |row: &super::rows::PoolRow| Shown {
-        name: row.name.clone(),
-        is_waiting: row.coming > 0,
-        cells: vec![
-            row.name.clone(),
-            row.tenants.join(", "),
-            row.nodes.to_string(),
+    let with_templates = rows.has_templates();
+    let row = |row: &super::rows::PoolRow| {
+        let mut cells = vec![row.name.clone(), row.tenants.join(", "), row.nodes.to_string()];
+        cells.extend(with_templates.then(|| text::templates(&row.templates)));
+        cells.extend([
             row.coming.to_string(),
             row.pods.to_string(),
             text::limits(&row.limits),
             cost_cell(row.cost),
             row.ready.clone(),
-        ],
+        ]);
+        Shown { name: row.name.clone(), is_waiting: row.coming > 0, cells }
     };
     rows.pools.iter().map(row).collect()
 }
@@ -371,10 +379,11 @@ fn nodes(rows: &Rows, scope: Option<&Scope>) -> Vec<Shown> {
         Some(Scope::Tenant(name)) => row.tenants.contains(name),
         Some(Scope::Pool(name)) => row.pool.as_ref() == Some(name),
     };
+    let with_templates = rows.has_templates();
     let row = |row: &super::rows::NodeRow| Shown {
         name: row.name.clone(),
         is_waiting: row.state != NodeState::Ready,
-        cells: text::node_cells(row),
+        cells: text::node_cells(row, with_templates),
     };
     rows.nodes.iter().filter(is_in_scope).map(row).collect()
 }
@@ -414,6 +423,7 @@ mod tests {
             nodes: 1,
             coming: 0,
             pods: 3,
+            templates: Vec::new(),
             limits: [("cpu".to_owned(), "100".to_owned())].into(),
             cost: cost(dollars),
             ready: "True".to_owned(),
@@ -422,6 +432,7 @@ mod tests {
         let node = |name: &str, pool: &str, tenant: &str, dollars| NodeRow {
             name: name.to_owned(),
             pool: Some(pool.to_owned()),
+            template: None,
             tenants: vec![tenant.to_owned()],
             claim: None,
             instance_type: "m5.large".to_owned(),

@@ -96,6 +96,16 @@ pub(super) struct TenantRow {
     pub(super) ready: String,
 }
 
+/// Nodes of a template of a pool.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TemplateRow {
+    pub(super) name: String,
+    pub(super) nodes: usize,
+    #[serde(flatten, serialize_with = "cost")]
+    pub(super) cost: Cost,
+}
+
 /// A pool.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -106,6 +116,9 @@ pub(super) struct PoolRow {
     /// NodeClaims without a node.
     pub(super) coming: usize,
     pub(super) pods: usize,
+    /// Its templates, if its nodes are of several kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) templates: Vec<TemplateRow>,
     pub(super) limits: BTreeMap<String, String>,
     #[serde(flatten, serialize_with = "cost")]
     pub(super) cost: Cost,
@@ -122,6 +135,9 @@ pub(super) struct PoolRow {
 pub(super) struct NodeRow {
     pub(super) name: String,
     pub(super) pool: Option<String>,
+    /// The template of its pool, if the nodes of that are of several kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) template: Option<String>,
     pub(super) tenants: Vec<String>,
     pub(super) claim: Option<String>,
     pub(super) instance_type: String,
@@ -228,6 +244,11 @@ impl Rows {
         Ok(Self { tenants, pools, nodes, cost })
     }
 
+    /// True if the nodes of some pool are of several kinds.
+    pub(super) fn has_templates(&self) -> bool {
+        self.pools.iter().any(|pool| !pool.templates.is_empty())
+    }
+
     /// Orders the rows. Of a kind that has no such number, by name.
     pub(super) fn sort(&mut self, by: Sort) {
         let price = |cost: &Cost| Reverse(cost.sum);
@@ -264,6 +285,7 @@ impl NodeRow {
         Self {
             name: info.name.clone(),
             pool: info.pool.clone(),
+            template: info.template.clone(),
             tenants: Vec::new(),
             claim: info.claim.clone(),
             instance_type: info.instance_type.clone(),
@@ -391,12 +413,18 @@ fn pool_row(
     let pool = input.pools.get("", name);
     let conditions = pool.and_then(|pool| pool.status.as_ref()).map(|status| status.conditions.as_slice());
     let limits = pool.map(|pool| &pool.spec.limits);
+    let template = |name: &String| {
+        let its = || nodes.iter().copied().filter(|node| node.template.as_ref() == Some(name));
+        TemplateRow { name: name.clone(), nodes: its().count(), cost: inventory::total_cost(its()) }
+    };
+    let templates = pool.into_iter().flat_map(|pool| &pool.spec.templates);
     PoolRow {
         name: name.to_owned(),
         tenants,
         nodes: nodes.len(),
         coming,
         pods,
+        templates: templates.map(|one| template(&one.name)).collect(),
         limits: limits.into_iter().flatten().map(|(key, limit)| (key.clone(), limit.0.clone())).collect(),
         cost: inventory::total_cost(nodes.iter().copied()),
         ready: ready(conditions.unwrap_or_default()),

@@ -9,7 +9,7 @@ use croft_scheduler::{
 
 use super::{
     fill::Fill,
-    rows::{NodeRow, PoolRow, Rows, TenantRow},
+    rows::{NodeRow, PoolRow, Rows, TemplateRow, TenantRow},
 };
 use crate::{
     costs::{cost_cell, cost_text},
@@ -24,9 +24,10 @@ const NAMES_SHOWN: usize = 3;
 /// Writes the tables; with every name if `wide`.
 pub(super) fn write(rows: &Rows, nodes: bool, wide: bool, out: &mut Output) -> Result<(), Failure> {
     let Rows { tenants, pools, nodes: all, .. } = rows;
-    let mut tables = vec![tenant_table(tenants, wide), pool_table(pools, wide)];
+    let with_templates = rows.has_templates();
+    let mut tables = vec![tenant_table(tenants, wide), pool_table(pools, with_templates, wide)];
     if nodes || wide {
-        tables.push(node_table(all, wide));
+        tables.push(node_table(all, with_templates, wide));
     }
     for table in tables.iter().filter(|table| !table.is_empty()) {
         table.write(out)?;
@@ -48,7 +49,7 @@ pub(super) fn sum(Rows { nodes, cost, .. }: &Rows) -> String {
 /// Writes the tenants, or the nodes. Lists are separated by blanks.
 pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<(), Failure> {
     if nodes {
-        let head = "node,pool,tenants,claim,instance_type,zone,capacity_type,pods,cpu_allocatable,cpu_requested,cpu_used,memory_allocatable,\
+        let head = "node,pool,template,tenants,claim,instance_type,zone,capacity_type,pods,cpu_allocatable,cpu_requested,cpu_used,memory_allocatable,\
                     memory_requested,memory_used,cost_per_hour,age_seconds,state";
         writeln!(out, "{head}")?;
         for row in &rows.nodes {
@@ -56,6 +57,7 @@ pub(super) fn write_csv(rows: &Rows, nodes: bool, out: &mut Output) -> Result<()
             out.csv_row(&[
                 row.name.clone(),
                 row.pool.clone().unwrap_or_default(),
+                row.template.clone().unwrap_or_default(),
                 row.tenants.join(" "),
                 row.claim.clone().unwrap_or_default(),
                 row.instance_type.clone(),
@@ -101,6 +103,11 @@ pub(super) fn limits(limits: &BTreeMap<String, String>) -> String {
     limits.iter().map(|(key, limit)| format!("{key} {limit}")).collect::<Vec<_>>().join(", ")
 }
 
+/// The nodes of each template of a pool.
+pub(super) fn templates(templates: &[TemplateRow]) -> String {
+    templates.iter().map(|one| format!("{} {}", one.name, one.nodes)).collect::<Vec<_>>().join(", ")
+}
+
 /// An amount that isn't known, and so is no zero.
 const UNKNOWN: &str = "unknown";
 
@@ -141,10 +148,10 @@ fn age(seconds: i64) -> String {
 }
 
 /// A node, from its name to its state.
-pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
-    vec![
-        row.name.clone(),
-        row.pool.clone().unwrap_or_default(),
+pub(super) fn node_cells(row: &NodeRow, with_templates: bool) -> Vec<String> {
+    let mut cells = vec![row.name.clone(), row.pool.clone().unwrap_or_default()];
+    cells.extend(with_templates.then(|| row.template.clone().unwrap_or_default()));
+    cells.extend([
         row.instance_type.clone(),
         row.zone.clone(),
         row.capacity_type.clone(),
@@ -156,7 +163,8 @@ pub(super) fn node_cells(row: &NodeRow) -> Vec<String> {
         if row.cost.unknown == 0 { cost_cell(row.cost) } else { UNKNOWN.to_owned() },
         row.age_seconds.map_or_else(|| UNKNOWN.to_owned(), age),
         row.state.as_str().to_owned(),
-    ]
+    ]);
+    cells
 }
 
 fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
@@ -187,35 +195,36 @@ fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
     table
 }
 
-fn pool_table(rows: &[PoolRow], wide: bool) -> Table {
-    let mut table = Table::new(&[
-        ("POOL", Align::Left),
-        ("TENANTS", Align::Left),
-        ("NODES", Align::Right),
+fn pool_table(rows: &[PoolRow], with_templates: bool, wide: bool) -> Table {
+    let mut head = vec![("POOL", Align::Left), ("TENANTS", Align::Left), ("NODES", Align::Right)];
+    head.extend(with_templates.then_some(("TEMPLATES", Align::Left)));
+    head.extend([
         ("COMING", Align::Right),
         ("LIMITS", Align::Left),
         ("$/H", Align::Right),
         ("READY", Align::Left),
     ]);
+    let mut table = Table::new(&head);
     let plain = |text: String| (text, anstyle::Style::new());
     for row in rows {
-        table.styled(vec![
-            (row.name.clone(), NAME),
-            plain(names(&row.tenants, wide)),
-            plain(row.nodes.to_string()),
+        let mut cells =
+            vec![(row.name.clone(), NAME), plain(names(&row.tenants, wide)), plain(row.nodes.to_string())];
+        cells.extend(with_templates.then(|| plain(templates(&row.templates))));
+        cells.extend([
             plain(row.coming.to_string()),
             plain(limits(&row.limits)),
             plain(cost_cell(row.cost)),
             plain(row.ready.clone()),
         ]);
+        table.styled(cells);
     }
     table
 }
 
-fn node_table(rows: &[NodeRow], wide: bool) -> Table {
-    let mut head = vec![
-        ("NODE", Align::Left),
-        ("POOL", Align::Left),
+fn node_table(rows: &[NodeRow], with_templates: bool, wide: bool) -> Table {
+    let mut head = vec![("NODE", Align::Left), ("POOL", Align::Left)];
+    head.extend(with_templates.then_some(("TEMPLATE", Align::Left)));
+    head.extend([
         ("TYPE", Align::Left),
         ("ZONE", Align::Left),
         ("CAPACITY", Align::Left),
@@ -227,13 +236,13 @@ fn node_table(rows: &[NodeRow], wide: bool) -> Table {
         ("$/H", Align::Right),
         ("AGE", Align::Right),
         ("STATE", Align::Left),
-    ];
+    ]);
     if wide {
         head.extend([("NODECLAIM", Align::Left), ("TENANTS", Align::Left)]);
     }
     let mut table = Table::new(&head);
     for row in rows {
-        let mut cells = node_cells(row);
+        let mut cells = node_cells(row, with_templates);
         if wide {
             cells.extend([row.claim.clone().unwrap_or_default(), row.tenants.join(", ")]);
         }

@@ -206,6 +206,41 @@ fn settings_that_keep_every_node_with_pods_have_the_price_of_consolidation() {
     }
 }
 
+/// A node of the template `large` with half a CPU of pods, in a pool of that template and of `small`; with these fields of each.
+fn templates(large: &str, small: &str) -> World {
+    let mut world = amd64().node("n1", "large", "z1", "").pod("web", 0, "n1", &Extra::default());
+    let one = |name: &str, fields: &str| {
+        let kind = format!("{{key: node.kubernetes.io/instance-type, operator: In, values: [{name}]}}");
+        format!("{{name: {name}, {fields} spec: {{nodeClassRef: {{name: c}}, requirements: [{kind}]}}}}")
+    };
+    let start = world.0.find("template: {spec").unwrap();
+    let end = start + world.0[start..].find('\n').unwrap();
+    let templates = format!("templates: [{}, {}]}}", one("large", large), one("small", small));
+    world.0.replace_range(start..end, &templates);
+    world.0 =
+        world.0.replace("    node-pool: main\n", "    node-pool: main\n    croft.dev/template: large\n");
+    world
+}
+
+#[test]
+fn weight_of_a_template_costs_the_difference_to_a_cheaper_one() {
+    let advice = templates("weight: 10,", "").advice();
+    assert_eq!(shown(&advice), [("Weight", "TenantPool main", "0.30".to_owned())]);
+    assert_eq!(
+        advice.prices[0].constraint,
+        "weights of templates, which come before price: large 10, small 0"
+    );
+    let alike = templates("", "").advice();
+    assert!(shown(&alike).is_empty(), "the cheaper one is used already");
+}
+
+#[test]
+fn limit_of_a_template_costs_the_difference_to_the_one_that_is_used_instead() {
+    let advice = templates("", "weight: 10, limits: {nodes: 0},").advice();
+    assert_eq!(shown(&advice), [("Limit", "TenantPool main", "0.30".to_owned())]);
+    assert_eq!(advice.prices[0].change, "raise spec.templates[small].limits.nodes above 0");
+}
+
 #[test]
 fn limit_without_room_for_a_replacement_costs_what_the_replacement_would_save() {
     let world = World::new(

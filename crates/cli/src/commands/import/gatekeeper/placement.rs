@@ -9,7 +9,7 @@ use super::mutation::{Change, Mutation};
 use crate::{
     commands::import::{
         note::Note,
-        pools::{HardTaint, NodeFacts, PoolDraft},
+        pools::{HardTaint, NodeDraft, NodeFacts, PoolDraft},
     },
     croft_object::text,
 };
@@ -103,27 +103,27 @@ impl Written {
 
     /// Pools whose nodes have what the node selector asks for; of these, the ones whose taints are tolerated, if there are any.
     fn eligible(&self, pools: &[PoolDraft]) -> Vec<usize> {
-        let has_label = |pool: &PoolDraft| {
+        let has_label = |facts: &NodeFacts| {
             let mut identifying = self.pins.iter().filter(|(key, _)| !describes(key));
-            identifying.any(|(key, value)| may_have(&pool.facts, key, value) == Some(true))
+            identifying.any(|(key, value)| may_have(facts, key, value) == Some(true))
         };
-        let is_possible = |pool: &PoolDraft| {
-            self.pins
-                .iter()
-                .all(|(key, value)| may_have(&pool.facts, key, value).unwrap_or_else(|| describes(key)))
+        let is_possible = |facts: &NodeFacts| {
+            let mut pins = self.pins.iter();
+            pins.all(|(key, value)| may_have(facts, key, value).unwrap_or_else(|| describes(key)))
         };
-        let is_tolerated = |pool: &PoolDraft| {
-            pool.facts.taints.iter().all(|taint| self.tolerations.iter().any(|one| tolerates(one, taint)))
+        let is_selected = |nodes: &&NodeDraft| has_label(&nodes.facts) && is_possible(&nodes.facts);
+        let is_tolerated = |nodes: &NodeDraft| {
+            let mut taints = nodes.facts.taints.iter();
+            taints.all(|taint| self.tolerations.iter().any(|one| tolerates(one, taint)))
         };
-        let all = || pools.iter().enumerate().filter(|(_, pool)| has_label(pool) && is_possible(pool));
-        let tolerated = all().filter(|(_, pool)| is_tolerated(pool));
+        let all = || pools.iter().enumerate().filter(|(_, pool)| pool.nodes.iter().any(|n| is_selected(&n)));
+        let tolerated = all().filter(|(_, pool)| pool.nodes.iter().filter(is_selected).any(is_tolerated));
         let mut found: Vec<(usize, &PoolDraft)> = tolerated.collect();
         if found.is_empty() {
             found = all().collect();
         }
         // The first is the default: Karpenter tried pools by weight.
-        let weight = |pool: &PoolDraft| pool.spec.get("weight").and_then(Value::as_i64).unwrap_or(0);
-        found.sort_by_key(|(_, pool)| Reverse(weight(pool)));
+        found.sort_by_key(|(_, pool)| Reverse(pool.weight()));
         found.into_iter().map(|(at, _)| at).collect()
     }
 
@@ -184,7 +184,7 @@ fn elsewhere(key: &str, value: &str, effects: Vec<String>, sources: &str) -> Poo
         effects,
         spec: Map::from_iter([("provisioner".to_owned(), json!("None"))]),
         metadata: Map::new(),
-        facts,
+        nodes: vec![NodeDraft { facts, ..NodeDraft::default() }],
         notes: vec![Note::change(format!(
             "nodes with {key}={value} come from another provisioner: for Croft to launch them, give Karpenter's objects to the \
              same command, or write spec.template and provisioner: Croft"
@@ -210,13 +210,12 @@ fn may_have(facts: &NodeFacts, key: &str, value: &str) -> Option<bool> {
 
 /// True if every node of the pool has the label.
 fn is_certain(pool: &PoolDraft, key: &str, value: &str) -> bool {
-    let only = pool
-        .facts
-        .allowed
-        .get(key)
-        .and_then(Option::as_deref)
-        .is_some_and(|values| values == [value.to_owned()]);
-    pool.has_label(key, value) || only
+    let is_only = |nodes: &NodeDraft| {
+        let allowed = nodes.facts.allowed.get(key).and_then(Option::as_deref);
+        allowed.is_some_and(|values| values == [value.to_owned()])
+    };
+    pool.is_labelled(key, value)
+        || pool.nodes.iter().all(|nodes| nodes.has_label(key, value) || is_only(nodes))
 }
 
 /// As kube-scheduler compares a toleration with a taint.

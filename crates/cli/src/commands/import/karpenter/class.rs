@@ -34,8 +34,17 @@ pub(super) fn of_node_class(object: &RawObject, report: &mut Report<'_>) -> Clas
     let metadata = take_metadata(&mut fields, report);
     let mut spec = fields.object("spec", report);
     fields.end(report);
-    let image = image(&mut spec, "Custom", report);
+    let mut image = image(&mut spec, "Custom", report);
+    image.extend(placement_group(&mut spec, report));
     draft(("EC2NodeClass", object.name.clone()), object, spec, image, metadata, report)
+}
+
+/// The placement group, which Karpenter selects by name or id.
+fn placement_group(spec: &mut Fields, report: &mut Report<'_>) -> Option<(String, Value)> {
+    let mut selector = spec.object("placementGroupSelector", report);
+    let name = selector.text("name", report);
+    selector.end_because("a placement group is named: write spec.placementGroup", report);
+    name.map(|name| ("placementGroup".to_owned(), json!(name)))
 }
 
 /// The class of an AWSNodeTemplate (`karpenter.k8s.aws/v1alpha1`).

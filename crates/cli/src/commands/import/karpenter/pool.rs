@@ -10,7 +10,7 @@ use super::class::ClassNames;
 use crate::commands::import::{
     fields::{Fields, Report},
     imported::take_metadata,
-    pools::{HardTaint, NodeFacts, PoolDraft},
+    pools::{HardTaint, NodeDraft, NodeFacts, PoolDraft},
 };
 
 /// The fields of a pool, whatever its version calls them.
@@ -82,17 +82,20 @@ pub(super) fn of_node_pool(object: &RawObject, classes: &ClassNames, report: &mu
     draft(object, parts, report)
 }
 
-/// The disruption of a NodePool, with the policy's name of v1.
+/// The disruption of a NodePool, with the name that its policy has here.
 fn policy(mut disruption: Fields, report: &mut Report<'_>) -> Map<String, Value> {
-    const OLD: &str = "WhenUnderutilized";
-    let is_old = disruption.left().get("consolidationPolicy").is_some_and(|policy| policy == OLD);
-    if !is_old {
-        return disruption.into_map();
-    }
     let policy = "WhenEmptyOrUnderutilized";
-    report.note(format_args!(
-        "spec.disruption.consolidationPolicy {OLD} is called {policy} since Karpenter's v1"
-    ));
+    match disruption.left().get("consolidationPolicy").and_then(Value::as_str) {
+        Some(old @ "WhenUnderutilized") => report.note(format_args!(
+            "spec.disruption.consolidationPolicy {old} is called {policy} since Karpenter's v1"
+        )),
+        // Karpenter's 1.14 weighs savings against the disruption of pods by this name; Croft does so always.
+        Some(balanced @ "Balanced") => report.note(format_args!(
+            "spec.disruption.consolidationPolicy {balanced} is {policy} here, with the preference Balanced, the default: pods are moved \
+             for savings that are worth it"
+        )),
+        _ => return disruption.into_map(),
+    }
     disruption.take("consolidationPolicy");
     let mut disruption = disruption.into_map();
     disruption.insert("consolidationPolicy".to_owned(), json!(policy));
@@ -188,19 +191,27 @@ pub(super) fn draft(object: &RawObject, parts: PoolParts, report: &mut Report<'_
             nodes.insert(field.to_owned(), json!(texts));
         }
     }
-    let mut whole = json!({ "spec": template });
-    if let Some(whole) = whole.as_object_mut().filter(|_| !nodes.is_empty()) {
+    let mut whole = Map::from_iter([("spec".to_owned(), Value::Object(template))]);
+    if !nodes.is_empty() {
         whole.insert("metadata".to_owned(), Value::Object(nodes));
     }
-    spec.insert("template".to_owned(), whole);
+    let (source, wanted) = (object.title(), object.name.clone());
+    let disruption = spec.remove("disruption").map(|disruption| ("disruption".to_owned(), disruption));
+    let nodes = NodeDraft {
+        source: source.clone(),
+        wanted: wanted.clone(),
+        fields: spec,
+        template: Some(whole),
+        facts,
+    };
     PoolDraft {
-        source: object.title(),
-        wanted: object.name.clone(),
+        source,
+        wanted,
         label,
         effects,
-        spec,
+        spec: disruption.into_iter().collect(),
         metadata,
-        facts,
+        nodes: vec![nodes],
         notes: std::mem::take(&mut report.notes),
     }
 }
@@ -271,7 +282,7 @@ fn take_labels(
     let Some((key, value)) = label else { return };
     match labels.remove(key) {
         Some(other) if other != *value => report.note_loss(format_args!(
-            "its label {key} is {other:?}, its taint's value {value:?}: in Croft both are equal, {value}"
+            "its label {key}={other} isn't carried over: its taint has the value {value}, and in Croft both are equal, {key}={value}"
         )),
         Some(_) => {}
         None => report.note(format_args!("its nodes also get the label {key}={value}, beside the taint")),

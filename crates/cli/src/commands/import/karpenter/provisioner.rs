@@ -70,7 +70,7 @@ pub(super) fn of_provisioner(object: &RawObject, classes: &ClassNames, report: &
         spec,
     };
     let mut draft = draft(object, parts, report);
-    assume(&mut draft, assumed);
+    assume(&mut draft, &assumed);
     draft
 }
 
@@ -98,13 +98,12 @@ fn defaults(requirements: &[Fields], labels: &BTreeMap<String, String>) -> Vec<V
     assumed
 }
 
-fn assume(draft: &mut PoolDraft, assumed: Vec<Value>) {
-    let template = draft.spec.get_mut("template").and_then(|template| template.get_mut("spec"));
-    let Some(template) = template.and_then(Value::as_object_mut).filter(|_| !assumed.is_empty()) else {
-        return;
-    };
-    let list = template.entry("requirements").or_insert_with(|| json!([]));
-    list.as_array_mut().into_iter().for_each(|list| list.extend(assumed.iter().cloned()));
+fn assume(draft: &mut PoolDraft, assumed: &[Value]) {
+    let templates = draft.nodes.iter_mut().filter_map(|nodes| nodes.template.as_mut()?.get_mut("spec"));
+    for template in templates.filter_map(Value::as_object_mut).filter(|_| !assumed.is_empty()) {
+        let list = template.entry("requirements").or_insert_with(|| json!([]));
+        list.as_array_mut().into_iter().for_each(|list| list.extend(assumed.iter().cloned()));
+    }
 }
 
 /// The name of the class: of a reference, or of an inline provider.
