@@ -58,6 +58,12 @@ pub struct DisruptionLabels {
     outcome: &'static str,
 }
 
+/// Instances by the status check that they fail.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StatusCheckLabels {
+    check: &'static str,
+}
+
 /// Nodes by their claims' condition Consolidatable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ConsolidationLabels {
@@ -178,6 +184,7 @@ pub struct Metrics {
     pods_held_by_cluster_limits: Gauge,
     solver_panics: Family<RunLabels, Counter>,
     instances_terminated: Counter,
+    failed_status_checks: Family<StatusCheckLabels, Gauge>,
     disruptions: Family<DisruptionLabels, Counter>,
     nodes_consolidation_status: Family<ConsolidationLabels, Gauge>,
     consolidation_saved: Gauge<f64, AtomicU64>,
@@ -234,6 +241,7 @@ impl Metrics {
             pods_held_by_cluster_limits: Gauge::default(),
             solver_panics: Family::default(),
             instances_terminated: Counter::default(),
+            failed_status_checks: Family::default(),
             disruptions: Family::default(),
             nodes_consolidation_status: Family::default(),
             consolidation_saved: Gauge::default(),
@@ -304,6 +312,7 @@ impl Metrics {
     }
 
     fn register_pools(&self, registry: &mut Registry) {
+        definitions::FAILED_STATUS_CHECKS.register(registry, self.failed_status_checks.clone());
         definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
         definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
         let paused = self.pool_disruption_paused.family.clone();
@@ -371,6 +380,7 @@ impl Metrics {
             self.nodes_consolidation_status.get_or_create(&labels).set(count(nodes));
         }
         self.consolidation_saved.set(engine.disruption().history().saved().dollars());
+        self.observe_checks(snapshot);
         self.cost.set(snapshot.cost().dollars());
         let record = engine.record_counts();
         raise(&self.record_entries, record.written);
@@ -385,6 +395,18 @@ impl Metrics {
         }
         drop(last);
         self.observe_tenants(engine.isolation().counts());
+    }
+
+    fn observe_checks(&self, snapshot: &Snapshot) {
+        let Some(failed) = snapshot.failed_checks() else {
+            self.failed_status_checks.clear();
+            return;
+        };
+        for (check, instances) in failed {
+            self.failed_status_checks
+                .get_or_create(&StatusCheckLabels { check: check.as_str() })
+                .set(count(instances));
+        }
     }
 
     /// Records what the object store has of the decision log.
@@ -421,6 +443,7 @@ impl Metrics {
         for gauge in gauges {
             gauge.set(0);
         }
+        self.failed_status_checks.clear();
         self.nodes_consolidation_status.clear();
         self.cost.set(0.0);
         self.pool_nodes.retain(|_| false);

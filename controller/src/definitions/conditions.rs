@@ -78,6 +78,10 @@ define! {
     TAG_OVERWRITTEN = "TagOverwritten", on "InstanceTagged, and event of a Node without a claim, or of a lost claim";
     /// The instance has the cluster's tag again.
     TAGGED = "Tagged", on "InstanceTagged";
+    /// A status check of the cloud fails; the message says which, and since when.
+    STATUS_CHECK_FAILED = "StatusCheckFailed", on "InstanceHealthy";
+    /// Every status check of the instance passes again.
+    STATUS_CHECKS_PASS = "StatusChecksPass", on "InstanceHealthy";
     /// The EC2NodeClass is ready.
     CLASS_READY_REASON = "ClassReady", on "ClassReady";
     /// The EC2NodeClass doesn't exist.
@@ -120,7 +124,7 @@ define! {
     PAUSED_BY_POOL = "PausedByPool", on "DisruptionPaused";
     /// The CroftConfig's `disruption.paused` holds.
     PAUSED_BY_CONFIG = "PausedByConfig", on "DisruptionPaused";
-    /// Too many nodes are not Ready.
+    /// Too many nodes are not Ready, are defective, or fail a status check of the cloud.
     TOO_MANY_UNHEALTHY_NODES = "TooManyUnhealthyNodes", on "DisruptionStopped";
     /// Too many nodes weren't initialized in time.
     TOO_MANY_UNINITIALIZED_NODES = "TooManyUninitializedNodes", on "DisruptionStopped";

@@ -42,7 +42,8 @@ define! {
     DISRUPTION_FAILED = "DisruptionFailed", on "NodeClaim";
     /// Its node is empty and is being removed.
     EMPTY = "Empty", on "NodeClaim";
-    /// Its node has not been Ready for too long, or its monitoring agent reports a defect; it is being removed.
+    /// Its node has not been Ready for too long, its monitoring agent reports a defect, or a status check of its instance fails; it is
+    /// being removed.
     UNHEALTHY = "Unhealthy", on "NodeClaim";
     /// The cloud takes its instance; its pods are being evicted.
     INTERRUPTED = "Interrupted", on "NodeClaim";

@@ -69,6 +69,8 @@ SOLVER_PANICS = Beta Counter "croft_controller_solver_panics" ["run"];
 INSTANCES_TERMINATED = Beta Counter "croft_controller_instances_terminated" [];
 /// Instances that messages of the interruption queue were about.
 INTERRUPTIONS = Beta Counter "croft_controller_interruptions" [];
+/// Instances of the cluster by the status check that they fail; no series while the cloud doesn't say.
+FAILED_STATUS_CHECKS = Beta Gauge "croft_controller_failed_status_checks" ["check"];
 /// Disruptions by reason and outcome: started, completed, rolled_back, or invalidated.
 DISRUPTIONS = Beta Counter "croft_controller_disruptions" ["reason", "outcome"];
 /// Nodes by the status and reason of the condition Consolidatable: which are to be removed, and what keeps the others.

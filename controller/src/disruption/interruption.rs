@@ -1,7 +1,8 @@
 //! Interruptions: instances that the cloud is about to take.
 //!
 //! ```text
-//!   message ──▶ Interrupted on the claim ──▶ acknowledged
+//!   message ─────────────┐
+//!   scheduled, by a list ┴─▶ Interrupted on the claim ──▶ message acknowledged
 //!                     │
 //!                     ├── going already, as the cloud confirms ───────────▶ deleted at once
 //!                     ├── at a time: cordoned, replacement launched ──▶ it is ready, or time is short ──▶ deleted
@@ -11,7 +12,8 @@
 //! A message is delivered again until it is acknowledged, and it is acknowledged once the claim's status has it: a crash
 //! loses none. Budgets don't count here, since the instance goes in any case. A rebalance recommendation may be wrong
 //! about all spot instances of a pool at once: the breaker caps how many are replaced for it. A message may be old or about
-//! an earlier life of the instance: its time tells (`is_outdated`).
+//! an earlier life of the instance: its time tells (`is_outdated`). Scheduled changes are also in the cloud's list of instances,
+//! as they are now: without a queue, and after a message that was lost.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -102,6 +104,7 @@ impl Interruptions {
             ctx.request(Action::ReceiveInterruptions);
         }
         self.record(ctx);
+        record_scheduled(ctx);
         disrupt(ctx, history, commands);
     }
 
@@ -162,13 +165,43 @@ fn record_message(
             ctx.event(object_reference(&**claim), false, events::INTERRUPTION_IGNORED, note);
             continue;
         }
-        let known = interruption_kind(claim).map_or(0, severity);
-        if claim.metadata.deletion_timestamp.is_none() && known < severity(message.kind) {
+        if claim.metadata.deletion_timestamp.is_none() && says_more(claim, message) {
             open = true;
             write_condition(ctx, name, claim, message);
         }
     }
     open
+}
+
+/// Records on claims what the last list says is scheduled for their instances.
+fn record_scheduled(ctx: &mut ReconcileContext<'_>) {
+    let snapshot = ctx.snapshot;
+    for (name, claim) in snapshot.dirty_claims() {
+        let scheduled = snapshot.health_of(claim).map(|health| health.scheduled.as_slice());
+        let first =
+            scheduled.unwrap_or_default().iter().min_by_key(|c| (c.not_before.is_none(), c.not_before));
+        let Some(change) = first.filter(|_| claim.metadata.deletion_timestamp.is_none()) else { continue };
+        let message = Interruption {
+            kind: InterruptionKind::ScheduledChange,
+            instances: Vec::new(),
+            at: 0,
+            deadline: change.not_before,
+            over_at: None,
+            receipt: String::new(),
+        };
+        if says_more(claim, &message) {
+            write_condition(ctx, name, claim, &message);
+        }
+    }
+}
+
+/// True if the claim doesn't say yet what the message says: it is more severe, or the time of the same change is sooner.
+fn says_more(claim: &NodeClaim, message: &Interruption) -> bool {
+    let known = interruption_kind(claim);
+    let by = claim.status.as_ref().and_then(|status| status.leave_by.as_ref()).map(|by| by.0.as_second());
+    known.map_or(0, severity) < severity(message.kind)
+        || known == Some(message.kind)
+            && message.deadline.is_some_and(|deadline| by.is_none_or(|by| deadline < by))
 }
 
 /// The more severe message counts.
@@ -244,7 +277,9 @@ fn write_condition(
         InterruptionKind::Rebalance => {
             "the spot instance is more likely than before to be taken by the cloud".to_owned()
         }
-        InterruptionKind::ScheduledChange => "the instance's host is retired or maintained".to_owned(),
+        InterruptionKind::ScheduledChange => {
+            "the instance is to be stopped, retired, maintained or rebooted".to_owned()
+        }
         InterruptionKind::StateChange => "the instance is stopping or terminating".to_owned(),
         InterruptionKind::Other => return,
     };

@@ -58,6 +58,8 @@ documented_conditions! {
     INTERRUPTED = "Interrupted", on "NodeClaim";
     /// The instance has the tag by which the cluster's instances are listed. Absent unless the tag was lost once.
     INSTANCE_TAGGED = "InstanceTagged", on "NodeClaim";
+    /// The status checks of the instance pass. Absent unless one failed once.
+    INSTANCE_HEALTHY = "InstanceHealthy", on "NodeClaim";
     /// The node is to be removed to save money; the reason says why it stays otherwise.
     CONSOLIDATABLE = "Consolidatable", on "NodeClaim";
     /// `spec.limits` prevent launches.
