@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, condition::INITIALIZED};
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::Disruption};
 use croft_cloud::StatusCheck;
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,25 +16,16 @@ use crate::{
     state::{NodeView, has_condition},
 };
 
-/// What doesn't heal by itself, and wastes a whole node meanwhile. A broken accelerator is one. A host or an operating system
-/// that fails its check is another: where EC2 recovers an instance by itself, it begins a few minutes after the check has
-/// failed and takes as long as a reboot, as does a reboot for any other reason. Both are over well before.
-const NOT_HEALING: Duration = Duration::from_secs(600);
 /// A defect that began so soon after its node was initialized came with it: the driver of an image, or an agent that
 /// doesn't know the instance type. The next node has it most likely, too.
 const FROM_THE_BEGINNING: SignedDuration = SignedDuration::from_secs(1_800);
-/// A defect from the beginning is tolerated at least for so long: each replacement is paid for twice while pods move, and
-/// an hour between two of them costs little where a single device is broken.
+/// A defect from the beginning is tolerated at least for so long, unless the pool says for how long: each replacement is paid
+/// for twice while pods move, and an hour between two of them costs little where a single device is broken.
 const NO_SOONER: Duration = Duration::from_secs(3_600);
-/// The defects that are tolerated for [`NOT_HEALING`]. Volumes are not among them: a volume that doesn't answer follows its pods
-/// to the next node.
-const SOON: [&str; 3] =
-    ["AcceleratedHardwareReady", StatusCheck::System.as_str(), StatusCheck::Instance.as_str()];
 /// A list of instances that is older than so many intervals proves nothing of a status check: it may pass again.
 const LISTS: u32 = 3;
 
-/// Deletes the claims of nodes that have not been Ready for `repair_after`, or that have been defective for as long as is
-/// tolerated.
+/// Deletes the claims of nodes that have not been Ready, or that have been defective, for longer than their pools tolerate.
 pub fn reconcile(ctx: &mut ReconcileContext<'_>, history: &mut History) {
     let snapshot = ctx.snapshot;
     for (name, claim) in snapshot.dirty_claims() {
@@ -88,20 +79,27 @@ fn defects(ctx: &ReconcileContext<'_>, claim: &NodeClaim, node: &NodeView) -> Ve
 
 /// Why a node is to be removed, if it is.
 fn defect(ctx: &mut ReconcileContext<'_>, claim: &NodeClaim, node: &NodeView) -> Option<String> {
-    let repair_after = ctx.settings.repair_after;
+    let snapshot = ctx.snapshot;
+    if node.ready && node.defects.is_empty() && !snapshot.fails_checks(claim) {
+        return None;
+    }
+    let usual = Disruption::default();
+    let disruption = snapshot.pools().get(&claim.spec.pool).map_or(&usual, |pool| &pool.spec.disruption);
     if let Some(since) = node.ready_since.filter(|_| !node.ready)
-        && ctx.is_older(since, repair_after)
+        && let Some(tolerated) = disruption.repair_after("Ready")
+        && ctx.is_older(since, tolerated)
     {
         return Some(format!("its node has not been Ready for {} s", ctx.now.since(since).as_secs()));
     }
     let initialized = claim.status.as_ref().and_then(|status| find_condition(status, INITIALIZED));
     let initialized = initialized.map(|condition| condition.last_transition_time.0);
     defects(ctx, claim, node).into_iter().find_map(|defect| {
-        let usual = if SOON.contains(&defect.kind) { NOT_HEALING.min(repair_after) } else { repair_after };
+        let tolerated = disruption.repair_after(defect.kind)?;
         // No image and no agent breaks a host.
         let came_with_node = defect.kind != StatusCheck::System.as_str()
             && initialized.is_some_and(|at| defect.since.duration_since(at) < FROM_THE_BEGINNING);
-        let tolerated = if came_with_node { usual.max(NO_SOONER) } else { usual };
+        let is_default = !disruption.repair_after.contains_key(defect.kind);
+        let tolerated = if came_with_node && is_default { tolerated.max(NO_SOONER) } else { tolerated };
         let lasted = ctx.now.since(defect.since).as_secs();
         ctx.is_older(defect.since, tolerated).then(|| format!("{} for {lasted} s", defect.what))
     })

@@ -176,6 +176,33 @@ fn nodes_whose_instance_fails_a_status_check_are_replaced_after_a_tolerated_time
     }
 }
 
+/// Shows a defect of the first node that began so many seconds ago.
+fn defect(world: &mut World, kind: &str, seconds: i64) {
+    match (kind, StatusCheck::ALL.into_iter().find(|check| check.as_str() == kind)) {
+        ("Ready", _) => not_ready(world, 0, seconds),
+        (_, Some(check)) => failing(world, 1, check, seconds),
+        (_, None) => reported(world, 0, kind, "False", seconds),
+    }
+}
+
+#[test]
+fn a_pool_says_how_long_each_defect_is_tolerated() {
+    for kind in croft_api::definitions::DEFECTS {
+        let is_replaced = |tolerated: Option<&str>, seconds: i64| {
+            let mut world = ten();
+            let times = tolerated.map_or(json!({}), |time| json!({kind: time}));
+            world.pool(json!({"consolidateAfter": "Never", "repairAfter": times}), json!({}));
+            defect(&mut world, kind, seconds);
+            world.step(0);
+            world.deleted() == ["n0"]
+        };
+        assert!(is_replaced(Some("2m"), 121) && !is_replaced(Some("2m"), 119), "{kind}");
+        assert!(is_replaced(Some("2h"), 7_201) && !is_replaced(Some("2h"), 7_199), "{kind}");
+        assert!(!is_replaced(Some("Never"), 900_000), "{kind}");
+        assert!(is_replaced(None, 1_801), "{kind}");
+    }
+}
+
 #[test]
 fn status_checks_that_fail_on_many_instances_or_in_an_old_list_remove_no_node() {
     let mut world = ten();

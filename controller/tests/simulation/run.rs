@@ -57,7 +57,7 @@ fn node_class() -> Value {
 /// A pool that pays as `capacity_types` say, by a label of this key, with `more` in its spec.
 fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
     let mut pool = objects::tenant_pool(capacity_key, capacity_types);
-    pool["spec"]["disruption"] = json!({"consolidateAfter": "30s"});
+    pool["spec"]["disruption"] = json!({"consolidateAfter": "30s", "repairAfter": {"Ready": "90s"}});
     merge_patch::apply(&mut pool["spec"], more);
     pool
 }
@@ -271,7 +271,6 @@ impl Run {
             list_instances_every: Duration::from_secs(20),
             orphan_grace: Duration::from_secs(30),
             resolve_every: Duration::from_secs(20),
-            repair_after: Duration::from_secs(90),
             registration_timeout: REGISTRATION_TIMEOUT,
             launch_backoff: Duration::from_secs(5),
             ..Settings::default()

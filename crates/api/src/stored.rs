@@ -22,7 +22,10 @@ use kube::{Resource, core::ClusterResourceScope};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption, rules};
+use crate::{
+    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption,
+    definitions::DEFECTS, rules,
+};
 
 /// Reason of the condition `SpecValid` of an object that can't be decoded or breaks a rule.
 pub const INVALID_SPEC: &str = "InvalidSpec";
@@ -65,11 +68,13 @@ impl Kind for TenantPool {
     const HELD_TO_RULES: bool = true;
     const KEPT: &[&str] = &["key", "value", "effects", "provisioner", "sharedWith"];
     fn stand_in() -> Value {
+        let repair_after = BTreeMap::from(DEFECTS.map(|defect| (defect, "Never")));
         json!({
             "limits": {"nodes": 0},
             "disruption": {
                 "consolidateAfter": "Never",
                 "initializationTimeout": "Never",
+                "repairAfter": repair_after,
                 "budgets": [{"nodes": "0"}],
             },
         })
@@ -461,6 +466,11 @@ mod tests {
             assert_eq!((spec.key.as_str(), spec.template.is_none()), ("node-pool", true));
             assert_eq!(spec.disruption.budgets[0].nodes, "0");
             assert_eq!(spec.disruption.initialization_timeout(), None, "nodes that are late aren't replaced");
+            assert_eq!(
+                spec.disruption.repair_after("Ready"),
+                None,
+                "nodes that are defective aren't, either"
+            );
             assert!(flaw.why.starts_with("spec.template") && !flaw.concerns_admission, "{}", flaw.why);
         }
         let spec = json!({"key": "kubernetes.io/os", "provisioner": "None"});

@@ -3,7 +3,8 @@
 use schemars::{Schema, SchemaGenerator};
 use serde_json::json;
 
-use super::{AT_MOST_TEN_YEARS, duration, rule, schema};
+use super::{AT_MOST_TEN_YEARS, duration, rule, rule_of_keys, schema};
+use crate::definitions::DEFECTS;
 
 /// The time that a node has been empty.
 pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
@@ -14,6 +15,22 @@ pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
 pub(crate) fn initialization_timeout(_: &mut SchemaGenerator) -> Schema {
     let least = "nodes need about a minute to become Ready: write 1m or more, or Never";
     duration(true, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS])
+}
+
+/// How long each defect of a node is tolerated.
+pub(crate) fn repair_after(_: &mut SchemaGenerator) -> Schema {
+    let least = "a kubelet that restarts and an instance that reboots need about a minute: write 1m or more, or Never";
+    let names = DEFECTS.map(|name| format!("'{name}'")).join(", ");
+    schema(json!({
+        "type": "object",
+        "maxProperties": DEFECTS.len(),
+        "additionalProperties":
+            duration(true, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS]),
+        "x-kubernetes-validations": [rule_of_keys(
+            &format!("k in [{names}]"),
+            &format!("nodes aren't replaced for it: write {}", DEFECTS.join(", ")),
+        )],
+    }))
 }
 
 /// A time with its offset.
