@@ -507,6 +507,7 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/paused/reason", json!(" "), &["write why"]),
         ("CroftConfig", "/spec/disruption/paused/until", json!("2026-12-31"), &["2026-12-31T18:00:00Z"]),
         ("CroftConfig", "/spec/disruption/paused/reason", json!(""), &["write why"]),
+        ("TenantPool", "/spec/disruption/rebalanceRecommendations", json!("Wait"), &["Wait", "Ignore"]),
         ("TenantPool", "/spec/disruption/preference", json!("Quiet"), &["Balanced", "Calm", "Cheapest"]),
         ("TenantPool", "/spec/disruption/minSavings", json!("-1"), &["dollars per hour"]),
         ("TenantPool", "/spec/disruption/evictionCost", json!("1 cent"), &["dollars per hour"]),
@@ -783,7 +784,7 @@ pub fn base(kind: &str) -> Value {
                 },
                 "disruption": {
                     "consolidationPolicy": "WhenEmpty", "consolidateAfter": "0s", "minSavings": "0.05", "evictionCost": "0.016", "preference": "Calm",
-                    "initializationTimeout": "20m", "repairAfter": {"Ready": "1h", "EBSStatusCheck": "Never"}, "paused": {"until": "2026-12-31T18:00:00+01:00", "reason": "a release"},
+                    "rebalanceRecommendations": "Ignore", "initializationTimeout": "20m", "repairAfter": {"Ready": "1h", "EBSStatusCheck": "Never"}, "paused": {"until": "2026-12-31T18:00:00+01:00", "reason": "a release"},
                     "budgets": [{"nodes": "10%", "schedule": "0 9,12-14/2 * jan-Mar mon-fri", "duration": "8h", "reasons": ["Empty"]}],
                 },
             }),

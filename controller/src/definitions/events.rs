@@ -47,7 +47,7 @@ define! {
     UNHEALTHY = "Unhealthy", on "NodeClaim";
     /// The cloud takes its instance; its pods are being evicted.
     INTERRUPTED = "Interrupted", on "NodeClaim";
-    /// A message about its instance is outdated and has no effect.
+    /// A message about its instance has no effect: it is outdated, or a recommendation that its pool ignores.
     INTERRUPTION_IGNORED = "InterruptionIgnored", on "NodeClaim";
     /// Its pool has more nodes than `replicas`; the node is being removed.
     SCALED_DOWN = "ScaledDown", on "NodeClaim";

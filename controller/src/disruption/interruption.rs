@@ -20,6 +20,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use croft_api::{
     NodeClaim,
     condition::{INTERRUPTED, Statement, set},
+    disruption::RebalanceRecommendations,
 };
 use croft_cloud::{Interruption, InterruptionKind};
 use croft_scheduler::Plan;
@@ -164,6 +165,10 @@ fn record_message(
             );
             ctx.event(object_reference(&**claim), false, events::INTERRUPTION_IGNORED, note);
             continue;
+        } else if message.kind == InterruptionKind::Rebalance && ignores_recommendations(ctx, claim) {
+            let note = "the cloud recommends to leave the instance, and rebalanceRecommendations of its pool is Ignore";
+            ctx.event(object_reference(&**claim), false, events::INTERRUPTION_IGNORED, note.to_owned());
+            continue;
         }
         if claim.metadata.deletion_timestamp.is_none() && says_more(claim, message) {
             open = true;
@@ -193,6 +198,13 @@ fn record_scheduled(ctx: &mut ReconcileContext<'_>) {
             write_condition(ctx, name, claim, &message);
         }
     }
+}
+
+fn ignores_recommendations(ctx: &ReconcileContext<'_>, claim: &NodeClaim) -> bool {
+    let pool = ctx.snapshot.pools().get(&claim.spec.pool);
+    pool.is_some_and(|pool| {
+        pool.spec.disruption.rebalance_recommendations == RebalanceRecommendations::Ignore
+    })
 }
 
 /// True if the claim doesn't say yet what the message says: it is more severe, or the time of the same change is sooner.
@@ -368,7 +380,10 @@ fn next_step<'a>(
         return None;
     }
     let capped = kind == InterruptionKind::Rebalance;
-    if capped && !ctx.may_remove(Cause::Rebalance, &claim.spec.pool, name) {
+    // The pool may have been edited after the claim was told.
+    if capped && ignores_recommendations(ctx, claim)
+        || capped && !ctx.may_remove(Cause::Rebalance, &claim.spec.pool, name)
+    {
         return None;
     }
     Some(InterruptedNode { name, claim, node, urgent })

@@ -413,6 +413,29 @@ fn a_recommendation_waits_for_the_replacement_and_heeds_pods_that_may_not_go() {
 }
 
 #[test]
+fn a_pool_may_ignore_recommendations_before_and_after_they_came() {
+    let ignores = json!({"disruption": {"rebalanceRecommendations": "Ignore"}});
+    let mut bench = told(news(InterruptionKind::Rebalance, None));
+    bench.see(1, pool(3, &ignores));
+    let actions = bench.decide(1);
+    assert!(actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_))), "{actions:?}");
+    let says =
+        |a: &Action| matches!(a, Action::Write { call, .. } if matches!(call.verb, Verb::PatchStatus(_)));
+    assert!(!actions.iter().any(says), "{actions:?}");
+    assert!(bench.told.iter().any(|(reason, _)| reason == "InterruptionIgnored"), "{:?}", bench.told);
+    // Other messages count.
+    let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
+    bench.see(1, pool(3, &ignores));
+    written(&mut bench, 1);
+    assert_eq!(made(&bench.decide(1)).len(), 1);
+    // The claim says it already when the pool is edited.
+    let mut bench = told(news(InterruptionKind::Rebalance, None));
+    written(&mut bench, 1);
+    bench.see(1, pool(3, &ignores));
+    assert!(made(&bench.decide(1)).is_empty());
+}
+
+#[test]
 fn messages_about_instances_of_no_claim_are_left_on_the_queue_and_acknowledged_when_they_are_old() {
     for (kind, at_once) in [
         (InterruptionKind::SpotWarning, false),

@@ -47,6 +47,10 @@ pub struct Disruption {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::repair_after")]
     pub repair_after: BTreeMap<String, String>,
+    /// What is done when EC2 recommends to leave a spot instance since the risk of its interruption has risen: `Replace`
+    /// replaces it within the breaker's cap, `Ignore` waits for the interruption itself.
+    #[serde(default, skip_serializing_if = "RebalanceRecommendations::is_default")]
+    pub rebalance_recommendations: RebalanceRecommendations,
     /// A time in which no voluntary disruption of the pool's nodes starts. `croft pause` writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
@@ -76,6 +80,7 @@ impl Default for Disruption {
             consolidate_after: None,
             initialization_timeout: None,
             repair_after: BTreeMap::new(),
+            rebalance_recommendations: RebalanceRecommendations::default(),
             paused: None,
             min_savings: None,
             eviction_cost: None,
@@ -124,6 +129,22 @@ impl Disruption {
         let usual = if SOON.contains(&defect) { REPAIR_SOON } else { REPAIR_AFTER };
         let text = self.repair_after.get(defect);
         text.map_or(Ok(Some(usual)), |text| duration::parse(text)).unwrap_or(Some(usual))
+    }
+}
+
+/// What is done on rebalance recommendations of EC2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RebalanceRecommendations {
+    /// The instance is replaced.
+    #[default]
+    Replace,
+    /// Nothing.
+    Ignore,
+}
+
+impl RebalanceRecommendations {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 
