@@ -58,6 +58,13 @@ pub struct DisruptionLabels {
     outcome: &'static str,
 }
 
+/// A closed zone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct ZoneLabels {
+    zone: String,
+    state: &'static str,
+}
+
 /// Instances by the status check that they fail.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StatusCheckLabels {
@@ -194,6 +201,7 @@ pub struct Metrics {
     pool_nodes: Bounded<PoolLabels, Gauge>,
     pool_cost: Bounded<PoolLabels, Gauge<f64, AtomicU64>>,
     pool_disruption_paused: Bounded<PoolLabels, Gauge>,
+    zones_closed: Bounded<ZoneLabels, Gauge>,
     pool_headroom: Bounded<HeadroomLabels, Gauge>,
     pool_pending_pods: Bounded<PendingLabels, Gauge>,
     pool_oldest_pending_pod: Bounded<PoolLabels, Gauge>,
@@ -251,6 +259,7 @@ impl Metrics {
             pool_nodes: Bounded::new(Gauge::default),
             pool_cost: Bounded::new(Gauge::default),
             pool_disruption_paused: Bounded::new(Gauge::default),
+            zones_closed: Bounded::new(Gauge::default),
             pool_headroom: Bounded::new(Gauge::default),
             pool_pending_pods: Bounded::new(Gauge::default),
             pool_oldest_pending_pod: Bounded::new(Gauge::default),
@@ -296,7 +305,6 @@ impl Metrics {
         definitions::NODES_CONSOLIDATION_STATUS.register(registry, statuses);
         definitions::CONSOLIDATION_SAVED.register(registry, metrics.consolidation_saved.clone());
         definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
-        definitions::COST.register(registry, metrics.cost.clone());
         metrics.register_pools(registry);
         metrics.register_record(registry);
         metrics.register_tenants(registry);
@@ -312,11 +320,13 @@ impl Metrics {
     }
 
     fn register_pools(&self, registry: &mut Registry) {
+        definitions::COST.register(registry, self.cost.clone());
         definitions::FAILED_STATUS_CHECKS.register(registry, self.failed_status_checks.clone());
         definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
         definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
         let paused = self.pool_disruption_paused.family.clone();
         definitions::POOL_DISRUPTION_PAUSED.register(registry, paused);
+        definitions::ZONES_CLOSED.register(registry, self.zones_closed.family.clone());
         definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
         definitions::POOL_PENDING_PODS.register(registry, self.pool_pending_pods.family.clone());
         definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
@@ -381,6 +391,13 @@ impl Metrics {
         }
         self.consolidation_saved.set(engine.disruption().history().saved().dollars());
         self.observe_checks(snapshot);
+        let closed = snapshot
+            .closed_zones()
+            .values()
+            .map(|zone| (ZoneLabels { zone: zone.name.clone(), state: zone.state.as_str() }, 1));
+        self.zones_closed.replace(closed.collect(), |gauge, one| {
+            gauge.set(one);
+        });
         self.cost.set(snapshot.cost().dollars());
         let record = engine.record_counts();
         raise(&self.record_entries, record.written);
@@ -449,6 +466,7 @@ impl Metrics {
         self.pool_nodes.retain(|_| false);
         self.pool_cost.retain(|_| false);
         self.pool_disruption_paused.retain(|_| false);
+        self.zones_closed.retain(|_| false);
         self.pool_headroom.retain(|_| false);
         self.pool_pending_pods.retain(|_| false);
         self.pool_oldest_pending_pod.retain(|_| false);

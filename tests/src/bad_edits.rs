@@ -507,6 +507,10 @@ fn disruptions() -> Vec<Case> {
         ("TenantPool", "/spec/disruption/paused/reason", json!(" "), &["write why"]),
         ("CroftConfig", "/spec/disruption/paused/until", json!("2026-12-31"), &["2026-12-31T18:00:00Z"]),
         ("CroftConfig", "/spec/disruption/paused/reason", json!(""), &["write why"]),
+        ("CroftConfig", "/spec/zones/0/name", json!("us-east-1*"), &["the name of one zone"]),
+        ("CroftConfig", "/spec/zones/0/state", json!("Closed"), &["Closed", "Evacuate"]),
+        ("CroftConfig", "/spec/zones/0/until", json!("tomorrow"), &["2026-12-31T18:00:00Z"]),
+        ("CroftConfig", "/spec/zones/0/reason", json!(" "), &["write why"]),
         ("TenantPool", "/spec/disruption/rebalanceRecommendations", json!("Wait"), &["Wait", "Ignore"]),
         ("TenantPool", "/spec/disruption/preference", json!("Quiet"), &["Balanced", "Calm", "Cheapest"]),
         ("TenantPool", "/spec/disruption/minSavings", json!("-1"), &["dollars per hour"]),
@@ -765,6 +769,7 @@ pub fn base(kind: &str) -> Value {
                 "admission": {"mutation": "Webhook"}, "ownerMetadata": ["example.com/", "app.kubernetes.io/managed-by"],
                 "podsWithoutRequests": {"cpu": "100m", "memory": "200Mi"},
                 "disruption": {"paused": {"until": "2026-12-31T18:00:00Z", "reason": "a release"}},
+                "zones": [{"name": "us-east-1a", "state": "Evacuate", "until": "2026-12-31T18:00:00Z", "reason": "an incident"}],
             }),
         ),
         "TenantPool" => (

@@ -72,6 +72,10 @@ define! {
     TOO_OLD = "TooOld", on "Expired";
     /// The message lists the fields that changed since the launch.
     FIELDS_CHANGED = "FieldsChanged", on "Drifted";
+    /// The zone of the instance is evacuated, by `spec.zones` of the CroftConfig.
+    ZONE_EVACUATED = "ZoneEvacuated", on "Drifted";
+    /// `spec.zones` names zones that are closed now.
+    DECLARED_BAD = "DeclaredBad", on "ZonesClosed";
     /// The instance lacks the cluster's tag.
     TAG_MISSING = "TagMissing", on "InstanceTagged, and event of a Node without a claim, or of a lost claim";
     /// The cluster's tag has another value.

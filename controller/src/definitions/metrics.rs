@@ -87,6 +87,8 @@ POOL_NODES = Beta Gauge "croft_controller_pool_nodes" ["tenant", "pool"];
 POOL_COST = Beta Gauge "croft_controller_pool_cost_dollars_per_hour" ["tenant", "pool"];
 /// 1 while voluntary disruption of the pool's nodes is paused, else 0.
 POOL_DISRUPTION_PAUSED = Beta Gauge "croft_controller_pool_disruption_paused" ["tenant", "pool"];
+/// 1 for each zone that `spec.zones` of the CroftConfig closes now, by its state: NoLaunches or Evacuate.
+ZONES_CLOSED = Beta Gauge "croft_controller_zones_closed" ["zone", "state"];
 /// Headroom pods of the pool by state: wanted, or placed on a node that exists or is in flight.
 POOL_HEADROOM = Beta Gauge "croft_controller_pool_headroom_pods" ["tenant", "pool", "state"];
 /// Pending pods by reason: a reason of pending pods, NodeInFlight (a node was launched for it), NodeExists (kube-scheduler is to bind it), or NotPlanned.

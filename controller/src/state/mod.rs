@@ -31,6 +31,7 @@ mod snapshot;
 mod tombstones;
 mod unclaimed;
 mod views;
+mod zones;
 
 pub use evidence::Evidence;
 pub use milestones::Milestones;

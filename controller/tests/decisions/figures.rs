@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, Tenant};
+use croft_api::{CroftConfig, NodeClaim, Tenant};
 use croft_cloud::{CloudInstance, FailedCheck, InstanceHealth, StatusCheck};
 use croft_controller::{
     action::{Action, Key},
@@ -193,6 +193,22 @@ fn launches_and_evictions_count_under_the_claims_pool() {
     bench.decide(4);
     assert!(!bench.has_metric("croft_controller_launches_total{"));
     assert!(!bench.has_metric("croft_controller_pool_evictions_total{"));
+}
+
+#[test]
+fn a_zone_that_is_closed_has_a_series_until_it_opens() {
+    let mut bench = bench();
+    let series = "croft_controller_zones_closed{zone=\"us-east-1a\",state=\"Evacuate\"}";
+    for (version, zones, closed) in [
+        ("7", json!([{"name": "us-east-1a", "state": "Evacuate", "reason": "an incident"}]), true),
+        ("8", json!([]), false),
+    ] {
+        let config = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "spec": {"zones": zones},
+            "metadata": {"name": "default", "uid": "config-uid", "resourceVersion": version, "generation": 1}});
+        bench.see(1, read::<CroftConfig>(config));
+        bench.decide(1);
+        assert_eq!(bench.has_metric(series), closed, "{zones}");
+    }
 }
 
 #[test]

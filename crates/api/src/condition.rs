@@ -64,6 +64,8 @@ documented_conditions! {
     CONSOLIDATABLE = "Consolidatable", on "NodeClaim";
     /// `spec.limits` prevent launches.
     LIMITS_REACHED = "LimitsReached", on "CroftConfig";
+    /// Zones are closed by `spec.zones`. Present only while some are.
+    ZONES_CLOSED = "ZonesClosed", on "CroftConfig";
     /// Pods and DaemonSets are changed by what `spec.admission.mutation` says.
     MUTATION_IN_FORCE = "MutationInForce", on "CroftConfig";
     /// No limit bounds the cost of the nodes.

@@ -35,6 +35,7 @@ pub mod pool;
 pub mod rules;
 pub mod stored;
 pub mod tenant;
+pub mod zone;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 pub use config::{CroftConfig, CroftConfigSpec, CroftConfigStatus};

@@ -130,6 +130,9 @@ impl Kind for CroftConfig {
         // Admission doesn't read them. A name that breaks a rule is no scheduler's, and does no harm.
         let ignored = spec.get("ignoredSchedulers").and_then(Value::as_array).into_iter().flatten();
         own.ignored_schedulers = ignored.filter_map(Value::as_str).map(str::to_owned).collect();
+        // A zone that can't be read isn't known to be bad, and the others are.
+        let zones = spec.get("zones").and_then(Value::as_array).into_iter().flatten();
+        own.zones = zones.filter_map(|zone| serde_json::from_value(zone.clone()).ok()).collect();
         if !spec.contains_key("limits") {
             own.limits.clear();
         }
@@ -396,6 +399,7 @@ mod tests {
         amount::Amount,
         config::{Admission, CroftConfigSpec, Misplaced, Mutation, NonTenantPods, PodsWithoutRequests},
         pause::Pause,
+        zone::{ClosedZone, ZoneState},
     };
 
     fn stored<K: Kind>(spec: &Value, status: &Value) -> Stored<K> {
@@ -508,6 +512,12 @@ mod tests {
             disruption: ClusterDisruption {
                 paused: Some(Pause { until: None, reason: "an incident".to_owned() }),
             },
+            zones: vec![ClosedZone {
+                name: "us-east-1a".to_owned(),
+                state: ZoneState::Evacuate,
+                until: None,
+                reason: "an incident".to_owned(),
+            }],
         };
         let mut broken = serde_json::to_value(&spec).unwrap();
         broken["misplaced"] = json!(5);
@@ -525,6 +535,11 @@ mod tests {
         let ignored = json!({"misplaced": 5, "ignoredSchedulers": ["batch", 7]});
         let spec = read::<CroftConfig>(ignored).unwrap_err().stand_in.unwrap().spec;
         assert_eq!(spec.ignored_schedulers, ["batch"]);
+        let zone = |name: &str, state: &str| json!({"name": name, "state": state, "reason": "an incident"});
+        let zones = json!({"misplaced": 5, "zones": [zone("a", "Evacuate"), zone("b", "Closed"), 7]});
+        let spec = read::<CroftConfig>(zones).unwrap_err().stand_in.unwrap().spec;
+        let names: Vec<&str> = spec.zones.iter().map(|zone| zone.name.as_str()).collect();
+        assert_eq!(names, ["a"], "a zone that can be read stays closed");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) fn instant(_: &mut SchemaGenerator) -> Schema {
         "maxLength": 32,
         "x-kubernetes-validations": [rule(
             format!("self.matches('^{day}T{time}{offset}$')"),
-            "write a time with its offset, such as 2026-12-31T18:00:00Z, or leave the field out for a pause until it is removed",
+            "write a time with its offset, such as 2026-12-31T18:00:00Z, or leave the field out for one without an end",
         )],
     }))
 }
@@ -56,6 +56,30 @@ pub(crate) fn pause_reason(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-validations": [rule(
             r"self.matches('[^[:space:]]')",
             "write why disruption is paused: others will wonder why nodes stay",
+        )],
+    }))
+}
+
+/// The name of a zone.
+pub(crate) fn zone(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 63,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "write the name of one zone, such as us-east-1a, as the label topology.kubernetes.io/zone of its nodes has it",
+        )],
+    }))
+}
+
+/// The reason for which a zone is closed.
+pub(crate) fn zone_reason(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 256,
+        "x-kubernetes-validations": [rule(
+            r"self.matches('[^[:space:]]')",
+            "write why the zone is closed: others will wonder why nothing is launched there",
         )],
     }))
 }

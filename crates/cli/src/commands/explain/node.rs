@@ -11,7 +11,7 @@ use croft_inspect::{
     admission::Admission,
     advice::Focus,
     inventory::{self, NodeInfo},
-    simulation::{WITHOUT_CLAIM, forbidden_disruption, node_outlook, pause_of_pool, time_of},
+    simulation::{WITHOUT_CLAIM, closed_zones, forbidden_disruption, node_outlook, pause_of_pool, time_of},
     workload::controller,
 };
 use croft_manifest::Input;
@@ -62,6 +62,9 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             |p| format!("costs {}${p}/h", estimate_mark(info.estimated))
         )
     )?;
+    for zone in closed_zones(input, time_of(input)).into_iter().filter(|zone| zone.name == info.zone) {
+        writeln!(out, "  {NOTE}{zone}{NOTE:#}")?;
+    }
     for finding in
         croft_policy::audit::node(admission.tenants(), &croft_api::convert::policy::node(&node.object))
     {
