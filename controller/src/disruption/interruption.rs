@@ -381,8 +381,8 @@ fn next_step<'a>(
     }
     let capped = kind == InterruptionKind::Rebalance;
     // The pool may have been edited after the claim was told.
-    if capped && ignores_recommendations(ctx, claim)
-        || capped && !ctx.may_remove(Cause::Rebalance, &claim.spec.pool, name)
+    if capped
+        && (ignores_recommendations(ctx, claim) || !ctx.may_remove(Cause::Rebalance, &claim.spec.pool, name))
     {
         return None;
     }
