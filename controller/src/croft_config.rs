@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use croft_api::{
     CroftConfig,
-    condition::{LIMITS_REACHED, READY, SPEC_VALID, Statement, set},
+    condition::{LIMITS_REACHED, READY, SPEC_VALID, Statement, ZONES_CLOSED, set},
     config::SINGLETON,
     stored::INVALID_SPEC,
 };
@@ -22,7 +22,10 @@ use crate::{
     kubernetes_features, merge_patch,
     nodepool::static_capacity::StaticCapacity,
     reconcile::{ReconcileContext, object_reference},
-    state::holdings::{Holdings, count},
+    state::{
+        Snapshot,
+        holdings::{Holdings, count},
+    },
 };
 
 /// If only a message has changed, it is written this long after the last write: usage changes with every node.
@@ -140,6 +143,7 @@ fn statements(
             ),
         },
     }];
+    statements.extend(zones_condition(ctx.snapshot));
     if problem.is_none() && !config.spec.limits.is_empty() {
         statements.push(limits_condition(ctx, inputs, config));
     }
@@ -151,6 +155,17 @@ fn statements(
         statements.push(Statement { kind, status: Some(false), reason: INVALID_SPEC, message });
     }
     statements
+}
+
+/// The zones that are closed, if some are.
+fn zones_condition(snapshot: &Snapshot) -> Option<Statement> {
+    let closed: Vec<String> = snapshot.closed_zones().values().map(ToString::to_string).collect();
+    (!closed.is_empty()).then(|| Statement {
+        kind: ZONES_CLOSED,
+        status: Some(true),
+        reason: reasons::DECLARED_BAD,
+        message: closed.join("; "),
+    })
 }
 
 fn limits_condition(ctx: &ReconcileContext<'_>, inputs: StatusInputs, config: &CroftConfig) -> Statement {

@@ -483,13 +483,13 @@ impl Engine {
         let holds_again = launch_backoff::set_launch_holds(snapshot, now);
         let config_again = snapshot.expire_config(now);
         let schedules_again = snapshot.apply_schedules(now);
+        let zones_again = snapshot.close_zones(now);
         let offerings_known = deciders.node_classes.offerings_known(snapshot, in_flight);
         let panics = &mut deciders.panics;
         let mut context = PlanningContext { snapshot, solver, panics, settings, in_flight, now };
         let planned = deciders.planning.reconcile(&mut context, offerings_known);
-        let again = [panics_again, holds_again, config_again, schedules_again]
-            .into_iter()
-            .fold(nominations_again, earliest);
+        let again = [panics_again, holds_again, config_again, schedules_again, zones_again];
+        let again = again.into_iter().fold(nominations_again, earliest);
         (planned, again)
     }
 

@@ -58,6 +58,19 @@ pub struct DisruptionLabels {
     outcome: &'static str,
 }
 
+/// A closed zone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, EncodeLabelSet)]
+pub struct ZoneLabels {
+    zone: String,
+    state: &'static str,
+}
+
+/// Instances by the status check that they fail.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StatusCheckLabels {
+    check: &'static str,
+}
+
 /// Nodes by their claims' condition Consolidatable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ConsolidationLabels {
@@ -178,6 +191,7 @@ pub struct Metrics {
     pods_held_by_cluster_limits: Gauge,
     solver_panics: Family<RunLabels, Counter>,
     instances_terminated: Counter,
+    failed_status_checks: Family<StatusCheckLabels, Gauge>,
     disruptions: Family<DisruptionLabels, Counter>,
     nodes_consolidation_status: Family<ConsolidationLabels, Gauge>,
     consolidation_saved: Gauge<f64, AtomicU64>,
@@ -189,6 +203,7 @@ pub struct Metrics {
     template_nodes: Bounded<TemplateLabels, Gauge>,
     template_cost: Bounded<TemplateLabels, Gauge<f64, AtomicU64>>,
     pool_disruption_paused: Bounded<PoolLabels, Gauge>,
+    zones_closed: Bounded<ZoneLabels, Gauge>,
     pool_headroom: Bounded<HeadroomLabels, Gauge>,
     pool_pending_pods: Bounded<PendingLabels, Gauge>,
     pool_oldest_pending_pod: Bounded<PoolLabels, Gauge>,
@@ -236,6 +251,7 @@ impl Metrics {
             pods_held_by_cluster_limits: Gauge::default(),
             solver_panics: Family::default(),
             instances_terminated: Counter::default(),
+            failed_status_checks: Family::default(),
             disruptions: Family::default(),
             nodes_consolidation_status: Family::default(),
             consolidation_saved: Gauge::default(),
@@ -247,6 +263,7 @@ impl Metrics {
             template_nodes: Bounded::new(Gauge::default),
             template_cost: Bounded::new(Gauge::default),
             pool_disruption_paused: Bounded::new(Gauge::default),
+            zones_closed: Bounded::new(Gauge::default),
             pool_headroom: Bounded::new(Gauge::default),
             pool_pending_pods: Bounded::new(Gauge::default),
             pool_oldest_pending_pod: Bounded::new(Gauge::default),
@@ -292,7 +309,6 @@ impl Metrics {
         definitions::NODES_CONSOLIDATION_STATUS.register(registry, statuses);
         definitions::CONSOLIDATION_SAVED.register(registry, metrics.consolidation_saved.clone());
         definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
-        definitions::COST.register(registry, metrics.cost.clone());
         metrics.register_pools(registry);
         metrics.register_record(registry);
         metrics.register_tenants(registry);
@@ -308,12 +324,15 @@ impl Metrics {
     }
 
     fn register_pools(&self, registry: &mut Registry) {
+        definitions::COST.register(registry, self.cost.clone());
+        definitions::FAILED_STATUS_CHECKS.register(registry, self.failed_status_checks.clone());
         definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
         definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
         definitions::TEMPLATE_NODES.register(registry, self.template_nodes.family.clone());
         definitions::TEMPLATE_COST.register(registry, self.template_cost.family.clone());
         let paused = self.pool_disruption_paused.family.clone();
         definitions::POOL_DISRUPTION_PAUSED.register(registry, paused);
+        definitions::ZONES_CLOSED.register(registry, self.zones_closed.family.clone());
         definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
         definitions::POOL_PENDING_PODS.register(registry, self.pool_pending_pods.family.clone());
         definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
@@ -377,6 +396,14 @@ impl Metrics {
             self.nodes_consolidation_status.get_or_create(&labels).set(count(nodes));
         }
         self.consolidation_saved.set(engine.disruption().history().saved().dollars());
+        self.observe_checks(snapshot);
+        let closed = snapshot
+            .closed_zones()
+            .values()
+            .map(|zone| (ZoneLabels { zone: zone.name.clone(), state: zone.state.as_str() }, 1));
+        self.zones_closed.replace(closed.collect(), |gauge, one| {
+            gauge.set(one);
+        });
         self.cost.set(snapshot.cost().dollars());
         let record = engine.record_counts();
         raise(&self.record_entries, record.written);
@@ -391,6 +418,18 @@ impl Metrics {
         }
         drop(last);
         self.observe_tenants(engine.isolation().counts());
+    }
+
+    fn observe_checks(&self, snapshot: &Snapshot) {
+        let Some(failed) = snapshot.failed_checks() else {
+            self.failed_status_checks.clear();
+            return;
+        };
+        for (check, instances) in failed {
+            self.failed_status_checks
+                .get_or_create(&StatusCheckLabels { check: check.as_str() })
+                .set(count(instances));
+        }
     }
 
     /// Records what the object store has of the decision log.
@@ -427,6 +466,7 @@ impl Metrics {
         for gauge in gauges {
             gauge.set(0);
         }
+        self.failed_status_checks.clear();
         self.nodes_consolidation_status.clear();
         self.cost.set(0.0);
         self.pool_nodes.retain(|_| false);
@@ -434,6 +474,7 @@ impl Metrics {
         self.template_nodes.retain(|_| false);
         self.template_cost.retain(|_| false);
         self.pool_disruption_paused.retain(|_| false);
+        self.zones_closed.retain(|_| false);
         self.pool_headroom.retain(|_| false);
         self.pool_pending_pods.retain(|_| false);
         self.pool_oldest_pending_pod.retain(|_| false);

@@ -36,8 +36,6 @@ pub struct Settings {
     pub cordon_delay: Duration,
     /// Between two searches for a cheaper cluster.
     pub consolidate_every: Duration,
-    /// A node that hasn't been Ready for this long is replaced.
-    pub repair_after: Duration,
     /// Between two status writes of one pool.
     pub status_every: Duration,
     /// Between two reconcile passes at least; only a simulation of weeks has a reason for a longer pause.
@@ -68,7 +66,6 @@ impl Default for Settings {
             orphan_grace: Duration::from_secs(120),
             cordon_delay: Duration::from_secs(1),
             consolidate_every: Duration::from_secs(10),
-            repair_after: Duration::from_secs(1_800),
             status_every: Duration::from_secs(3),
             shortest_pause: Duration::from_millis(2),
             pod_age_percent: 100,

@@ -74,12 +74,20 @@ define! {
     TOO_OLD = "TooOld", on "Expired";
     /// The message lists the fields that changed since the launch.
     FIELDS_CHANGED = "FieldsChanged", on "Drifted";
+    /// The zone of the instance is evacuated, by `spec.zones` of the CroftConfig.
+    ZONE_EVACUATED = "ZoneEvacuated", on "Drifted";
+    /// `spec.zones` names zones that are closed now.
+    DECLARED_BAD = "DeclaredBad", on "ZonesClosed";
     /// The instance lacks the cluster's tag.
     TAG_MISSING = "TagMissing", on "InstanceTagged, and event of a Node without a claim, or of a lost claim";
     /// The cluster's tag has another value.
     TAG_OVERWRITTEN = "TagOverwritten", on "InstanceTagged, and event of a Node without a claim, or of a lost claim";
     /// The instance has the cluster's tag again.
     TAGGED = "Tagged", on "InstanceTagged";
+    /// A status check of the cloud fails; the message says which, and since when.
+    STATUS_CHECK_FAILED = "StatusCheckFailed", on "InstanceHealthy";
+    /// Every status check of the instance passes again.
+    STATUS_CHECKS_PASS = "StatusChecksPass", on "InstanceHealthy";
     /// The EC2NodeClass is ready.
     CLASS_READY_REASON = "ClassReady", on "ClassReady";
     /// The EC2NodeClass doesn't exist.
@@ -124,7 +132,7 @@ define! {
     SCHEDULED = "Scheduled", on "ScheduleInForce";
     /// The CroftConfig's `disruption.paused` holds.
     PAUSED_BY_CONFIG = "PausedByConfig", on "DisruptionPaused";
-    /// Too many nodes are not Ready.
+    /// Too many nodes are not Ready, are defective, or fail a status check of the cloud.
     TOO_MANY_UNHEALTHY_NODES = "TooManyUnhealthyNodes", on "DisruptionStopped";
     /// Too many nodes weren't initialized in time.
     TOO_MANY_UNINITIALIZED_NODES = "TooManyUninitializedNodes", on "DisruptionStopped";

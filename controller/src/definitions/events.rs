@@ -44,11 +44,12 @@ define! {
     DISRUPTION_FAILED = "DisruptionFailed", on "NodeClaim";
     /// Its node is empty and is being removed.
     EMPTY = "Empty", on "NodeClaim";
-    /// Its node has not been Ready for too long, or its monitoring agent reports a defect; it is being removed.
+    /// Its node has not been Ready for too long, its monitoring agent reports a defect, or a status check of its instance fails; it is
+    /// being removed.
     UNHEALTHY = "Unhealthy", on "NodeClaim";
     /// The cloud takes its instance; its pods are being evicted.
     INTERRUPTED = "Interrupted", on "NodeClaim";
-    /// A message about its instance is outdated and has no effect.
+    /// A message about its instance has no effect: it is outdated, or a recommendation that its pool ignores.
     INTERRUPTION_IGNORED = "InterruptionIgnored", on "NodeClaim";
     /// Its pool has more nodes than `replicas`; the node is being removed.
     SCALED_DOWN = "ScaledDown", on "NodeClaim";

@@ -69,6 +69,8 @@ SOLVER_PANICS = Beta Counter "croft_controller_solver_panics" ["run"];
 INSTANCES_TERMINATED = Beta Counter "croft_controller_instances_terminated" [];
 /// Instances that messages of the interruption queue were about.
 INTERRUPTIONS = Beta Counter "croft_controller_interruptions" [];
+/// Instances of the cluster by the status check that they fail; no series while the cloud doesn't say.
+FAILED_STATUS_CHECKS = Beta Gauge "croft_controller_failed_status_checks" ["check"];
 /// Disruptions by reason and outcome: started, completed, rolled_back, or invalidated.
 DISRUPTIONS = Beta Counter "croft_controller_disruptions" ["reason", "outcome"];
 /// Nodes by the status and reason of the condition Consolidatable: which are to be removed, and what keeps the others.
@@ -89,6 +91,8 @@ TEMPLATE_NODES = Beta Gauge "croft_controller_template_nodes" ["tenant", "pool",
 TEMPLATE_COST = Beta Gauge "croft_controller_template_cost_dollars_per_hour" ["tenant", "pool", "template"];
 /// 1 while voluntary disruption of the pool's nodes is paused, else 0.
 POOL_DISRUPTION_PAUSED = Beta Gauge "croft_controller_pool_disruption_paused" ["tenant", "pool"];
+/// 1 for each zone that `spec.zones` of the CroftConfig closes now, by its state: NoLaunches or Evacuate.
+ZONES_CLOSED = Beta Gauge "croft_controller_zones_closed" ["zone", "state"];
 /// Headroom pods of the pool by state: wanted, or placed on a node that exists or is in flight.
 POOL_HEADROOM = Beta Gauge "croft_controller_pool_headroom_pods" ["tenant", "pool", "state"];
 /// Pending pods by reason: a reason of pending pods, NodeInFlight (a node was launched for it), NodeExists (kube-scheduler is to bind it), or NotPlanned.

@@ -18,7 +18,7 @@ use crate::{
         replacement::Replacement,
         validation::{Validation, ValidationInputs},
     },
-    nodeclaim::lifecycle::Lifecycle,
+    nodeclaim::{lifecycle::Lifecycle, status_checks},
     reconcile::{ReconcileContext, commands::Commands},
 };
 
@@ -83,6 +83,8 @@ impl Disruption {
         candidates.observe_pods(ctx);
         replacement.reconcile(ctx, history, &commands, &ledger);
         repair::reconcile(ctx, history);
+        // A write of the status locks the claim, and would delay its deletion.
+        status_checks::reconcile(ctx);
         emptiness.reconcile(ctx, history, &commands, &ledger);
         drift.reconcile(
             ctx,

@@ -1,4 +1,5 @@
-//! Expired and drifted nodes: replaced whatever the cost, as many at once as the budgets allow.
+//! Expired and drifted nodes, and those of evacuated zones, which count as drifted: replaced whatever the cost, as many at once as
+//! the budgets allow.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -147,8 +148,11 @@ struct ClaimStatus<'a> {
     name: &'a String,
     claim: &'a Arc<NodeClaim>,
     expired: bool,
-    drifted: Option<String>,
+    drifted: Option<Drifted>,
 }
+
+/// Why a node isn't as it would be launched now: the reason and the message of the condition.
+type Drifted = (&'static str, String);
 
 /// Result of the evaluation of a pool's nodes found.
 #[derive(Default)]
@@ -245,7 +249,9 @@ impl Drift {
         let wanted = template
             .zip(class)
             .map(|(template, class)| self.cache.wanted(&claim.spec.pool, template, &class.object));
-        if let Some(wanted) = &wanted
+        let evacuated = snapshot.evacuated_zone_of(claim);
+        if evacuated.is_none()
+            && let Some(wanted) = &wanted
             && let Some(expires) = self.cache.expires(name, claim, view, wanted)
             && !expires.is_some_and(|at| ctx.has_come(at))
         {
@@ -258,7 +264,7 @@ impl Drift {
         };
         let mut current = None;
         let status = wanted.as_ref().map(|wanted| (drift::compare(claim, &labels, wanted), wanted));
-        let drifted = match status {
+        let fields = match status {
             Some((DriftStatus::Drifted(fields), _)) => Some(fields.join(", ")),
             Some((DriftStatus::Unstamped(stamp), _)) => {
                 found.stamps.push((name, claim, stamp));
@@ -278,12 +284,21 @@ impl Drift {
             let current = Current { claim, node: view.version, wanted, expires };
             self.cache.current.insert(name.clone(), current);
         }
-        let why = match (expired, &drifted) {
-            (true, _) => Some((DisruptionReason::Expired, "it is older than expireAfter".to_owned())),
-            (false, Some(fields)) => {
+        let why = match (expired, evacuated, &fields) {
+            (true, ..) => Some((DisruptionReason::Expired, "it is older than expireAfter".to_owned())),
+            (false, Some(zone), _) => {
+                Some((DisruptionReason::Drifted, format!("its zone {} is evacuated", zone.name)))
+            }
+            (false, None, Some(fields)) => {
                 Some((DisruptionReason::Drifted, format!("{fields} changed since its launch")))
             }
-            (false, None) => None,
+            (false, None, None) => None,
+        };
+        let drifted = match (evacuated, fields) {
+            (Some(zone), _) => Some((reasons::ZONE_EVACUATED, zone.to_string())),
+            (None, fields) => {
+                fields.map(|fields| (reasons::FIELDS_CHANGED, format!("changed since the launch: {fields}")))
+            }
         };
         found.statuses.push(ClaimStatus { name, claim, expired, drifted });
         why
@@ -305,7 +320,8 @@ fn is_replaceable(
     {
         return false;
     }
-    if *reason == DisruptionReason::Drifted && drifts_at_once(ctx, name, claim, pool) {
+    let evacuated = ctx.snapshot.evacuated_zone_of(claim).is_some();
+    if *reason == DisruptionReason::Drifted && !evacuated && drifts_at_once(ctx, name, claim, pool) {
         let note = format!(
             "{}: {why}, but it replaces a node that drifted, and neither the pool nor its class was edited since: its \
              replacement would drift, too. It is replaced {} min after its launch; find out what changes it",
@@ -426,13 +442,10 @@ fn write_status(ctx: &mut ReconcileContext<'_>, status: &ClaimStatus<'_>) {
         return;
     }
     let (mut new, mut changed) = (old.clone(), false);
-    let fields = drifted.as_deref().unwrap_or_default();
-    let statements = [
-        (EXPIRED, *expired, reasons::TOO_OLD, "the node is older than its pool's expireAfter".to_owned()),
-        (DRIFTED, drifted.is_some(), reasons::FIELDS_CHANGED, format!("changed since the launch: {fields}")),
-    ];
-    for (kind, holds, reason, message) in statements {
-        if holds {
+    let too_old = (reasons::TOO_OLD, "the node is older than its pool's expireAfter".to_owned());
+    let statements = [(EXPIRED, expired.then_some(too_old)), (DRIFTED, drifted.clone())];
+    for (kind, holds) in statements {
+        if let Some((reason, message)) = holds {
             let statement = Statement { kind, status: Some(true), reason, message };
             changed |= set(&mut new.conditions, statement, claim.metadata.generation, Time(ctx.now.wall));
         } else {

@@ -1,7 +1,8 @@
 //! Interruptions: instances that the cloud is about to take.
 //!
 //! ```text
-//!   message ──▶ Interrupted on the claim ──▶ acknowledged
+//!   message ─────────────┐
+//!   scheduled, by a list ┴─▶ Interrupted on the claim ──▶ message acknowledged
 //!                     │
 //!                     ├── going already, as the cloud confirms ───────────▶ deleted at once
 //!                     ├── at a time: cordoned, replacement launched ──▶ it is ready, or time is short ──▶ deleted
@@ -11,13 +12,15 @@
 //! A message is delivered again until it is acknowledged, and it is acknowledged once the claim's status has it: a crash
 //! loses none. Budgets don't count here, since the instance goes in any case. A rebalance recommendation may be wrong
 //! about all spot instances of a pool at once: the breaker caps how many are replaced for it. A message may be old or about
-//! an earlier life of the instance: its time tells (`is_outdated`).
+//! an earlier life of the instance: its time tells (`is_outdated`). Scheduled changes are also in the cloud's list of instances,
+//! as they are now: without a queue, and after a message that was lost.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_api::{
     NodeClaim,
     condition::{INTERRUPTED, Statement, set},
+    disruption::RebalanceRecommendations,
 };
 use croft_cloud::{Interruption, InterruptionKind};
 use croft_scheduler::Plan;
@@ -102,6 +105,7 @@ impl Interruptions {
             ctx.request(Action::ReceiveInterruptions);
         }
         self.record(ctx);
+        record_scheduled(ctx);
         disrupt(ctx, history, commands);
     }
 
@@ -161,14 +165,55 @@ fn record_message(
             );
             ctx.event(object_reference(&**claim), false, events::INTERRUPTION_IGNORED, note);
             continue;
+        } else if message.kind == InterruptionKind::Rebalance && ignores_recommendations(ctx, claim) {
+            let note = "the cloud recommends to leave the instance, and rebalanceRecommendations of its pool is Ignore";
+            ctx.event(object_reference(&**claim), false, events::INTERRUPTION_IGNORED, note.to_owned());
+            continue;
         }
-        let known = interruption_kind(claim).map_or(0, severity);
-        if claim.metadata.deletion_timestamp.is_none() && known < severity(message.kind) {
+        if claim.metadata.deletion_timestamp.is_none() && says_more(claim, message) {
             open = true;
             write_condition(ctx, name, claim, message);
         }
     }
     open
+}
+
+/// Records on claims what the last list says is scheduled for their instances.
+fn record_scheduled(ctx: &mut ReconcileContext<'_>) {
+    let snapshot = ctx.snapshot;
+    for (name, claim) in snapshot.dirty_claims() {
+        let scheduled = snapshot.health_of(claim).map(|health| health.scheduled.as_slice());
+        let first =
+            scheduled.unwrap_or_default().iter().min_by_key(|c| (c.not_before.is_none(), c.not_before));
+        let Some(change) = first.filter(|_| claim.metadata.deletion_timestamp.is_none()) else { continue };
+        let message = Interruption {
+            kind: InterruptionKind::ScheduledChange,
+            instances: Vec::new(),
+            at: 0,
+            deadline: change.not_before,
+            over_at: None,
+            receipt: String::new(),
+        };
+        if says_more(claim, &message) {
+            write_condition(ctx, name, claim, &message);
+        }
+    }
+}
+
+fn ignores_recommendations(ctx: &ReconcileContext<'_>, claim: &NodeClaim) -> bool {
+    let pool = ctx.snapshot.pools().get(&claim.spec.pool);
+    pool.is_some_and(|pool| {
+        pool.spec.disruption.rebalance_recommendations == RebalanceRecommendations::Ignore
+    })
+}
+
+/// True if the claim doesn't say yet what the message says: it is more severe, or the time of the same change is sooner.
+fn says_more(claim: &NodeClaim, message: &Interruption) -> bool {
+    let known = interruption_kind(claim);
+    let by = claim.status.as_ref().and_then(|status| status.leave_by.as_ref()).map(|by| by.0.as_second());
+    known.map_or(0, severity) < severity(message.kind)
+        || known == Some(message.kind)
+            && message.deadline.is_some_and(|deadline| by.is_none_or(|by| deadline < by))
 }
 
 /// The more severe message counts.
@@ -244,7 +289,9 @@ fn write_condition(
         InterruptionKind::Rebalance => {
             "the spot instance is more likely than before to be taken by the cloud".to_owned()
         }
-        InterruptionKind::ScheduledChange => "the instance's host is retired or maintained".to_owned(),
+        InterruptionKind::ScheduledChange => {
+            "the instance is to be stopped, retired, maintained or rebooted".to_owned()
+        }
         InterruptionKind::StateChange => "the instance is stopping or terminating".to_owned(),
         InterruptionKind::Other => return,
     };
@@ -333,7 +380,10 @@ fn next_step<'a>(
         return None;
     }
     let capped = kind == InterruptionKind::Rebalance;
-    if capped && !ctx.may_remove(Cause::Rebalance, &claim.spec.pool, name) {
+    // The pool may have been edited after the claim was told.
+    if capped
+        && (ignores_recommendations(ctx, claim) || !ctx.may_remove(Cause::Rebalance, &claim.spec.pool, name))
+    {
         return None;
     }
     Some(InterruptedNode { name, claim, node, urgent })

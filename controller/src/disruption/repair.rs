@@ -1,10 +1,11 @@
-//! Node repair: nodes that have not been Ready for long, or that their monitoring agent reports as defective, are removed, within
-//! the breaker's cap.
+//! Node repair: nodes that have not been Ready for long, that their monitoring agent reports as defective, or whose instance
+//! fails a status check of the cloud are removed, within the breaker's cap.
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, condition::INITIALIZED};
-use jiff::SignedDuration;
+use croft_api::{NodeClaim, condition::INITIALIZED, disruption::Disruption};
+use croft_cloud::StatusCheck;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     action::Key,
@@ -15,19 +16,16 @@ use crate::{
     state::{NodeView, has_condition},
 };
 
-/// A broken accelerator wastes the most, and doesn't heal by itself.
-const BROKEN_ACCELERATOR: Duration = Duration::from_secs(600);
 /// A defect that began so soon after its node was initialized came with it: the driver of an image, or an agent that
 /// doesn't know the instance type. The next node has it most likely, too.
 const FROM_THE_BEGINNING: SignedDuration = SignedDuration::from_secs(1_800);
-/// A defect from the beginning is tolerated at least for so long: each replacement is paid for twice while pods move, and
-/// an hour between two of them costs little where a single device is broken.
+/// A defect from the beginning is tolerated at least for so long, unless the pool says for how long: each replacement is paid
+/// for twice while pods move, and an hour between two of them costs little where a single device is broken.
 const NO_SOONER: Duration = Duration::from_secs(3_600);
-/// The condition about accelerators.
-const ACCELERATORS: &str = "AcceleratedHardwareReady";
+/// A list of instances that is older than so many intervals proves nothing of a status check: it may pass again.
+const LISTS: u32 = 3;
 
-/// Deletes the claims of nodes that have not been Ready for `repair_after`, or that have been defective for as long as is
-/// tolerated.
+/// Deletes the claims of nodes that have not been Ready, or that have been defective, for longer than their pools tolerate.
 pub fn reconcile(ctx: &mut ReconcileContext<'_>, history: &mut History) {
     let snapshot = ctx.snapshot;
     for (name, claim) in snapshot.dirty_claims() {
@@ -49,29 +47,60 @@ pub fn reconcile(ctx: &mut ReconcileContext<'_>, history: &mut History) {
     }
 }
 
+/// A defect of a node.
+struct Defect {
+    /// The condition or the status check.
+    kind: &'static str,
+    since: Timestamp,
+    /// What it is, without its time.
+    what: String,
+}
+
+/// What the node's monitoring agent and the cloud report.
+fn defects(ctx: &ReconcileContext<'_>, claim: &NodeClaim, node: &NodeView) -> Vec<Defect> {
+    let reported = node.defects.iter().map(|defect| {
+        let said = match &*defect.message {
+            "" => String::new(),
+            message => format!(" ({message})"),
+        };
+        let what = format!("its node's condition {} has been False{said}", defect.kind);
+        Defect { kind: defect.kind, since: defect.since, what }
+    });
+    let age = ctx.snapshot.instances().map(|list| ctx.now.mono.saturating_sub(list.asked.mono));
+    let is_late = age.is_none_or(|age| age > ctx.settings.list_instances_every.saturating_mul(LISTS));
+    let health = ctx.snapshot.health_of(claim).filter(|_| !is_late);
+    let failed = health.into_iter().flat_map(|health| &health.failed).filter_map(|failed| {
+        let kind = failed.check.as_str();
+        let what = format!("its instance's {kind} has failed");
+        Some(Defect { kind, since: Timestamp::from_second(failed.since).ok()?, what })
+    });
+    reported.chain(failed).collect()
+}
+
 /// Why a node is to be removed, if it is.
 fn defect(ctx: &mut ReconcileContext<'_>, claim: &NodeClaim, node: &NodeView) -> Option<String> {
-    let repair_after = ctx.settings.repair_after;
+    let snapshot = ctx.snapshot;
+    if node.ready && node.defects.is_empty() && !snapshot.fails_checks(claim) {
+        return None;
+    }
+    let usual = Disruption::default();
+    let disruption = snapshot.pools().get(&claim.spec.pool).map_or(&usual, |pool| &pool.spec.disruption);
     if let Some(since) = node.ready_since.filter(|_| !node.ready)
-        && ctx.is_older(since, repair_after)
+        && let Some(tolerated) = disruption.repair_after("Ready")
+        && ctx.is_older(since, tolerated)
     {
         return Some(format!("its node has not been Ready for {} s", ctx.now.since(since).as_secs()));
     }
     let initialized = claim.status.as_ref().and_then(|status| find_condition(status, INITIALIZED));
     let initialized = initialized.map(|condition| condition.last_transition_time.0);
-    node.defects.iter().find_map(|defect| {
-        let usual =
-            if defect.kind == ACCELERATORS { BROKEN_ACCELERATOR.min(repair_after) } else { repair_after };
-        let came_with_node =
-            initialized.is_some_and(|at| defect.since.duration_since(at) < FROM_THE_BEGINNING);
-        let tolerated = if came_with_node { usual.max(NO_SOONER) } else { usual };
-        ctx.is_older(defect.since, tolerated).then(|| {
-            let lasted = ctx.now.since(defect.since).as_secs();
-            let said = match &*defect.message {
-                "" => String::new(),
-                message => format!(" ({message})"),
-            };
-            format!("its node's condition {} has been False for {lasted} s{said}", defect.kind)
-        })
+    defects(ctx, claim, node).into_iter().find_map(|defect| {
+        let tolerated = disruption.repair_after(defect.kind)?;
+        // No image and no agent breaks a host.
+        let came_with_node = defect.kind != StatusCheck::System.as_str()
+            && initialized.is_some_and(|at| defect.since.duration_since(at) < FROM_THE_BEGINNING);
+        let is_default = !disruption.repair_after.contains_key(defect.kind);
+        let tolerated = if came_with_node && is_default { tolerated.max(NO_SOONER) } else { tolerated };
+        let lasted = ctx.now.since(defect.since).as_secs();
+        ctx.is_older(defect.since, tolerated).then(|| format!("{} for {lasted} s", defect.what))
     })
 }

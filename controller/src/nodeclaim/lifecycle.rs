@@ -169,6 +169,7 @@ impl Lifecycle {
             && !instance_of(claim).is_some_and(|id| evidence.is_in_doubt(id))
             && node.ready
             && node.defects.is_empty()
+            && !snapshot.fails_checks(claim)
             && !node.deleting
             && !node.has_taint(keys::DISRUPTED_TAINT)
             && (self.capacity_reported.contains(name) || has_condition(claim, DRIFTED))

@@ -37,7 +37,7 @@ const NAMED: usize = 5;
 /// The evidence on which a node would be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
-    /// The node has not been Ready for long, or its monitoring agent reports a defect.
+    /// The node has not been Ready for long, its monitoring agent reports a defect, or a status check of its instance fails.
     Unhealthy,
     /// The node registered and wasn't initialized in time.
     Uninitialized,
@@ -170,6 +170,7 @@ impl Breaker {
                 || snapshot
                     .node_of(claim)
                     .is_none_or(|(_, node)| !node.ready || node.deleting || !node.defects.is_empty())
+                || snapshot.fails_checks(claim)
                 || listed != Listed::Alive;
             breaker.count(&claim.spec.pool, name, out);
         }

@@ -291,6 +291,7 @@ impl Snapshot {
             self.cluster_pause.clone_from(paused);
             self.pool_versions.bump_all();
         }
+        self.declared_zones.clone_from(&config.spec.zones);
         self.config_absent_since = None;
         self.ignore_schedulers(config.spec.ignored_schedulers.clone());
         self.config = Some(Arc::new(config));
@@ -327,6 +328,7 @@ impl Snapshot {
         }
         self.ignore_schedulers(Vec::new());
         self.cluster_pause = None;
+        self.declared_zones.clear();
         self.plan_version += 1;
         self.pool_versions.bump_all();
         None

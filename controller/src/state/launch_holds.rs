@@ -7,6 +7,7 @@ use std::{
 };
 
 use croft_api::TenantPool;
+use croft_cloud::pool_types;
 use croft_scheduler::InstanceType;
 
 use super::{records::LaunchHold, snapshot::Snapshot, views::is_accepted};
@@ -54,7 +55,8 @@ impl Snapshot {
         self.launch_holds.len()
     }
 
-    /// The instance types that a pool with one kind of node may launch now: those of its class, without the offerings on hold. A pool
+    /// The instance types that a pool with one kind of node may launch now: those of its class, without the offerings on hold and
+    /// those in closed zones. A pool
     /// that isn't accepted may launch none: its nodes would be open to non-tenant pods.
     #[must_use]
     pub fn launchable_types(&self, name: &str, pool: &TenantPool) -> Arc<[InstanceType]> {
@@ -64,6 +66,11 @@ impl Snapshot {
         let types = match self.class_of(pool) {
             Some(class) => self.less_reserved(class, types),
             None => types,
+        };
+        let types = if self.closed_zones.is_empty() {
+            types
+        } else {
+            pool_types::outside(&types, |zone| self.closed_zones.contains_key(zone))
         };
         let Some(held) = self.launch_holds.get(name) else { return types };
         let rests = pool.template_name().is_some_and(|template| held.templates.contains(template));

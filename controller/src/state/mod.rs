@@ -16,6 +16,7 @@ mod declared;
 mod dirty_set;
 mod evidence;
 mod headroom;
+mod health;
 pub(crate) mod holdings;
 mod in_flight_nodes;
 mod invalid_objects;
@@ -31,6 +32,7 @@ mod snapshot;
 mod tombstones;
 mod unclaimed;
 mod views;
+mod zones;
 
 pub use evidence::Evidence;
 pub use milestones::Milestones;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{CroftConfig, NodeClaim, Tenant, TenantPool, pause::Pause};
+use croft_api::{CroftConfig, NodeClaim, Tenant, TenantPool, pause::Pause, zone::ClosedZone};
 use croft_cloud::Shortage;
 use croft_runtime::kubernetes::Release;
 use croft_scheduler::{Cluster, InputError, InstanceType, PodKey, Price};
@@ -83,6 +83,10 @@ pub struct Snapshot {
     pub(super) config_absent_since: Option<Duration>,
     /// The pause of the last CroftConfig; it stays in force until the absence has lasted.
     pub(super) cluster_pause: Option<Pause>,
+    /// The zones that the last CroftConfig declares bad, likewise.
+    pub(super) declared_zones: Vec<ClosedZone>,
+    /// Those that are closed now, by name.
+    pub(super) closed_zones: BTreeMap<String, ClosedZone>,
     pub(super) has_cluster_limits: bool,
     pub(super) dirty_claims: BTreeSet<String>,
     pub(super) milestones: BTreeMap<String, Milestones>,

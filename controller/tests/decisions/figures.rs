@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, Tenant};
+use croft_api::{CroftConfig, NodeClaim, Tenant};
+use croft_cloud::{CloudInstance, FailedCheck, InstanceHealth, StatusCheck};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Change, Kind, ObjectId},
     pool_figures::PoolLabels,
     result::ActionResult,
+    state::InstanceList,
 };
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -219,4 +221,45 @@ fn launches_and_evictions_count_under_the_claims_pool() {
     bench.decide(4);
     assert!(!bench.has_metric("croft_controller_launches_total{"));
     assert!(!bench.has_metric("croft_controller_pool_evictions_total{"));
+}
+
+#[test]
+fn a_zone_that_is_closed_has_a_series_until_it_opens() {
+    let mut bench = bench();
+    let series = "croft_controller_zones_closed{zone=\"us-east-1a\",state=\"Evacuate\"}";
+    for (version, zones, closed) in [
+        ("7", json!([{"name": "us-east-1a", "state": "Evacuate", "reason": "an incident"}]), true),
+        ("8", json!([]), false),
+    ] {
+        let config = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig", "spec": {"zones": zones},
+            "metadata": {"name": "default", "uid": "config-uid", "resourceVersion": version, "generation": 1}});
+        bench.see(1, read::<CroftConfig>(config));
+        bench.decide(1);
+        assert_eq!(bench.has_metric(series), closed, "{zones}");
+    }
+}
+
+#[test]
+fn failed_status_checks_are_counted_while_the_cloud_says_them_and_have_no_series_else() {
+    let mut bench = bench();
+    let listed = |bench: &mut Bench, health: [Option<InstanceHealth>; 2]| {
+        let instances = health.into_iter().enumerate().map(|(n, health)| {
+            let id = format!("i-{n}");
+            (id.clone(), CloudInstance { id, health, ..CloudInstance::default() })
+        });
+        let instances = instances.collect();
+        bench.engine.snapshot_mut().set_instances(InstanceList { asked: at(1), instances });
+    };
+    let of = |check: &str| format!("croft_controller_failed_status_checks{{check=\"{check}\"}}");
+    listed(&mut bench, [None, None]);
+    assert!(!bench.has_metric("croft_controller_failed_status_checks{"));
+    let fails = InstanceHealth {
+        failed: vec![FailedCheck { check: StatusCheck::System, since: 0 }],
+        scheduled: Vec::new(),
+    };
+    listed(&mut bench, [None, Some(fails)]);
+    assert_eq!(bench.metric(&of("SystemStatusCheck")), 1.0);
+    assert_eq!(bench.metric(&of("EBSStatusCheck")), 0.0);
+    listed(&mut bench, [None, None]);
+    assert!(!bench.has_metric("croft_controller_failed_status_checks{"));
 }

@@ -1,7 +1,9 @@
 //! Interruptions: instances that the cloud is about to take.
 
 use croft_api::NodeClaim;
-use croft_cloud::{CloudInstance, InstanceState, Interruption, InterruptionKind};
+use croft_cloud::{
+    CloudInstance, InstanceHealth, InstanceState, Interruption, InterruptionKind, ScheduledChange,
+};
 use croft_controller::{
     action::{Action, Key},
     kube_api::{Change, Kind, ObjectId, Target, Verb},
@@ -284,6 +286,52 @@ fn a_message_from_before_the_instance_started_or_about_what_is_over_is_acknowled
     }
 }
 
+/// The instance as a list shows it, with a change that is scheduled at each of these seconds.
+fn scheduled(bench: &mut Bench, seconds: u64, at_seconds: &[u64]) {
+    listed(bench, seconds, 0, InstanceState::Running);
+    let mut list = bench.engine.snapshot().instances().unwrap().clone();
+    let change = |s: &u64| ScheduledChange {
+        code: "instance-retirement".to_owned(),
+        not_before: Some(at(*s).wall.as_second()),
+    };
+    let scheduled = at_seconds.iter().map(change).collect();
+    list.instances.get_mut("i-1").unwrap().health = Some(InstanceHealth { failed: Vec::new(), scheduled });
+    bench.engine.snapshot_mut().set_instances(list);
+}
+
+#[test]
+fn a_change_that_the_list_of_instances_shows_is_replaced_before_its_time_without_any_message() {
+    let mut bench = Bench::new();
+    bench.see(1, claim(10, launched(&["Registered", "Initialized"]), false));
+    bench.see(1, pod("a", Some("node-1")));
+    bench.see(1, node(20, "aws:///us-east-1a/i-1", registered_labels(), json!([]), true));
+    scheduled(&mut bench, 1, &[90_000, 80_000]);
+    let status = written(&mut bench, 1);
+    let said = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Interrupted").unwrap();
+    assert_eq!((&said["status"], &said["reason"]), (&json!("True"), &json!("ScheduledChange")));
+    assert_eq!(status["leaveBy"], json!(at(80_000).wall.to_string()), "the first of them");
+    let actions = bench.decide(1);
+    assert_eq!(made(&actions).len(), 1, "its replacement is launched: {actions:?}");
+    assert!(!actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_))), "{actions:?}");
+}
+
+#[test]
+fn a_scheduled_change_that_is_brought_forward_counts_with_its_new_time() {
+    let mut bench = told(news(InterruptionKind::ScheduledChange, Some(90_000)));
+    written(&mut bench, 1);
+    let writes = |actions: &[Action]| {
+        actions
+            .iter()
+            .any(|a| matches!(a, Action::Write { call, .. } if matches!(call.verb, Verb::PatchStatus(_))))
+    };
+    scheduled(&mut bench, 2, &[90_000]);
+    let actions = bench.decide(2);
+    assert!(!writes(&actions), "the claim says it already: {actions:?}");
+    scheduled(&mut bench, 3, &[70_000]);
+    let actions = bench.decide(3);
+    assert!(writes(&actions), "{actions:?}");
+}
+
 #[test]
 fn a_message_that_an_instance_stops_counts_once_the_cloud_says_so() {
     let acts = |actions: &[Action]| {
@@ -362,6 +410,29 @@ fn a_recommendation_waits_for_the_replacement_and_heeds_pods_that_may_not_go() {
         };
         assert!(!deleted(&bench.decide(600)), "nothing comes in its place, so it stays");
     }
+}
+
+#[test]
+fn a_pool_may_ignore_recommendations_before_and_after_they_came() {
+    let ignores = json!({"disruption": {"rebalanceRecommendations": "Ignore"}});
+    let mut bench = told(news(InterruptionKind::Rebalance, None));
+    bench.see(1, pool(3, &ignores));
+    let actions = bench.decide(1);
+    assert!(actions.iter().any(|a| matches!(a, Action::AcknowledgeInterruptions(_))), "{actions:?}");
+    let says =
+        |a: &Action| matches!(a, Action::Write { call, .. } if matches!(call.verb, Verb::PatchStatus(_)));
+    assert!(!actions.iter().any(says), "{actions:?}");
+    assert!(bench.told.iter().any(|(reason, _)| reason == "InterruptionIgnored"), "{:?}", bench.told);
+    // Other messages count.
+    let mut bench = told(news(InterruptionKind::SpotWarning, Some(121)));
+    bench.see(1, pool(3, &ignores));
+    written(&mut bench, 1);
+    assert_eq!(made(&bench.decide(1)).len(), 1);
+    // The claim says it already when the pool is edited.
+    let mut bench = told(news(InterruptionKind::Rebalance, None));
+    written(&mut bench, 1);
+    bench.see(1, pool(3, &ignores));
+    assert!(made(&bench.decide(1)).is_empty());
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn instance() -> CloudInstance {
         image_id: String::new(),
         state: InstanceState::Running,
         launched_at: at(0).wall.as_second(),
+        health: None,
         ended_at: None,
         claim: Some("pool-a-1".to_owned()),
         claim_uid: Some("claim-uid".to_owned()),

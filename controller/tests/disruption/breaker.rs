@@ -1,5 +1,6 @@
 //! Actions that the breaker holds back, and the pool's condition then.
 
+use croft_cloud::{FailedCheck, InstanceHealth, StatusCheck};
 use croft_controller::{
     action::Action,
     kube_api::{Target, Verb},
@@ -122,6 +123,98 @@ fn defect_that_came_with_its_node_is_tolerated_for_an_hour() {
         world.step(0);
         assert_eq!(world.deleted() == ["n0"], replaced, "{seconds} s of {initialized} s");
     }
+}
+
+/// Lists the instances anew, with a check that has failed for so many seconds on the first `count`.
+fn failing(world: &mut World, count: usize, check: StatusCheck, seconds: i64) {
+    world.list();
+    let mut list = world.engine.snapshot().instances().unwrap().clone();
+    let since = world.now().wall.as_second() - seconds;
+    for (n, instance) in list.instances.values_mut().enumerate() {
+        let failed = if n < count { vec![FailedCheck { check, since }] } else { Vec::new() };
+        instance.health = Some(InstanceHealth { failed, scheduled: Vec::new() });
+    }
+    world.engine.snapshot_mut().set_instances(list);
+}
+
+/// The status and the message of the condition `InstanceHealthy` that a claim gets.
+fn health_of(world: &World, claim: &str) -> Option<(Value, Value)> {
+    world.actions.iter().find_map(|action| {
+        let Action::Write { call, .. } = action else { return None };
+        let (Target::Claim(name), Verb::PatchStatus(patch)) = (&call.target, &call.verb) else { return None };
+        let conditions = patch["status"]["conditions"].as_array().filter(|_| name == claim)?;
+        let one = conditions.iter().find(|c| c["type"] == json!("InstanceHealthy"))?;
+        Some((one["status"].clone(), one["message"].clone()))
+    })
+}
+
+#[test]
+fn nodes_whose_instance_fails_a_status_check_are_replaced_after_a_tolerated_time() {
+    use StatusCheck::{Ebs, Instance, System};
+    for (check, seconds, replaced) in [
+        (System, 599, false),
+        (System, 601, true),
+        (Instance, 599, false),
+        (Instance, 601, true),
+        (Ebs, 1_799, false),
+        (Ebs, 1_801, true),
+    ] {
+        let mut world = ten();
+        failing(&mut world, 1, check, seconds);
+        world.step(0);
+        assert_eq!(world.deleted() == ["n0"], replaced, "{check:?} for {seconds} s");
+        let told = world.told("Unhealthy").iter().any(|note| note.contains(check.as_str()));
+        assert_eq!(told, replaced, "{check:?} for {seconds} s");
+        if !replaced {
+            let (status, message) = health_of(&world, "n0").unwrap();
+            assert_eq!(status, json!("False"));
+            assert!(message.as_str().unwrap().starts_with(check.as_str()), "{message}");
+            // It is replaced in time although nothing changes.
+            assert!(world.wake.is_some_and(|at| at <= world.now().mono + std::time::Duration::from_secs(1)));
+        }
+        assert_eq!(health_of(&world, "n1"), None, "a check that never failed needs no condition");
+    }
+}
+
+/// Shows a defect of the first node that began so many seconds ago.
+fn defect(world: &mut World, kind: &str, seconds: i64) {
+    match (kind, StatusCheck::ALL.into_iter().find(|check| check.as_str() == kind)) {
+        ("Ready", _) => not_ready(world, 0, seconds),
+        (_, Some(check)) => failing(world, 1, check, seconds),
+        (_, None) => reported(world, 0, kind, "False", seconds),
+    }
+}
+
+#[test]
+fn a_pool_says_how_long_each_defect_is_tolerated() {
+    for kind in croft_api::definitions::DEFECTS {
+        let is_replaced = |tolerated: Option<&str>, seconds: i64| {
+            let mut world = ten();
+            let times = tolerated.map_or(json!({}), |time| json!({kind: time}));
+            world.pool(json!({"consolidateAfter": "Never", "repairAfter": times}), json!({}));
+            defect(&mut world, kind, seconds);
+            world.step(0);
+            world.deleted() == ["n0"]
+        };
+        assert!(is_replaced(Some("2m"), 121) && !is_replaced(Some("2m"), 119), "{kind}");
+        assert!(is_replaced(Some("2h"), 7_201) && !is_replaced(Some("2h"), 7_199), "{kind}");
+        assert!(!is_replaced(Some("Never"), 900_000), "{kind}");
+        assert!(is_replaced(None, 1_801), "{kind}");
+    }
+}
+
+#[test]
+fn status_checks_that_fail_on_many_instances_or_in_an_old_list_remove_no_node() {
+    let mut world = ten();
+    failing(&mut world, 3, StatusCheck::System, 3_600);
+    world.step(0);
+    assert_eq!(world.deleted(), Vec::<String>::new());
+    assert_eq!(world.told("TooManyUnhealthyNodes").len(), 1);
+    // No list since then: the check may pass again.
+    let mut world = ten();
+    failing(&mut world, 1, StatusCheck::System, 300);
+    world.step(600);
+    assert_eq!(world.deleted(), Vec::<String>::new());
 }
 
 #[test]

@@ -14,3 +14,4 @@ mod steps;
 mod swings;
 mod templates;
 mod world;
+mod zones;

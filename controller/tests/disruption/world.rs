@@ -62,9 +62,8 @@ pub struct World {
 impl World {
     /// A pool `p` whose `spec.disruption` is merged into `5s, 100 %`.
     pub fn new(disruption: Value) -> Self {
-        let settings = Settings { repair_after: Duration::from_secs(1_800), ..Settings::default() };
         let mut world = Self {
-            engine: Engine::new(settings),
+            engine: Engine::new(Settings::default()),
             begun: "2026-11-01T00:00:00Z".parse().unwrap(),
             seconds: 1_000_000,
             version: 0,

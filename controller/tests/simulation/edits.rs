@@ -12,7 +12,10 @@ use croft_simkit::{Environment, Id, Workload, cluster_id};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{run::Run, templates::each_of_pool};
+use crate::{
+    run::{Run, ZONES},
+    templates::each_of_pool,
+};
 
 /// A quota that no run reaches.
 const NO_QUOTA: u32 = 1_000_000;
@@ -76,8 +79,25 @@ impl Run {
         });
     }
 
-    /// Applies what users have declared and a restored backup lacks, and ends the expiry of nodes that it brought back. A
-    /// deletion that it brought back comes to its end first: until then no Tenant names the pool.
+    /// A zone is declared bad for some minutes, if there is a CroftConfig.
+    pub fn close_zone(&mut self) {
+        let (ms, evacuates) = (self.random.between(20_000, 300_000), self.random.permille(500));
+        let state = if evacuates { "Evacuate" } else { "NoLaunches" };
+        let name = *self.random.pick(&ZONES).unwrap();
+        let config = cluster_id("CroftConfig", "default");
+        self.edit(&config, |config| {
+            config["spec"]["zones"] = json!([{"name": name, "state": state, "reason": "an incident"}]);
+        });
+        let environment = Arc::clone(&self.environment);
+        self.begin(async move {
+            sleep(Duration::from_millis(ms)).await;
+            environment.store.lock().unwrap().edit(&config, open_zones);
+            environment.changed.notify_waiters();
+        });
+    }
+
+    /// Applies what users have declared and a restored backup lacks, and ends the expiry of nodes and the closing of zones that it
+    /// brought back. A deletion that it brought back comes to its end first: until then no Tenant names the pool.
     pub fn apply(&self) {
         let mut store = self.environment.store.lock().unwrap();
         let now = self.environment.clock.true_wall();
@@ -90,6 +110,9 @@ impl Run {
                 continue;
             }
             store.create(id.clone(), object.clone(), now);
+            if id.0 == "CroftConfig" {
+                store.edit(id, open_zones);
+            }
             if id.0 == "TenantPool" {
                 store.edit(id, keep_nodes);
             }
@@ -212,6 +235,13 @@ impl Run {
             sleep(Duration::from_millis(ms)).await;
             world.lock().unwrap().control(Control::Boots { works: true }).unwrap();
         });
+    }
+}
+
+/// No zone is closed any more.
+fn open_zones(config: &mut Value) {
+    if let Some(spec) = config["spec"].as_object_mut() {
+        spec.remove("zones");
     }
 }
 

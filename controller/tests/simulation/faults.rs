@@ -6,12 +6,15 @@ use std::{
 };
 
 use croft_cloud::tags;
-use croft_ec2_sim::{capacity_rule::CapacityRule, control::Control, sqs::News};
+use croft_ec2_sim::{capacity_rule::CapacityRule, control::Control, resources::Check, sqs::News};
 use croft_simkit::{CLUSTER, Faults, Id, Links};
 use serde_json::json;
 use tokio::time::sleep;
 
 use crate::run::Run;
+
+const CHECKS: [Check; 3] = [Check::System, Check::Instance, Check::Ebs];
+const DAY_MS: u64 = 24 * 3_600_000;
 
 impl Run {
     /// Draws one fault, or one change by a user.
@@ -55,6 +58,8 @@ impl Run {
             40 => self.fail_launches(),
             41 => self.break_image(),
             42 | 43 => self.replace_token(),
+            44 => self.fail_check(),
+            45 => self.close_zone(),
             _ => self.scale(),
         }
     }
@@ -144,6 +149,29 @@ impl Run {
         self.touch(&id);
         self.environment.world.lock().unwrap().interrupt(&id, news);
         self.notify();
+    }
+
+    /// A status check of an instance fails for a while, or its retirement is scheduled.
+    fn fail_check(&mut self) {
+        let Some(instance) = self.instance() else { return };
+        self.touch(&instance);
+        let (ms, is_scheduled) = (self.random.between(5_000, 200_000), self.random.permille(300));
+        let check = *self.random.pick(&CHECKS).unwrap();
+        let world = Arc::clone(&self.environment.world);
+        if is_scheduled {
+            let (code, not_before) = ("instance-retirement".to_owned(), self.environment.now_ms() + DAY_MS);
+            world.lock().unwrap().control(Control::Schedule { instance, code, not_before }).unwrap();
+            return;
+        }
+        let set = move |passes| {
+            let instance = instance.clone();
+            world.lock().unwrap().control(Control::Check { instance, check, passes }).unwrap();
+        };
+        set(false);
+        self.begin(async move {
+            sleep(Duration::from_millis(ms)).await;
+            set(true);
+        });
     }
 
     /// Lets checks and watches look at once, not when the models act next.

@@ -98,7 +98,7 @@ impl Week {
                 "karpenter.sh/capacity-type",
                 if n == 0 { &["spot"] } else { &["on-demand"] },
             );
-            pool["spec"]["disruption"] = json!({"consolidateAfter": "2m"});
+            pool["spec"]["disruption"] = json!({"consolidateAfter": "2m", "repairAfter": {"Ready": "90s"}});
             if n == 1 {
                 pool["spec"]["headroom"] = json!({"pods": 1, "requests": {"cpu": "500m", "memory": "512Mi"}});
             }

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use crate::{aws, checks, edits, templates::Templates, watched::Watched};
 
 const FAMILIES: [&str; 3] = ["m5", "c5", "r5"];
-const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
+pub const ZONES: [&str; 3] = ["us-east-1a", "us-east-1b", "us-east-1c"];
 
 /// Types that both the world and the controllers know.
 fn types() -> Arc<[InstanceType]> {
@@ -57,7 +57,9 @@ fn node_class() -> Value {
 /// A pool that pays as `capacity_types` say, by a label of this key, with `more` in its spec.
 fn pool(capacity_key: &str, capacity_types: &[&str], more: &Value) -> Value {
     let mut pool = objects::tenant_pool(capacity_key, capacity_types);
-    pool["spec"]["disruption"] = json!({"consolidateAfter": "30s"});
+    let defects = ["Ready", "SystemStatusCheck", "InstanceStatusCheck", "EBSStatusCheck"];
+    let repair_after = BTreeMap::from(defects.map(|defect| (defect, "90s")));
+    pool["spec"]["disruption"] = json!({"consolidateAfter": "30s", "repairAfter": repair_after});
     merge_patch::apply(&mut pool["spec"], more);
     pool
 }
@@ -278,7 +280,6 @@ impl Run {
             list_instances_every: Duration::from_secs(20),
             orphan_grace: Duration::from_secs(30),
             resolve_every: Duration::from_secs(20),
-            repair_after: Duration::from_secs(90),
             registration_timeout: REGISTRATION_TIMEOUT,
             launch_backoff: Duration::from_secs(5),
             ..Settings::default()

@@ -58,10 +58,14 @@ documented_conditions! {
     INTERRUPTED = "Interrupted", on "NodeClaim";
     /// The instance has the tag by which the cluster's instances are listed. Absent unless the tag was lost once.
     INSTANCE_TAGGED = "InstanceTagged", on "NodeClaim";
+    /// The status checks of the instance pass. Absent unless one failed once.
+    INSTANCE_HEALTHY = "InstanceHealthy", on "NodeClaim";
     /// The node is to be removed to save money; the reason says why it stays otherwise.
     CONSOLIDATABLE = "Consolidatable", on "NodeClaim";
     /// `spec.limits` prevent launches.
     LIMITS_REACHED = "LimitsReached", on "CroftConfig";
+    /// Zones are closed by `spec.zones`. Present only while some are.
+    ZONES_CLOSED = "ZonesClosed", on "CroftConfig";
     /// Pods and DaemonSets are changed by what `spec.admission.mutation` says.
     MUTATION_IN_FORCE = "MutationInForce", on "CroftConfig";
     /// No limit bounds the cost of the nodes.

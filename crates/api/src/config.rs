@@ -8,7 +8,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{amount::Amount, bounds, pause::Pause};
+use crate::{amount::Amount, bounds, pause::Pause, zone::ClosedZone};
 
 /// The name of the only CroftConfig that counts.
 pub const SINGLETON: &str = "default";
@@ -82,6 +82,12 @@ pub struct CroftConfigSpec {
     /// Voluntary disruption of nodes, in all pools.
     #[serde(default, skip_serializing_if = "ClusterDisruption::is_default")]
     pub disruption: ClusterDisruption,
+    /// Zones that are declared bad: nothing is launched there, no pod is moved there, and, with `Evacuate`, nodes there are replaced
+    /// elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub zones: Vec<ClosedZone>,
 }
 
 /// Voluntary disruption of nodes, in all pools.
@@ -123,6 +129,7 @@ impl Default for CroftConfigSpec {
             misplaced: Misplaced::default(),
             limits: BTreeMap::new(),
             disruption: ClusterDisruption::default(),
+            zones: Vec::new(),
         }
     }
 }

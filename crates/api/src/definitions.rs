@@ -38,5 +38,20 @@ documented_keys! {
 /// Karpenter's labels that name a pool: of those under `karpenter.sh/`, a template may have only these.
 pub const KARPENTER_POOL_LABELS: [&str; 2] = [KARPENTER_NODE_POOL_LABEL, KARPENTER_PROVISIONER_LABEL];
 
+/// Defects for which a node is replaced, as `repairAfter` of a pool names them: conditions of the Node, of which all but the first
+/// are those that EKS's node monitoring agent writes, and status checks of the cloud.
+/// Source: aws/eks-node-monitoring-agent, and the repair policies of aws/karpenter-provider-aws.
+pub const DEFECTS: [&str; 9] = [
+    "Ready",
+    "AcceleratedHardwareReady",
+    "ContainerRuntimeReady",
+    "KernelReady",
+    "NetworkingReady",
+    "StorageReady",
+    "SystemStatusCheck",
+    "InstanceStatusCheck",
+    "EBSStatusCheck",
+];
+
 /// The effect of [`DISRUPTED_TAINT`]: pods leave by eviction, not by the taint.
 pub const DISRUPTED_EFFECT: &str = "NoSchedule";

@@ -1,6 +1,6 @@
 //! The disruption of a pool: which nodes are removed, and how many at once.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -10,6 +10,15 @@ use crate::{bounds, duration, pause::Pause};
 
 /// The `initializationTimeout` of a pool that says none.
 const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(900);
+/// How long a defect is tolerated by a pool that says nothing of it.
+const REPAIR_AFTER: Duration = Duration::from_secs(1_800);
+/// The same for what doesn't heal by itself, and wastes a whole node meanwhile. A broken accelerator is one. A host or an
+/// operating system that fails its check is another: where EC2 recovers an instance by itself, it begins a few minutes after
+/// the check has failed and takes as long as a reboot, as does a reboot for any other reason. Both are over well before.
+const REPAIR_SOON: Duration = Duration::from_secs(600);
+/// The defects that are tolerated for [`REPAIR_SOON`]. Volumes are not among them: a volume that doesn't answer follows its
+/// pods to the next node.
+const SOON: [&str; 3] = ["AcceleratedHardwareReady", "SystemStatusCheck", "InstanceStatusCheck"];
 
 /// When nodes are removed, and how many at once.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +40,17 @@ pub struct Disruption {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::initialization_timeout")]
     pub initialization_timeout: Option<String>,
+    /// How long a defect of a node is tolerated before the node is replaced, by its name: a condition of the Node (`Ready`,
+    /// `AcceleratedHardwareReady`, `ContainerRuntimeReady`, `KernelReady`, `NetworkingReady`, `StorageReady`) or a status check of
+    /// EC2 (`SystemStatusCheck`, `InstanceStatusCheck`, `EBSStatusCheck`). A Go duration of at least `1m`, or `Never`. Default:
+    /// `10m` for `AcceleratedHardwareReady`, `SystemStatusCheck` and `InstanceStatusCheck`, `30m` for the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "bounds::repair_after")]
+    pub repair_after: BTreeMap<String, String>,
+    /// What is done when EC2 recommends to leave a spot instance since the risk of its interruption has risen: `Replace`
+    /// replaces it within the breaker's cap, `Ignore` waits for the interruption itself.
+    #[serde(default, skip_serializing_if = "RebalanceRecommendations::is_default")]
+    pub rebalance_recommendations: RebalanceRecommendations,
     /// A time in which no voluntary disruption of the pool's nodes starts. `croft pause` writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Pause>,
@@ -59,6 +79,8 @@ impl Default for Disruption {
             preference: Preference::default(),
             consolidate_after: None,
             initialization_timeout: None,
+            repair_after: BTreeMap::new(),
+            rebalance_recommendations: RebalanceRecommendations::default(),
             paused: None,
             min_savings: None,
             eviction_cost: None,
@@ -98,6 +120,31 @@ impl Disruption {
     pub fn initialization_timeout(&self) -> Option<Duration> {
         let text = self.initialization_timeout.as_deref();
         text.map_or(Ok(Some(INITIALIZATION_TIMEOUT)), duration::parse).unwrap_or(Some(INITIALIZATION_TIMEOUT))
+    }
+
+    /// How long a defect of a node is tolerated, by its name in `repairAfter`; `None` for ever. An unreadable time, which the
+    /// schema refuses, counts as the default.
+    #[must_use]
+    pub fn repair_after(&self, defect: &str) -> Option<Duration> {
+        let usual = if SOON.contains(&defect) { REPAIR_SOON } else { REPAIR_AFTER };
+        let text = self.repair_after.get(defect);
+        text.map_or(Ok(Some(usual)), |text| duration::parse(text)).unwrap_or(Some(usual))
+    }
+}
+
+/// What is done on rebalance recommendations of EC2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RebalanceRecommendations {
+    /// The instance is replaced.
+    #[default]
+    Replace,
+    /// Nothing.
+    Ignore,
+}
+
+impl RebalanceRecommendations {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
     }
 }
 

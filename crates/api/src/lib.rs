@@ -38,6 +38,7 @@ pub mod schedule;
 pub mod stored;
 pub mod tenant;
 pub mod window;
+pub mod zone;
 
 pub use claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus};
 pub use config::{CroftConfig, CroftConfigSpec, CroftConfigStatus};

@@ -22,7 +22,10 @@ use kube::{Resource, core::ClusterResourceScope};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use crate::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption, rules};
+use crate::{
+    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption,
+    definitions::DEFECTS, rules,
+};
 
 /// Reason of the condition `SpecValid` of an object that can't be decoded or breaks a rule.
 pub const INVALID_SPEC: &str = "InvalidSpec";
@@ -65,11 +68,13 @@ impl Kind for TenantPool {
     const HELD_TO_RULES: bool = true;
     const KEPT: &[&str] = &["key", "value", "effects", "provisioner", "sharedWith"];
     fn stand_in() -> Value {
+        let repair_after = BTreeMap::from(DEFECTS.map(|defect| (defect, "Never")));
         json!({
             "limits": {"nodes": 0},
             "disruption": {
                 "consolidateAfter": "Never",
                 "initializationTimeout": "Never",
+                "repairAfter": repair_after,
                 "budgets": [{"nodes": "0"}],
             },
         })
@@ -125,6 +130,9 @@ impl Kind for CroftConfig {
         // Admission doesn't read them. A name that breaks a rule is no scheduler's, and does no harm.
         let ignored = spec.get("ignoredSchedulers").and_then(Value::as_array).into_iter().flatten();
         own.ignored_schedulers = ignored.filter_map(Value::as_str).map(str::to_owned).collect();
+        // A zone that can't be read isn't known to be bad, and the others are.
+        let zones = spec.get("zones").and_then(Value::as_array).into_iter().flatten();
+        own.zones = zones.filter_map(|zone| serde_json::from_value(zone.clone()).ok()).collect();
         if !spec.contains_key("limits") {
             own.limits.clear();
         }
@@ -391,6 +399,7 @@ mod tests {
         amount::Amount,
         config::{Admission, CroftConfigSpec, Misplaced, Mutation, NonTenantPods, PodsWithoutRequests},
         pause::Pause,
+        zone::{ClosedZone, ZoneState},
     };
 
     fn stored<K: Kind>(spec: &Value, status: &Value) -> Stored<K> {
@@ -461,6 +470,11 @@ mod tests {
             assert_eq!((spec.key.as_str(), spec.template.is_none()), ("node-pool", true));
             assert_eq!(spec.disruption.budgets[0].nodes, "0");
             assert_eq!(spec.disruption.initialization_timeout(), None, "nodes that are late aren't replaced");
+            assert_eq!(
+                spec.disruption.repair_after("Ready"),
+                None,
+                "nodes that are defective aren't, either"
+            );
             assert!(flaw.why.starts_with("spec.template") && !flaw.concerns_admission, "{}", flaw.why);
         }
         let spec = json!({"key": "kubernetes.io/os", "provisioner": "None"});
@@ -498,6 +512,12 @@ mod tests {
             disruption: ClusterDisruption {
                 paused: Some(Pause { until: None, reason: "an incident".to_owned() }),
             },
+            zones: vec![ClosedZone {
+                name: "us-east-1a".to_owned(),
+                state: ZoneState::Evacuate,
+                until: None,
+                reason: "an incident".to_owned(),
+            }],
         };
         let mut broken = serde_json::to_value(&spec).unwrap();
         broken["misplaced"] = json!(5);
@@ -515,6 +535,11 @@ mod tests {
         let ignored = json!({"misplaced": 5, "ignoredSchedulers": ["batch", 7]});
         let spec = read::<CroftConfig>(ignored).unwrap_err().stand_in.unwrap().spec;
         assert_eq!(spec.ignored_schedulers, ["batch"]);
+        let zone = |name: &str, state: &str| json!({"name": name, "state": state, "reason": "an incident"});
+        let zones = json!({"misplaced": 5, "zones": [zone("a", "Evacuate"), zone("b", "Closed"), 7]});
+        let spec = read::<CroftConfig>(zones).unwrap_err().stand_in.unwrap().spec;
+        let names: Vec<&str> = spec.zones.iter().map(|zone| zone.name.as_str()).collect();
+        assert_eq!(names, ["a"], "a zone that can be read stays closed");
     }
 
     #[test]

@@ -17,7 +17,9 @@ use croft_scheduler::InstanceType;
 use futures::future::join_all;
 
 use crate::{
-    instances, interruption, launch, profile,
+    health::{self, Health},
+    instances::{self, DescribedInstance},
+    interruption, launch, profile,
     provider::{AwsProvider, Identity},
     refusal, template,
 };
@@ -32,6 +34,17 @@ impl AwsProvider {
         let Some(name) = &self.options.interruption_queue else { return Ok(None) };
         let (url, _) = self.queue.get(&(), interruption::queue_url(&self.clients, &self.paces, name)).await?;
         Ok(Some(url.as_ref().clone()))
+    }
+
+    /// The health of instances; `None` while it can't be read. A kept answer is none: a check that failed may pass again.
+    async fn health(&self) -> Option<Arc<Health>> {
+        let fault = match self.health.get(&(), health::of_account(&self.clients, &self.paces)).await {
+            Ok((health, None)) => return Some(health),
+            Ok((_, Some(fault))) | Err(fault) => fault,
+        };
+        let error = refusal::refused("read the status checks of the instances", fault);
+        tracing::warn!(%error, "status checks and scheduled changes of instances aren't known");
+        None
     }
 }
 
@@ -85,7 +98,12 @@ impl CloudProvider for AwsProvider {
             .map_err(|fault| {
                 refusal::refused(format!("list the instances of {}", self.options.cluster_name), fault)
             })?;
-        Ok(seen.into_iter().map(|s| s.instance).collect())
+        let health = self.health().await;
+        let with_health = |seen: DescribedInstance| {
+            let health = health.as_ref().and_then(|health| health.get(&seen.instance.id)).cloned();
+            CloudInstance { health, ..seen.instance }
+        };
+        Ok(seen.into_iter().map(with_health).collect())
     }
 
     async fn describe(&self, ids: &[String]) -> Result<Vec<CloudInstance>, CloudError> {

@@ -162,6 +162,7 @@ fn read(instance: &Instance) -> Option<DescribedInstance> {
         image_id: instance.image_id().unwrap_or_default().to_owned(),
         state,
         launched_at: instance.launch_time().map_or(0, |at| at.secs()),
+        health: None,
         ended_at: instance.state_transition_reason().and_then(ended_at),
         claim: tag_map.get(tags::CLAIM).cloned(),
         claim_uid: tag_map.get(tags::CLAIM_UID).cloned(),

@@ -11,7 +11,7 @@
 //!       ▼                 ▼                       ▼
 //!     cache   answers kept, and used while AWS is away        pace     a token bucket per kind of call
 //!     batch   calls of many claims made as one
-//!     codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
+//!     health  status checks and scheduled changes    codes   every error code, and what to do about it       refusal  from the SDK's errors to Croft's
 //!     transport  requests that don't leave the process, for simulations
 //!     calls   to IAM, SSM, EKS and EventBridge, without the SDK's clients for them
 //!     bucket  an S3 bucket as an object store
@@ -31,6 +31,7 @@ mod cloud_provider;
 mod codes;
 mod connect;
 mod discovery;
+mod health;
 mod instances;
 mod interruption;
 mod launch;

@@ -14,6 +14,7 @@ use crate::{
     cache::Cache,
     connect::{self, Access, Clients},
     discovery::{ClusterFacts, Group, Images, Reservation, Subnet},
+    health::{self, Health},
     memory::Memory,
     pace::Paces,
     prices::{self, OnDemand, Spot},
@@ -90,6 +91,7 @@ pub struct AwsProvider {
     pub(crate) on_demand: Cache<(), OnDemand>,
     pub(crate) spot: Cache<(), Spot>,
     pub(crate) queue: Cache<(), String>,
+    pub(crate) health: Cache<(), Health>,
     pub(crate) memory: Mutex<Memory>,
 }
 
@@ -131,6 +133,7 @@ impl AwsProvider {
             on_demand: Cache::new(minutes(12 * 60)),
             spot: Cache::new(minutes(5)),
             queue: Cache::new(minutes(60)),
+            health: Cache::new(health::ASK_EVERY),
             memory: Mutex::new(Memory::default()),
             options,
         });

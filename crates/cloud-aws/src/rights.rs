@@ -211,6 +211,7 @@ async fn describe(clients: &Clients, verdicts: &mut Verdicts) {
         "ec2:DescribeImages", "DescribeImages" => describe_images;
         "ec2:DescribeInstanceTypeOfferings", "DescribeInstanceTypeOfferings" => describe_instance_type_offerings;
         "ec2:DescribeInstanceTypes", "DescribeInstanceTypes" => describe_instance_types;
+        "ec2:DescribeInstanceStatus", "DescribeInstanceStatus" => describe_instance_status;
         "ec2:DescribeInstances", "DescribeInstances" => describe_instances;
         "ec2:DescribeLaunchTemplates", "DescribeLaunchTemplates" => describe_launch_templates;
         "ec2:DescribeSecurityGroups", "DescribeSecurityGroups" => describe_security_groups;

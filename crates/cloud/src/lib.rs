@@ -25,6 +25,7 @@ pub mod catalog;
 pub mod class;
 pub mod error;
 pub mod facts;
+pub mod health;
 pub mod kubelet;
 pub mod pool_types;
 pub mod provider;
@@ -35,6 +36,7 @@ pub mod userdata;
 
 pub use catalog::builtin_catalog;
 pub use error::{CloudError, Fault, FaultClass, LaunchError, OfferingKey};
+pub use health::{FailedCheck, InstanceHealth, ScheduledChange, StatusCheck};
 pub use provider::{
     Account, CallCount, ClassFindings, CloudInstance, CloudProvider, InUse, InstanceState, Interruption,
     InterruptionKind, LaunchRequest, Launched, ObservedNode, Prepared, Terminated, instance_id,

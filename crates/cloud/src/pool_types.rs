@@ -1,6 +1,6 @@
 //! The instance types that a pool may launch, by its requirements.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use croft_api::{
     TenantPool,
@@ -29,6 +29,20 @@ pub fn possible(pool: &TenantPool, types: &[InstanceType]) -> Vec<InstanceType> 
         }
     }
     possible
+}
+
+/// `types` with no offering available in the zones that are closed.
+#[must_use]
+pub fn outside(types: &Arc<[InstanceType]>, is_closed: impl Fn(&str) -> bool) -> Arc<[InstanceType]> {
+    let is_there = |offering: &Offering| offering.available && is_closed(&offering.zone);
+    if !types.iter().flat_map(|kind| &kind.offerings).any(is_there) {
+        return Arc::clone(types);
+    }
+    let mut types = types.to_vec();
+    for offering in types.iter_mut().flat_map(|kind| &mut kind.offerings) {
+        offering.available &= !is_closed(&offering.zone);
+    }
+    types.into()
 }
 
 /// The extended resources that instances of `types` can have, such as `nvidia.com/gpu`.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     error::{CloudError, LaunchError},
+    health::InstanceHealth,
     supply::Shortage,
 };
 
@@ -39,7 +40,8 @@ pub trait CloudProvider: Send + Sync {
     /// eventual consistency: repeat the launch instead.
     async fn find_by_claim(&self, claim_uid: &str) -> Result<Option<Launched>, CloudError>;
 
-    /// Every instance of this cluster that isn't terminated.
+    /// Every instance of this cluster that isn't terminated, with its health as far as the cloud tells it: health that can't
+    /// be read doesn't fail the list.
     async fn list(&self) -> Result<Vec<CloudInstance>, CloudError>;
 
     /// The instances with these ids, whatever their tags, in any state that the cloud still shows. An id that the
@@ -239,6 +241,8 @@ pub struct CloudInstance {
     pub state: InstanceState,
     /// Launch time, in seconds since 1970.
     pub launched_at: i64,
+    /// Its status checks and scheduled changes. `None` if they aren't known; only [`CloudProvider::list`] asks for them.
+    pub health: Option<InstanceHealth>,
     /// When it began to stop or terminate, in seconds since 1970, if the cloud says so.
     pub ended_at: Option<i64>,
     /// The claim's name, from its tags.
@@ -319,7 +323,7 @@ pub enum InterruptionKind {
     SpotWarning,
     /// The risk of a spot interruption has risen.
     Rebalance,
-    /// The host is retired or maintained at a set time.
+    /// The instance is stopped, retired, maintained or rebooted at a set time.
     ScheduledChange,
     /// The instance is stopping or terminating, for any cause.
     StateChange,

@@ -53,6 +53,7 @@ impl World {
             "CreateFleet" => self.create_fleet(call),
             "RunInstances" => self.run_instances(call),
             "DescribeInstances" => self.describe_instances(call),
+            "DescribeInstanceStatus" => self.describe_instance_status(call),
             "TerminateInstances" => self.terminate_instances(call),
             "CreateTags" => self.create_tags(call),
             "DescribeInstanceTypes" => self.describe_instance_types(call),

@@ -9,7 +9,7 @@ use crate::{
     faults::Rule,
     params::wildcard,
     policy::{Policy, PolicyError},
-    resources::{Integration, LaunchFailure},
+    resources::{Check, Integration, LaunchFailure, ScheduledEvent},
     sqs::News,
     world::World,
 };
@@ -34,6 +34,24 @@ pub enum Control {
         instance: String,
         /// The kind of interruption.
         news: News,
+    },
+    /// Fail a status check of an instance, or let it pass again.
+    Check {
+        /// The instance.
+        instance: String,
+        /// The check.
+        check: Check,
+        /// True if it passes.
+        passes: bool,
+    },
+    /// Schedule a change of an instance, in place of those that were scheduled. It is announced and not carried out.
+    Schedule {
+        /// The instance.
+        instance: String,
+        /// EC2's code, such as `instance-retirement`.
+        code: String,
+        /// Its earliest time, in milliseconds since 1970.
+        not_before: u64,
     },
     /// Terminate an instance without notice.
     End {
@@ -143,6 +161,13 @@ impl World {
             }
             Control::Interrupt { instance, news } => {
                 self.interrupt(&instance, news);
+            }
+            Control::Check { instance, check, passes } => {
+                self.set_check(&instance, check, passes);
+            }
+            Control::Schedule { instance, code, not_before } => {
+                let description = "The instance is running on degraded hardware".to_owned();
+                self.schedule(&instance, vec![ScheduledEvent { code, description, not_before }]);
             }
             Control::End { instance } => {
                 self.end_instance(&instance, "Server.InternalError: the host failed");

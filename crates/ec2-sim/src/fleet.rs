@@ -9,7 +9,7 @@ use crate::{
     answer::{Answer, Call, Outcome, Refusal},
     params::{Params, wildcard},
     policy::Demand,
-    resources::{Instance, State, Template},
+    resources::{FailedChecks, Instance, State, Template},
     templates::tag_specifications,
     world::{Token, World, end_dry_run},
     xml::Xml,
@@ -355,6 +355,8 @@ impl World {
             ended: None,
             fails: self.failure(instance_type, zone),
             doomed: None,
+            failed_checks: FailedChecks::new(),
+            scheduled: Vec::new(),
         };
         let price = match capacity_type {
             CapacityType::OnDemand => self.market.on_demand(instance_type),

@@ -46,6 +46,7 @@ pub mod reservations;
 pub mod resources;
 pub mod server;
 pub mod sqs;
+mod status;
 pub mod templates;
 mod types;
 pub mod userdata;

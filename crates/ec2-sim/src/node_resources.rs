@@ -172,6 +172,8 @@ mod tests {
             reason: String::new(),
             fails: None,
             doomed: None,
+            failed_checks: crate::resources::FailedChecks::new(),
+            scheduled: Vec::new(),
         }
     }
 

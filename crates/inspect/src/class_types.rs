@@ -10,7 +10,7 @@ use croft_cloud::{
     catalog::REGION,
     class,
     facts::{LABEL_PREFIX, Setup, Threshold},
-    kubelet,
+    kubelet, pool_types,
 };
 use croft_manifest::Input;
 use croft_scheduler::{InstanceType, Offering, resources};
@@ -53,6 +53,13 @@ impl ClassTypes {
             of_class.insert(one.name_any(), Arc::clone(types));
         }
         Self { all, of_class, warning: elsewhere.map(|place| place.warning()) }
+    }
+
+    /// The same types, with no offering available in the zones that are closed.
+    pub(crate) fn outside(self, is_closed: impl Fn(&str) -> bool) -> Self {
+        let outside = |types: &Arc<[InstanceType]>| pool_types::outside(types, &is_closed);
+        let of_class = self.of_class.iter().map(|(class, types)| (class.clone(), outside(types)));
+        Self { all: outside(&self.all), of_class: of_class.collect(), warning: self.warning }
     }
 
     /// All types, with the settings of a class that names none.

@@ -40,7 +40,7 @@ pub const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         ReasonKind::NoCapacity.as_str(),
-        "The cloud has no capacity for the fitting types at the moment; launches are retried. Allow more types, zones or capacity types in the pool's requirements.",
+        "The cloud has no capacity for the fitting types at the moment, or the CroftConfig closes their zone; launches are retried. Allow more types, zones or capacity types in the pool's requirements.",
     ),
     (
         ReasonKind::TopologySpread.as_str(),

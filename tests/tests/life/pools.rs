@@ -1,4 +1,5 @@
-//! Guarantees of pools: spot instances are drained in time, static pools keep their size, headroom is ready.
+//! Guarantees of pools: spot instances are drained in time, instances that the cloud says are bad are replaced, static pools keep
+//! their size, headroom is ready.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +27,8 @@ fn platform() -> String {
     let quiet = || json!({"consolidateAfter": "Never"});
     let mut spot = on_demand(&["m5.large"], quiet());
     spot["template"]["spec"]["requirements"][0]["values"] = json!(["spot"]);
-    let mut fixed = on_demand(&["m5.large"], quiet());
+    let repaired = json!({"consolidateAfter": "Never", "repairAfter": {"SystemStatusCheck": "1m"}});
+    let mut fixed = on_demand(&["m5.large"], repaired);
     fixed["replicas"] = json!(2);
     let mut spare = on_demand(&["m5.xlarge"], quiet());
     spare["headroom"] = json!({"pods": 2, "requests": {"cpu": "1500m", "memory": "1Gi"}});
@@ -75,7 +77,10 @@ async fn scheduled(client: &Client, pod: &Pod) -> Option<Timestamp> {
 
 #[tokio::test]
 async fn interruptions_static_pools_and_headroom_hold_on_the_real_control_plane() {
-    let croft = CroftOptions::find().unwrap().flag(Part::Controller, "--interruption-queue=croft");
+    let mut croft = CroftOptions::find().unwrap();
+    for flag in ["--interruption-queue=croft", "--orphans-every=5s"] {
+        croft = croft.flag(Part::Controller, flag);
+    }
     let mut stack = Stack::start_with(Options::default(), croft).await.unwrap();
     let client = stack.plane.admin().await.unwrap();
     stack.plane.apply(&platform()).await.unwrap();
@@ -84,6 +89,8 @@ async fn interruptions_static_pools_and_headroom_hold_on_the_real_control_plane(
     let spare = ready(&client, SPARE, 1).await;
 
     interrupted(&mut stack, &client).await;
+    bad_by_the_list(&mut stack, &client, &fixed).await;
+    let fixed = ready(&client, FIXED, 2).await;
     kept_at_a_fixed_size(&mut stack, &client, &fixed).await;
     given_from_what_is_spare(&stack, &client, &spare[0]).await;
     stack.check().unwrap();
@@ -127,6 +134,33 @@ async fn interrupted(stack: &mut Stack, client: &Client) {
         let bound = scheduled(client, &pod).await.unwrap_or_else(Timestamp::now);
         assert!(bound < taken_back, "{} was bound at {bound}", pod.name_any());
     }
+}
+
+/// The list of instances says that one is to be retired and that the host of another fails: both are replaced, and no message has
+/// come.
+async fn bad_by_the_list(stack: &mut Stack, client: &Client, old: &[NodeClaim]) {
+    let day = (Timestamp::now() + SignedDuration::from_hours(24)).as_millisecond();
+    let [retired, failing] = old else { panic!("{} nodes", old.len()) };
+    for request in [
+        json!({"do": "schedule", "instance": instance(retired), "code": "instance-retirement", "notBefore": day}),
+        json!({"do": "check", "instance": instance(failing), "check": "system", "passes": false}),
+    ] {
+        stack.control(&request).await.unwrap();
+    }
+    // The checks are asked for once a minute, and the failure is tolerated for another.
+    until("the replacements of both instances", EVENTUALLY * 3, async || {
+        let claims = claims(client, FIXED).await?;
+        let fresh = uids(&claims).is_disjoint(&uids(old));
+        let done = claims.len() == 2 && fresh && claims.iter().all(is_ready);
+        let seen = claims.iter().map(kube::ResourceExt::name_any).collect::<Vec<_>>().join(", ");
+        Ok::<_, kube::Error>(Seen::from_option(done.then_some(()), seen))
+    })
+    .await
+    .unwrap();
+    let note = event_about(client, "NodeClaim", &failing.name_any(), "Unhealthy").await.unwrap();
+    assert!(note.contains("SystemStatusCheck has failed"), "{note}");
+    let note = event_about(client, "NodeClaim", &retired.name_any(), "ScheduledChange").await.unwrap();
+    assert!(note.contains("retired"), "{note}");
 }
 
 async fn resize(stack: &Stack, pool: &str, spec: Value) {

@@ -3,7 +3,8 @@
 use schemars::{Schema, SchemaGenerator};
 use serde_json::json;
 
-use super::{AT_MOST_TEN_YEARS, duration, rule, schema};
+use super::{AT_MOST_TEN_YEARS, duration, rule, rule_of_keys, schema};
+use crate::definitions::DEFECTS;
 
 /// The time that a node has been empty.
 pub(crate) fn consolidate_after(_: &mut SchemaGenerator) -> Schema {
@@ -16,6 +17,22 @@ pub(crate) fn initialization_timeout(_: &mut SchemaGenerator) -> Schema {
     duration(true, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS])
 }
 
+/// How long each defect of a node is tolerated.
+pub(crate) fn repair_after(_: &mut SchemaGenerator) -> Schema {
+    let least = "a kubelet that restarts and an instance that reboots need about a minute: write 1m or more, or Never";
+    let names = DEFECTS.map(|name| format!("'{name}'")).join(", ");
+    schema(json!({
+        "type": "object",
+        "maxProperties": DEFECTS.len(),
+        "additionalProperties":
+            duration(true, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS]),
+        "x-kubernetes-validations": [rule_of_keys(
+            &format!("k in [{names}]"),
+            &format!("nodes aren't replaced for it: write {}", DEFECTS.join(", ")),
+        )],
+    }))
+}
+
 /// A time with its offset.
 pub(crate) fn instant(_: &mut SchemaGenerator) -> Schema {
     let day = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])";
@@ -26,7 +43,7 @@ pub(crate) fn instant(_: &mut SchemaGenerator) -> Schema {
         "maxLength": 32,
         "x-kubernetes-validations": [rule(
             format!("self.matches('^{day}T{time}{offset}$')"),
-            "write a time with its offset, such as 2026-12-31T18:00:00Z, or leave the field out for a pause until it is removed",
+            "write a time with its offset, such as 2026-12-31T18:00:00Z, or leave the field out for one without an end",
         )],
     }))
 }
@@ -39,6 +56,30 @@ pub(crate) fn pause_reason(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-validations": [rule(
             r"self.matches('[^[:space:]]')",
             "write why disruption is paused: others will wonder why nodes stay",
+        )],
+    }))
+}
+
+/// The name of a zone.
+pub(crate) fn zone(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 63,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "write the name of one zone, such as us-east-1a, as the label topology.kubernetes.io/zone of its nodes has it",
+        )],
+    }))
+}
+
+/// The reason for which a zone is closed.
+pub(crate) fn zone_reason(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 256,
+        "x-kubernetes-validations": [rule(
+            r"self.matches('[^[:space:]]')",
+            "write why the zone is closed: others will wonder why nothing is launched there",
         )],
     }))
 }

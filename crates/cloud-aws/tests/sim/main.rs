@@ -11,6 +11,7 @@ mod account;
 mod bed;
 mod discovery;
 mod ending;
+mod health;
 mod launching;
 mod nodes;
 mod region;

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use croft_scheduler::CapacityType;
 
-use super::launch::TemplateData;
+use super::{
+    launch::TemplateData,
+    status::{FailedChecks, ScheduledEvent},
+};
 use crate::{params::Filter, xml::Xml};
 
 /// An instance.
@@ -48,6 +51,10 @@ pub struct Instance {
     pub fails: Option<String>,
     /// Time at which spot interrupts it, after its warning.
     pub doomed: Option<u64>,
+    /// Its status checks that fail.
+    pub failed_checks: FailedChecks,
+    /// Changes that are scheduled for it.
+    pub scheduled: Vec<ScheduledEvent>,
 }
 
 /// Life-cycle state.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
-    definitions::DISRUPTED_TAINT,
+    definitions::{DISRUPTED_TAINT, ZONE_LABEL},
     disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
 };
@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
 use super::{
-    eligibility::{Horizon, PodIndex, has_do_not_disrupt, time_of},
+    eligibility::{Horizon, PodIndex, closed_zones, has_do_not_disrupt, time_of},
     outcome::{Savings, Simulation},
 };
 use crate::{
@@ -65,7 +65,8 @@ pub(super) fn question(
     let now = time_of(input);
     let pods = PodIndex::new(input, now, horizon).with_changes(changed);
     let mut kept = BTreeMap::new();
-    let options = Options { without_counts: true, ..options.clone() };
+    let closed_nodes = if horizon == Horizon::Now { closed_nodes(input, now) } else { Vec::new() };
+    let options = Options { without_counts: true, closed_nodes, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
     let (mut empty, mut held) = (Vec::new(), Vec::new());
     let planned = simulation.nodes_with_pods();
@@ -123,6 +124,17 @@ pub(super) fn question(
         }
     }
     Question { ask, kept, empty, held }
+}
+
+/// Nodes in zones that are closed: no pod is moved onto them.
+fn closed_nodes(input: &Input, now: Timestamp) -> Vec<String> {
+    let closed = closed_zones(input, now);
+    let is_closed = |node: &Node| {
+        let zone = node.labels().get(ZONE_LABEL);
+        zone.is_some_and(|zone| closed.iter().any(|one| one.name == *zone))
+    };
+    let nodes = input.nodes.iter().filter(|node| is_closed(&node.object));
+    nodes.map(|node| node.name_any()).collect()
 }
 
 /// Searches for a cheaper cluster, for what can be removed now.

@@ -2,7 +2,14 @@
 
 use std::{cell::OnceCell, collections::BTreeMap, time::Duration};
 
-use croft_api::{TenantPool, config::SINGLETON, convert::policy::selector, duration, pause::Pause};
+use croft_api::{
+    TenantPool,
+    config::SINGLETON,
+    convert::policy::selector,
+    duration,
+    pause::Pause,
+    zone::{self, ClosedZone},
+};
 use croft_disruption::{
     blockers::{self, DisruptionBlocker, Forbidden, PodFacts, PodWish},
     cost::{self, MovedPod},
@@ -349,6 +356,13 @@ pub fn forbidden_disruption(pod: &Pod, now: Timestamp) -> Option<String> {
 /// The pause of voluntary disruption in all pools, in force or not.
 pub(crate) fn cluster_pause(input: &Input) -> Option<&Pause> {
     input.configs.get("", SINGLETON)?.spec.disruption.paused.as_ref()
+}
+
+/// The zones that the input's CroftConfig closes at `now`.
+#[must_use]
+pub fn closed_zones(input: &Input, now: Timestamp) -> Vec<&ClosedZone> {
+    let config = input.configs.get("", SINGLETON);
+    config.into_iter().flat_map(|config| zone::in_force(&config.spec.zones, now)).collect()
 }
 
 /// The pause of voluntary disruption that keeps a pool's nodes at `now`, as a sentence.

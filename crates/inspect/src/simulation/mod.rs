@@ -24,7 +24,7 @@ pub(crate) use consolidation::is_disrupted;
 pub use demand::is_created;
 pub(crate) use demand::is_stored;
 pub(crate) use eligibility::{Horizon, PodIndex, has_do_not_disrupt};
-pub use eligibility::{forbidden_disruption, pause_of_pool, time_of};
+pub use eligibility::{closed_zones, forbidden_disruption, pause_of_pool, time_of};
 pub use outcome::{DENIED, Denied, Savings, Simulation};
 pub use replay::{Replay, keep_demand};
 pub(crate) use settle::allows_nothing;

@@ -9,6 +9,7 @@ use croft_scheduler::{Cluster, InstanceType, Options};
 use super::{
     consolidation,
     demand::{self, Created, Demand},
+    eligibility::{closed_zones, time_of},
     outcome::Simulation,
     schedules, static_capacity,
 };
@@ -68,7 +69,9 @@ pub(super) fn plan(
     options: &Options,
     keep_created: bool,
 ) -> Result<Planned, InputError> {
-    let types = ClassTypes::new(input, &types);
+    let closed = closed_zones(input, time_of(input));
+    let is_closed = |zone: &str| closed.iter().any(|one| one.name == zone);
+    let types = ClassTypes::new(input, &types).outside(is_closed);
     let admission = Admission::with_types(input, &types)?;
     let demand = demand::build(input, &types, Some(&admission), keep_created)?;
     Ok(solve(input, &types, options, demand))
@@ -89,9 +92,11 @@ pub(crate) fn simulate_admitted(
 
 fn solve(input: &Input, types: &ClassTypes, options: &Options, demand: Demand) -> Planned {
     let Demand { mut cluster, denied, mut warnings, created } = demand;
+    let closed = closed_zones(input, time_of(input));
     let replicas = static_capacity::launch(input, types, &mut cluster, &mut warnings);
     let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
+    warnings.extend(closed.iter().map(ToString::to_string));
     static_capacity::nominate_headroom(&plan, &mut cluster);
     replicas.add_to(&mut plan);
     let headroom = static_capacity::remove_headroom_pods(&mut plan, &mut warnings);

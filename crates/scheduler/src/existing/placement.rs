@@ -50,6 +50,8 @@ pub(crate) struct Existing<'a> {
     cache: &'a SolveCache,
     /// (class, node) pairs that are ruled out.
     ruled_out: FxHashSet<(ClassIx, NodeIx)>,
+    /// Nodes that are closed to every class.
+    closed: FxHashSet<NodeIx>,
     /// Places each pod on the emptiest node, as kube-scheduler does.
     simulate_default_scheduler: bool,
     preference_counts: PreferenceCounts,
@@ -83,6 +85,7 @@ impl<'a> Existing<'a> {
             .collect();
         Self {
             ruled_out,
+            closed: options.closed_nodes.iter().flat_map(|name| cluster.numbers_of(name)).collect(),
             simulate_default_scheduler: options.simulate_default_scheduler,
             cluster,
             demand,
@@ -247,7 +250,9 @@ impl<'a> Existing<'a> {
     /// True if the class may be tried on `node`.
     pub(super) fn is_open(&self, number: ClassIx, node: NodeIx, coming: bool) -> bool {
         let info = self.cluster.nodes[node].info.as_ref();
-        let is_ruled_out = self.demand.gone.contains(&node) || self.ruled_out.contains(&(number, node));
+        let is_ruled_out = self.demand.gone.contains(&node)
+            || self.closed.contains(&node)
+            || self.ruled_out.contains(&(number, node));
         !is_ruled_out && info.is_some_and(|i| self.simulate_default_scheduler || i.coming == coming)
     }
 

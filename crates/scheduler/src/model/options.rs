@@ -33,6 +33,8 @@ pub struct Options {
     pub simulate_default_scheduler: bool,
     /// Pods and names of nodes: no pod with the needs of this one is planned onto that node.
     pub ruled_out: Vec<(PodKey, String)>,
+    /// Names of nodes, and of claims of coming ones, that no pod is planned onto: those that are to be left as well.
+    pub closed_nodes: Vec<String>,
 }
 
 impl Default for Options {
@@ -50,6 +52,7 @@ impl Default for Options {
             without_counts: false,
             simulate_default_scheduler: false,
             ruled_out: Vec::new(),
+            closed_nodes: Vec::new(),
         }
     }
 }

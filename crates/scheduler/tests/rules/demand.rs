@@ -105,6 +105,20 @@ fn pod_for_which_others_are_preempted_gets_no_node_of_its_own() {
 }
 
 #[test]
+fn no_pod_is_planned_onto_a_node_that_is_closed() {
+    let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", json!({}))]);
+    c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+    for simulate_default_scheduler in [false, true] {
+        for (closed, launched) in [("n", 1), ("other", 0)] {
+            let closed_nodes = vec![closed.to_owned()];
+            let options = Options { closed_nodes, simulate_default_scheduler, ..Options::default() };
+            let plan = solve(&c, &options, &|| false);
+            assert_eq!((plan.instances.len(), plan.unschedulable.len()), (launched, 0), "{closed} is closed");
+        }
+    }
+}
+
+#[test]
 fn mirrors_of_static_pods_need_no_other_node() {
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "hash"}}, "spec": {"nodeName": "n"}});
     let mut c = cluster(vec![pool("p", kinds())], &[pod("proxy", "1", "1Gi", mirror)]);

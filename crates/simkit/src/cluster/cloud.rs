@@ -15,14 +15,14 @@ use croft_api::{
     nodeclass::SubnetStatus,
 };
 use croft_cloud::{
-    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, Fault, FaultClass, InUse,
-    InstanceState, Interruption, InterruptionKind, LaunchError, LaunchRequest, Launched, ObservedNode,
-    OfferingKey, Prepared, Shortage, Terminated, tags,
+    Account, ClassFindings, CloudError, CloudInstance, CloudProvider, FailedCheck, Fault, FaultClass, InUse,
+    InstanceHealth, InstanceState, Interruption, InterruptionKind, LaunchError, LaunchRequest, Launched,
+    ObservedNode, OfferingKey, Prepared, ScheduledChange, Shortage, StatusCheck, Terminated, tags,
 };
 use croft_ec2_sim::{
     answer::{Answer, Call, Refusal, Service},
     params::Params,
-    resources::{Instance, State},
+    resources::{Check, Instance, State},
 };
 use croft_scheduler::{CapacityType, InstanceType};
 use serde_json::{Value, json};
@@ -104,6 +104,7 @@ impl SimCloud {
             image_id: instance.image.clone(),
             state: state(instance.state),
             launched_at: i64::try_from(instance.launched / 1000).unwrap(),
+            health: Some(health(instance)),
             ended_at: instance.ended.map(|at| i64::try_from(at / 1000).unwrap()),
             claim: tag(tags::CLAIM),
             claim_uid: tag(tags::CLAIM_UID),
@@ -137,6 +138,23 @@ fn state(state: State) -> InstanceState {
         State::ShuttingDown => InstanceState::ShuttingDown,
         State::Terminated => InstanceState::Terminated,
     }
+}
+
+fn health(instance: &Instance) -> InstanceHealth {
+    let seconds = |ms: u64| i64::try_from(ms / 1000).unwrap();
+    let failed = instance.failed_checks.iter().map(|(check, since)| FailedCheck {
+        check: match check {
+            Check::System => StatusCheck::System,
+            Check::Instance => StatusCheck::Instance,
+            Check::Ebs => StatusCheck::Ebs,
+        },
+        since: seconds(*since),
+    });
+    let scheduled = instance.scheduled.iter().map(|event| ScheduledChange {
+        code: event.code.clone(),
+        not_before: Some(seconds(event.not_before)),
+    });
+    InstanceHealth { failed: failed.collect(), scheduled: scheduled.collect() }
 }
 
 /// True if a list of the cluster's instances shows it.

@@ -5,17 +5,18 @@ use std::io::Write as _;
 use croft_api::{
     NodeClaim, TenantPool,
     condition::{INITIALIZED, REGISTERED, is_true},
+    definitions::DEFECTS,
 };
 use croft_inspect::{
     admission::Admission,
     advice::Focus,
     inventory::{self, NodeInfo},
-    simulation::{WITHOUT_CLAIM, forbidden_disruption, node_outlook, pause_of_pool, time_of},
+    simulation::{WITHOUT_CLAIM, closed_zones, forbidden_disruption, node_outlook, pause_of_pool, time_of},
     workload::controller,
 };
 use croft_manifest::Input;
-use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Pod;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
 use kube::ResourceExt as _;
 
 use super::{conditions::write_conditions, pool::users, prices::write_prices};
@@ -62,6 +63,9 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             |p| format!("costs {}${p}/h", estimate_mark(info.estimated))
         )
     )?;
+    for zone in closed_zones(input, time_of(input)).into_iter().filter(|zone| zone.name == info.zone) {
+        writeln!(out, "  {NOTE}{zone}{NOTE:#}")?;
+    }
     for finding in
         croft_policy::audit::node(admission.tenants(), &croft_api::convert::policy::node(&node.object))
     {
@@ -77,6 +81,9 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             if let Some(at) = input.pools.get("", pool_name).and_then(|pool| uninitialized_until(claim, pool))
             {
                 writeln!(out, "  {NOTE}it is replaced unless it is initialized by {at}{NOTE:#}")?;
+            }
+            if let Some(pool) = input.pools.get("", pool_name) {
+                write_defects(&node.object, pool, out)?;
             }
         }
         None if input.claims.is_empty() => {
@@ -111,7 +118,36 @@ fn uninitialized_until(claim: &NodeClaim, pool: &TenantPool) -> Option<String> {
         conditions.iter().find(|condition| condition.type_ == REGISTERED)?.last_transition_time.0;
     let within = SignedDuration::try_from(pool.spec.disruption.initialization_timeout()?).ok()?;
     let at = registered.checked_add(within).ok()?;
-    Some(at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    Some(written(at))
+}
+
+/// Writes the conditions of a node for which it is replaced, and when.
+fn write_defects(node: &Node, pool: &TenantPool, out: &mut Output) -> Result<(), Failure> {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    for condition in conditions.into_iter().flatten() {
+        let NodeCondition { type_: kind, status, last_transition_time: Some(since), .. } = condition else {
+            continue;
+        };
+        // A monitoring agent that says Unknown may be away.
+        let is_defect = status == "False" || kind == "Ready" && status == "Unknown";
+        if !is_defect || !DEFECTS.contains(&kind.as_str()) {
+            continue;
+        }
+        let tolerated = pool.spec.disruption.repair_after(kind).map(SignedDuration::try_from);
+        let outcome = match tolerated {
+            None => "repairAfter of the pool tolerates that for ever".to_owned(),
+            Some(tolerated) => {
+                let at = tolerated.ok().and_then(|tolerated| since.0.checked_add(tolerated).ok());
+                format!("it is replaced at {} at the earliest", written(at.unwrap_or(Timestamp::MAX)))
+            }
+        };
+        writeln!(out, "  {NOTE}{kind} has been {status} since {}{NOTE:#}: {outcome}", written(since.0))?;
+    }
+    Ok(())
+}
+
+fn written(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 /// Writes whether the node is empty or could be removed, and which pods hinder that.
