@@ -25,7 +25,7 @@ use crate::{
         replacement::{self, NewCommand},
     },
     kube_api::{Call, Target, Verb},
-    nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
+    nodeclaim::{launch_backoff::{is_launched_for, launched_for}, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
     reconcile::{ReconcileContext, commands::Commands, object_reference},
     state::{NodeView, Snapshot, blockers::pod_blocker, has_condition},
 };
@@ -332,7 +332,7 @@ fn drifts_at_once(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim,
     let created = ctx.snapshot.milestones(name).created;
     replaces_drifted
         && annotations.is_some_and(|a| a.contains_key(keys::LAUNCHED_FOR))
-        && launch_backoff::is_launched_for(ctx.snapshot, pool, claim)
+        && is_launched_for(&launched_for(ctx.snapshot, pool), claim)
         && !ctx.has_lasted(created, DRIFTS_AGAIN_AFTER)
 }
 

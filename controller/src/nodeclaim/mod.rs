@@ -1,16 +1,16 @@
 //! NodeClaims, from creation to release. The engine runs [`instances`], [`lifecycle`], [`garbage_collection`] and
-//! [`launch_backoff`] in each pass.
+//! [`launch_failures`] in each pass.
 
 pub mod conditions;
 mod evictions;
 pub mod garbage_collection;
+mod initialization_timeout;
 pub mod instances;
 pub mod launch_attempt;
 pub mod launch_backoff;
+pub mod launch_failures;
 pub mod lifecycle;
 pub mod node_patch;
 pub mod pod_check;
-mod rounds;
-mod template_backoff;
 pub mod termination;
 pub mod writes;

@@ -77,7 +77,7 @@ struct StatusInputs {
     collects: bool,
     /// The state of the breaker.
     stopped: Option<Cause>,
-    /// Rounds of launches without a node, and how many offerings and templates are left out.
+    /// Rounds of launches without a node, and how many offerings are left out.
     backoff: (i32, usize),
     panics: bool,
     /// Voluntary disruption is paused.
@@ -192,8 +192,9 @@ fn status_inputs(
         plan_version: follows_plan.then_some(snapshot.plan_version()),
         collects: inputs.garbage_collection.stopped().is_none(),
         stopped: ctx.stopped(name).map(|stopped| stopped.cause),
-        backoff: backoff
-            .map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len() + backoff.templates.len())),
+        backoff: backoff.map_or((0, 0), |backoff| {
+            (backoff.templates.iter().map(|failed| failed.rounds).sum(), backoff.offerings.len())
+        }),
         panics: inputs.panics.statement(name).is_some(),
         paused: snapshot.pause_of(pool, ctx.now.wall).is_some(),
         release: snapshot.release(),

@@ -35,6 +35,7 @@ pub use evidence::Evidence;
 pub use milestones::Milestones;
 pub use records::{
     BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, InvalidObjects, LaunchHold,
+    LaunchHolds,
 };
 pub use snapshot::Snapshot;
 pub use views::{

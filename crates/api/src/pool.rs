@@ -3,7 +3,6 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use croft_policy::definitions::TEMPLATE_LABEL;
-use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Taint,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -406,7 +405,7 @@ pub struct TenantPoolStatus {
     /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_counter: Option<i64>,
-    /// Launches whose node never registered, while they delay further launches.
+    /// Launches whose node never registered, or wasn't initialized in time, while they delay further launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_backoff: Option<LaunchBackoff>,
 }
@@ -422,29 +421,18 @@ pub struct ExtendedResource {
     pub dedicated: bool,
 }
 
-/// Launches of a pool whose node never registered. A node that registers ends the backoff, and so does an edit of the
-/// pool, other than a pause, or of its class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Launches of a pool whose node never registered, or wasn't initialized in time, by template. A node that comes ends the
+/// backoff of its template; an edit of the pool, other than a pause, or of its class ends all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchBackoff {
-    /// Consecutive rounds of launches of which no node registered. Launches that were in flight together are one round.
-    pub rounds: i32,
-    /// The times at which the rounds of the last hour ended.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ended: Vec<Time>,
-    /// The end of the backoff: the pool launches nothing before.
-    pub until: Time,
-    /// The creation time from which on a NodeClaim's node ends the backoff when it registers.
-    pub since: Time,
-    /// The last instance without a node.
-    pub instance: String,
     /// NodeClaims that are counted and still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<String>,
-    /// The offerings of these launches, each excluded for a while.
+    /// The offerings whose nodes didn't register, each excluded for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offerings: Vec<OfferingBackoff>,
-    /// The templates and images whose nodes registered and weren't initialized in time.
+    /// The templates whose nodes didn't register, or weren't initialized in time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TemplateBackoff>,
     /// A hash of the pool's spec without its pause at the launches: with another spec the backoff is over.
@@ -453,30 +441,16 @@ pub struct LaunchBackoff {
     pub class_generation: i64,
 }
 
-impl Default for LaunchBackoff {
-    fn default() -> Self {
-        Self {
-            rounds: 0,
-            ended: Vec::new(),
-            until: Time(Timestamp::UNIX_EPOCH),
-            since: Time(Timestamp::UNIX_EPOCH),
-            instance: String::new(),
-            counted: Vec::new(),
-            offerings: Vec::new(),
-            templates: Vec::new(),
-            pool_generation: 0,
-            class_generation: 0,
-        }
-    }
-}
-
-/// A template whose nodes, launched from one image, registered and weren't initialized in time.
+/// A template whose nodes didn't come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateBackoff {
     /// The name of the template; empty if the pool has only one kind of node.
     pub template: String,
-    /// The id of the image.
+    /// What its nodes didn't reach.
+    #[serde(default)]
+    pub stage: NodeStage,
+    /// The id of the image of nodes that weren't initialized; empty if it isn't known, or if they didn't even register.
     pub image: String,
     /// Consecutive rounds of launches that ended so. Launches that were in flight together are one round.
     pub rounds: i32,
@@ -485,16 +459,30 @@ pub struct TemplateBackoff {
     pub ended: Vec<Time>,
     /// The end of the backoff: nothing is launched by the template before.
     pub until: Time,
-    /// The creation time from which on a NodeClaim's node ends the backoff when it is initialized.
+    /// The creation time from which on a NodeClaim's node ends the backoff when it reaches the stage.
     pub since: Time,
-    /// What the last of these nodes lacked.
-    pub missing: String,
+    /// The last instance that didn't register, or what the last node that wasn't initialized lacked.
+    #[serde(default)]
+    pub last: String,
+}
+
+/// What a node reaches on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeStage {
+    /// Its kubelet has joined the cluster.
+    Registration,
+    /// It takes pods: it is Ready, shows its resources, and its startup taints are gone.
+    #[default]
+    Initialization,
 }
 
 /// An instance type in a zone whose nodes didn't register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OfferingBackoff {
+    /// The name of the template; empty if the pool has only one kind of node.
+    #[serde(default)]
+    pub template: String,
     /// The instance type.
     pub instance_type: String,
     /// The zone.
