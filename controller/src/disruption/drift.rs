@@ -25,7 +25,12 @@ use crate::{
         replacement::{self, NewCommand},
     },
     kube_api::{Call, Target, Verb},
-    nodeclaim::{launch_backoff::{is_launched_for, launched_for}, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
+    nodeclaim::{
+        launch_backoff::{is_launched_for, launched_for},
+        lifecycle::Lifecycle,
+        node_patch, termination,
+        writes::status_action,
+    },
     reconcile::{ReconcileContext, commands::Commands, object_reference},
     state::{NodeView, Snapshot, blockers::pod_blocker, has_condition},
 };
