@@ -323,6 +323,27 @@ fn templates() -> Vec<Case> {
         ("TenantPool", "/spec/templates/0/weight", json!(101), &["weight", "100"]),
         ("TenantPool", "/spec/templates/0/limits", json!({"nodes": -1}), &["aren't negative"]),
         ("TenantPool", "/spec/templates/0/limits", json!({"cost": 1}), &["costPerHour"]),
+        ("TenantPool", "/spec/templates/0/replicas", json!(-1), &["replicas", "0"]),
+        (
+            "TenantPool",
+            "/spec/templates/0/replicas",
+            json!(3),
+            &["every template of the pool has a fixed size"],
+        ),
+        (
+            "TenantPool",
+            "/spec",
+            json!({"key": "node-pool", "value": "a", "replicas": 2,
+                "templates": [{"name": "a", "replicas": 1, "spec": {"nodeClassRef": {"name": "default"}}}]}),
+            &["leave spec.replicas out, or the replicas of templates"],
+        ),
+        (
+            "TenantPool",
+            "/spec",
+            json!({"key": "node-pool", "value": "a", "provisioner": "None",
+                "templates": [{"name": "a", "replicas": 1, "spec": {"nodeClassRef": {"name": "default"}}}]}),
+            &["replicas and headroom need nodes that Croft launches"],
+        ),
         (
             "TenantPool",
             "/spec/template/spec/resources/0/amounts",

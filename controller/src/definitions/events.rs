@@ -48,7 +48,7 @@ define! {
     INTERRUPTED = "Interrupted", on "NodeClaim";
     /// A message about its instance is outdated and has no effect.
     INTERRUPTION_IGNORED = "InterruptionIgnored", on "NodeClaim";
-    /// Its pool has more nodes than `replicas`; the node is being removed.
+    /// Its pool or template has more nodes than `replicas`; the node is being removed.
     SCALED_DOWN = "ScaledDown", on "NodeClaim";
     /// An earlier finding is missing.
     FINDINGS_MISSING = "FindingsMissing", on "EC2NodeClass";

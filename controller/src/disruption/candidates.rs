@@ -11,6 +11,7 @@ use std::{
 
 use croft_api::{
     TenantPool,
+    convert::static_capacity::is_fixed,
     disruption::{ConsolidationPolicy, DisruptionReason},
 };
 use croft_disruption::{
@@ -220,7 +221,7 @@ impl Candidates {
         let mut evaluations = BTreeMap::new();
         for (name, pool) in snapshot.pools() {
             // Static capacity isn't consolidated.
-            if pool.metadata.deletion_timestamp.is_some() || pool.spec.replicas.is_some() {
+            if pool.metadata.deletion_timestamp.is_some() || is_fixed(pool) {
                 continue;
             }
             if let Some(search) = self.pools.get(name) {

@@ -31,6 +31,7 @@ use crate::{
         node_patch, termination,
         writes::status_action,
     },
+    nodepool::static_capacity::size_of,
     reconcile::{ReconcileContext, commands::Commands, object_reference},
     state::{NodeView, Snapshot, blockers::pod_blocker, has_condition},
 };
@@ -350,7 +351,9 @@ fn replace(
 ) {
     due.sort_by_key(|d| (d.reason != DisruptionReason::Expired, d.claim.metadata.creation_timestamp.clone()));
     let Some(reason) = due.first().map(|d| d.reason) else { return };
-    due.retain(|d| d.reason == reason);
+    // Nodes of a fixed size are replaced by as many, and others by what their pods need.
+    let size = due.first().and_then(|d| size_of(ctx.snapshot, d.claim));
+    due.retain(|d| d.reason == reason && size_of(ctx.snapshot, d.claim) == size);
     due.truncate(inputs.ledger.allowance(ctx, pool, reason).more.min(NODES_PER_COMMAND));
     // All nodes together if they can be replaced; else the first that can alone.
     let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();

@@ -297,8 +297,8 @@ fn completed(snapshot: &Snapshot, solver: &Solver, nodes: &[&str], mut plan: Pla
     Ok(plan)
 }
 
-/// Plans the replacements of `claims`, whose nodes are `nodes`: for their pods, or, in a pool with static capacity, as
-/// many nodes as are removed. `leaving` are nodes of commands in flight: their pods are placed first.
+/// Plans the replacements of `claims`, whose nodes are `nodes`: for their pods, or, if they are of a fixed size, as many nodes as are
+/// removed. Either all of them are of the same fixed size or none is. `leaving` are nodes of commands in flight: their pods are placed first.
 ///
 /// # Errors
 /// Why the nodes can't be replaced.
@@ -311,17 +311,20 @@ pub(crate) fn plan_replacements<'a>(
     let (snapshot, solver) = (ctx.snapshot, ctx.solver);
     let fixed = claims.into_iter().next().and_then(|claim| {
         let pool = snapshot.pools().get(&claim.spec.pool)?;
-        static_capacity::replicas(pool).map(|_| (&claim.spec.pool, pool))
+        Some((pool, static_capacity::size_of(snapshot, claim)?))
     });
-    let Some((name, pool)) = fixed else {
+    let Some((pool, size)) = fixed else {
         let nodes = [nodes, leaving].concat();
         let plan = completed(snapshot, solver, &nodes, plan_without(snapshot, solver, &nodes)?)?;
         return check_launches(snapshot, &plan.instances).map(|()| plan);
     };
-    let planned = static_capacity::plan_nodes(snapshot, solver, pool, nodes.len());
+    let planned = static_capacity::plan_nodes(snapshot, solver, pool, &size, nodes.len());
     let (plan, lack) = planned.map_err(|panicked| panicked.to_string())?;
     match lack {
-        Some(lack) => Err(format!("pool {name} would lack a node: {}", lack.detail)),
+        Some(lack) => {
+            let what = size.describe(pool.metadata.name.as_deref().unwrap_or_default());
+            Err(format!("{what} would lack a node: {}", lack.detail))
+        }
         None => check_launches(snapshot, &plan.instances).map(|()| plan),
     }
 }

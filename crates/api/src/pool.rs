@@ -43,7 +43,9 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     validation = ("self.key == oldSelf.key", "key is immutable: the nodes carry it; make a new pool instead"),
     validation = ("has(self.value) == has(oldSelf.value) && (!has(self.value) || self.value == oldSelf.value)", "value is immutable: the nodes carry it; make a new pool instead"),
     validation = ("!has(self.replicas) || !has(self.headroom)", "a pool of a fixed size has no headroom: raise replicas, or leave replicas out"),
-    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
+    validation = ("!has(self.headroom) || !has(self.templates) || self.templates.exists(t, !has(t.replicas))", "every template of the pool has a fixed size, so there is no headroom: leave replicas out of one of them, or leave headroom out"),
+    validation = ("!has(self.replicas) || !has(self.templates) || self.templates.all(t, !has(t.replicas))", "replicas is either the number of the pool's nodes or that of a template: leave spec.replicas out, or the replicas of templates"),
+    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom) && (!has(self.templates) || self.templates.all(t, !has(t.replicas))))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
     validation = ("!has(self.template) || ((!has(self.template.spec.requirements) || !self.template.spec.requirements.exists(r, r.key == self.key)) && (!has(self.template.metadata) || !has(self.template.metadata.labels) || !(self.key in self.template.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of template.metadata.labels and requirements"),
     validation = ("!has(self.template) || ((!has(self.template.spec.taints) || !self.template.spec.taints.exists(t, t.key == self.key)) && (!has(self.template.spec.startupTaints) || !self.template.spec.startupTaints.exists(t, t.key == self.key)))", "every node of the pool has the taint of the pool's key already: write spec.effects, and leave the key out of taints and startupTaints"),
     validation = ("!has(self.templates) || self.templates.all(t, (!has(t.spec.requirements) || !t.spec.requirements.exists(r, r.key == self.key)) && (!has(t.metadata) || !has(t.metadata.labels) || !(self.key in t.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of metadata.labels and requirements of its templates"),
@@ -174,6 +176,11 @@ pub struct PoolTemplate {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::template_limits")]
     pub limits: BTreeMap<String, Amount>,
+    /// Fixed number of the template's nodes, whatever the demand, as `spec.replicas` is of a pool's. The pool's pods may use them, and
+    /// further nodes are launched by the other templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub replicas: Option<i32>,
     /// Labels and annotations of the node.
     #[serde(default)]
     pub metadata: TemplateMetadata,
@@ -234,6 +241,7 @@ impl TenantPool {
         metadata.labels.insert(TEMPLATE_LABEL.to_owned(), template.name.clone());
         let mut narrowed = self.clone();
         narrowed.spec.template = Some(NodeTemplate { metadata, spec: template.spec.clone() });
+        narrowed.spec.replicas = template.replicas.or(self.spec.replicas);
         narrowed.spec.templates.clear();
         narrowed
     }
@@ -380,7 +388,7 @@ fn default_class_kind() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct TenantPoolStatus {
     /// `ClassReady`, `RequirementsValid`, and `Ready`, which summarizes them; `CapacityAvailable`; `ReplicasReady` of a
-    /// pool with `replicas`; `HeadroomReady` of a pool with `headroom`; `DisruptionStopped` while too many nodes are
+    /// pool with `replicas`, or with templates that have; `HeadroomReady` of a pool with `headroom`; `DisruptionStopped` while too many nodes are
     /// unavailable at once; `NodeRegistrationHealthy`, False while launches are delayed because nodes don't register;
     /// `PlanningFailed` while scheduling runs for its pods panic; `Unlimited`: no limit bounds the cost of its nodes,
     /// which doesn't affect `Ready`.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
+    convert::static_capacity::size_of_node,
     definitions::DISRUPTED_TAINT,
     disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
@@ -79,8 +80,9 @@ pub(super) fn question(
             kept.insert(name, "its pool is not provisioned by Croft".to_owned());
             continue;
         };
-        if pool.spec.replicas.is_some() {
-            kept.insert(name, "its pool has a fixed number of nodes".to_owned());
+        if let Some(size) = size_of_node(pool, &node.object) {
+            let what = if size.template.is_some() { "its template" } else { "its pool" };
+            kept.insert(name, format!("{what} has a fixed number of nodes"));
             continue;
         }
         if pools.is_some_and(|pools| !pools.contains(&pool.name_any())) {

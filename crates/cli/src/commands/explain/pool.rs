@@ -61,9 +61,10 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             labels.and_then(|labels| labels.get(TEMPLATE_LABEL)) == Some(&template.name)
         };
         let its: Vec<&NodeInfo> = its.iter().filter(is_of).copied().collect();
+        let fixed = template.replicas.map_or_else(String::new, |replicas| format!("replicas {replicas}, "));
         writeln!(
             out,
-            "  template {}: weight {}, {}, {}",
+            "  template {}: weight {}, {fixed}{}, {}",
             template.name,
             template.weight,
             counted(its.len(), "node"),
