@@ -288,6 +288,10 @@ fn pools() -> Vec<Case> {
         ("TenantPool", "/spec/headroom/requests", json!({}), &["what each pod asks for"]),
         ("TenantPool", "/spec/headroom/requests/cpu", json!("-1"), &["aren't negative"]),
         ("TenantPool", "/spec/headroom/requests/nodes", json!("1"), &["pods ask for cpu, memory"]),
+        ("TenantPool", "/spec/return/policy", json!("Sometimes"), &["Sometimes", "Eagerly"]),
+        ("TenantPool", "/spec/return/policy", json!("Never"), &["set policy: Eagerly, or leave after out"]),
+        ("TenantPool", "/spec/return/after", json!("30s"), &["write 1m or more"]),
+        ("TenantPool", "/spec/return/after", json!("Never"), &["write a duration such as"]),
         ("TenantPool", "/spec/sharedWith", json!(["kube-*"]), &["exact names of namespaces"]),
         ("TenantPool", "/metadata/name", long(41), &["at most 40 characters"]),
         (
@@ -779,6 +783,7 @@ pub fn base(kind: &str) -> Value {
                 "key": "node-pool", "value": "a", "effects": ["NoSchedule"], "provisioner": "Croft", "weight": 1,
                 "limits": {"cpu": "1000", "memory": "1000Gi", "nodes": 50, "costPerHour": "25"},
                 "headroom": {"pods": 1, "requests": {"cpu": "500m"}}, "sharedWith": ["monitoring"],
+                "return": {"policy": "Eagerly", "after": "10m"},
                 "template": {
                     "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x", "karpenter.sh/nodepool": "a"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
                     "spec": {

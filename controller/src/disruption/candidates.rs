@@ -11,7 +11,7 @@ use std::{
 
 use croft_api::{
     TenantPool,
-    convert::static_capacity::is_fixed,
+    convert::{static_capacity::is_fixed, template_return::of_consolidation},
     disruption::{ConsolidationPolicy, DisruptionReason},
 };
 use croft_disruption::{
@@ -279,7 +279,9 @@ impl Candidates {
                     let disruption_cost = disruption_cost(ctx, evaluation.pool, &node);
                     (name, disruption_cost.micros()).hash(&mut evaluation.hasher);
                     let pool = claim.spec.pool.clone();
-                    let candidate = Candidate { node, pool, price, capacity_type, disruption_cost };
+                    let templates = of_consolidation(evaluation.pool, claim.template());
+                    let candidate =
+                        Candidate { node, pool, price, capacity_type, disruption_cost, templates };
                     evaluation.candidates.push((name.as_str(), candidate));
                 }
             }

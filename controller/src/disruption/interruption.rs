@@ -20,7 +20,7 @@ use croft_api::{
     condition::{INTERRUPTED, Statement, set},
 };
 use croft_cloud::{Interruption, InterruptionKind};
-use croft_scheduler::Plan;
+use croft_scheduler::{LaunchTemplates, Plan};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -409,7 +409,8 @@ fn plan_replacements(
     leaving: &[&str],
 ) -> Result<Plan, String> {
     let nodes: Vec<&str> = interrupted.iter().map(|one| one.node).collect();
-    replacement::plan_replacements(ctx, interrupted.iter().map(|one| one.claim), &nodes, leaving)
+    let (claims, any) = (interrupted.iter().map(|one| one.claim), LaunchTemplates::default());
+    replacement::plan_replacements(ctx, claims, &nodes, leaving, &any)
 }
 
 fn start(

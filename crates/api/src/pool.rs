@@ -89,6 +89,9 @@ pub struct TenantPoolSpec {
     #[schemars(length(min = 1, max = 5))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub templates: Vec<PoolTemplate>,
+    /// What becomes of nodes of a lighter template once a heavier one has room again.
+    #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
+    pub template_return: Option<TemplateReturn>,
     /// When nodes are removed, and how many at once.
     #[serde(default)]
     pub disruption: Disruption,
@@ -186,6 +189,34 @@ pub struct PoolTemplate {
     pub metadata: TemplateMetadata,
     /// Requirements, taints and lifetime of the node.
     pub spec: NodeTemplateSpec,
+}
+
+/// What becomes of nodes of a lighter template once a heavier one has room again.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = ("!has(self.after) || self.policy == 'Eagerly'", "after is how long policy Eagerly waits: set policy: Eagerly, or leave after out"))]
+pub struct TemplateReturn {
+    /// Whether they give way to it.
+    #[serde(default)]
+    pub policy: ReturnPolicy,
+    /// The time for which the heavier template must have launched without failure before nodes return to it: a Go duration of at least
+    /// `1m`. Default: `10m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::return_after")]
+    pub after: Option<String>,
+}
+
+/// Whether nodes of a lighter template give way to a heavier one that has room again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReturnPolicy {
+    /// No voluntary disruption replaces a node by one of a heavier template.
+    Never,
+    /// Consolidation replaces them where that saves enough.
+    #[default]
+    WhenConsolidating,
+    /// They are replaced whatever that costs, within the disruption budgets, and consolidation launches no lighter node in the place
+    /// of a heavier one.
+    Eagerly,
 }
 
 impl TenantPoolSpec {

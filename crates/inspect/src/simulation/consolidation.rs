@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
-    convert::static_capacity::size_of_node,
+    convert::{static_capacity::size_of_node, template_return::of_consolidation},
     definitions::DISRUPTED_TAINT,
     disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
 };
 use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_manifest::Input;
+use croft_policy::definitions::TEMPLATE_LABEL;
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, Price,
     consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
@@ -247,7 +248,14 @@ fn candidate(
     };
     let annotated = claim.is_some_and(has_do_not_disrupt);
     let (price, disruption_cost) = pods.candidate(node, pool, annotated, of_claim.or_else(of_catalog))?;
-    Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disruption_cost })
+    Ok(Candidate {
+        node: node.name_any(),
+        pool: pool.name_any(),
+        price,
+        capacity_type,
+        disruption_cost,
+        templates: of_consolidation(pool, label(TEMPLATE_LABEL)),
+    })
 }
 
 /// Whether a node could be removed, or why it is kept, as a sentence.

@@ -132,6 +132,9 @@ fn suiting(
     if let Some(why) = &rec.pool.held {
         return Err((ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}")));
     }
+    if !context.options.templates.allow(name, &rec.pool.template) {
+        return Err((ReasonKind::NoCapacity, "no node of it may take the place of these".to_owned()));
+    }
     if let Some(found) = resources(context, number, class, &left) {
         return Err(found);
     }
