@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::amount::Amount;
+use croft_api::{amount::Amount, convert::template_return};
 use croft_inspect::inventory::{self, NodeInfo};
 use croft_manifest::{Input, sum_quantities};
 use croft_policy::definitions::TEMPLATE_LABEL;
@@ -71,6 +71,15 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             cost_text(inventory::total_cost(its.iter().copied()))
         )?;
         write_limits(input, &template.limits, &its, out)?;
+    }
+    if let Some(after) = template_return::after(pool) {
+        let minutes = after.as_secs() / 60;
+        writeln!(
+            out,
+            "  nodes of lighter templates return once a heavier one has launched for {minutes} min"
+        )?;
+    } else if let Some(wanted) = &pool.spec.template_return {
+        writeln!(out, "  return to a heavier template: {:?}", wanted.policy)?;
     }
     write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
     Ok(())
