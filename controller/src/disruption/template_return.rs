@@ -59,11 +59,12 @@ impl TemplateReturn {
             self.steady_since.retain(|(known, _), _| known != name);
             return ready;
         };
-        let mut claims = ctx.snapshot.claims_of_pool(name);
+        let snapshot = ctx.snapshot;
+        let mut claims = snapshot.claims_of_pool(name);
         let failed = claims.any(|(claim, _)| history.is_in_backoff(claim, ctx));
         for template in &pool.spec.templates {
             let key = (name.to_owned(), template.name.clone());
-            if failed || ctx.snapshot.launch_hold(name, &template.name).is_some() {
+            if failed || snapshot.launch_hold(name, &template.name).is_some() {
                 self.steady_since.remove(&key);
                 continue;
             }

@@ -49,7 +49,7 @@ pub(super) const fn condition_of(stage: NodeStage) -> &'static str {
 }
 
 /// The launch backoff in a pool's status, unless the pool or its class was edited since.
-pub(super) fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a LaunchBackoff> {
+fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a LaunchBackoff> {
     let backoff = pool.status.as_ref()?.launch_backoff.as_ref()?;
     let edited = (backoff.pool_generation, backoff.class_generation) != generations(snapshot, pool);
     (!edited).then_some(backoff)
@@ -238,7 +238,11 @@ fn key_as(instance: &PlannedInstance, instance_type: &str) -> (String, String, C
 
 /// The edit hash of the pool and the generation of its class, recorded on new claims.
 pub(crate) fn launched_for(snapshot: &Snapshot, pool: &TenantPool) -> String {
-    let (pool, class) = generations(snapshot, pool);
+    as_written(generations(snapshot, pool))
+}
+
+/// The value of the annotation.
+pub(super) fn as_written((pool, class): (i64, i64)) -> String {
     format!("{pool}/{class}")
 }
 

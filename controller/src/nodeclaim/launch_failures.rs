@@ -24,8 +24,8 @@ use crate::{
     nodeclaim::{
         conditions::is_instance_going,
         launch_backoff::{
-            awaited, condition_of, current_backoff, generations, in_use, is_launched_for, launched_for,
-            offering_key, template_of,
+            as_written, awaited, condition_of, generations, in_use, is_launched_for, offering_key,
+            template_of,
         },
     },
     reconcile::ReconcileContext,
@@ -115,10 +115,12 @@ impl LaunchFailures {
             {
                 continue;
             }
-            let mut new = current_backoff(snapshot, pool).cloned().unwrap_or_default();
-            (new.pool_generation, new.class_generation) = generations(snapshot, pool);
+            let now = generations(snapshot, pool);
+            let current = old.filter(|old| (old.pool_generation, old.class_generation) == now);
+            let mut new = current.cloned().unwrap_or_default();
+            (new.pool_generation, new.class_generation) = now;
             new.counted.extend(failed.iter().map(|failure| failure.name.to_owned()));
-            let launched_for = launched_for(snapshot, pool);
+            let launched_for = as_written(now);
             for failure in failed.iter().filter(|failure| is_launched_for(&launched_for, failure.claim)) {
                 record(&mut new, failure, ctx.settings, ctx.now.wall);
             }
