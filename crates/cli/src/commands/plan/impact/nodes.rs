@@ -177,7 +177,8 @@ pub(super) fn emptied(now: &Input, then: &Input, after: &Input) -> Vec<NodeImpac
         let name = node.name_any();
         let there = after.nodes.get("", &name).is_some();
         let Some(pool) = managed(then, claim).filter(|_| there) else { continue };
-        let goes = pool.spec.replicas.is_none() && pool.spec.disruption.consolidate_after() != "Never";
+        let follows_demand = size_of(pool, claim.template()).is_none();
+        let goes = follows_demand && pool.spec.disruption.consolidate_after() != "Never";
         if goes && before.on(&name) > 0 && left.on(&name) == 0 {
             let detail = format!(
                 "its pods leave; it is terminated {} later",
