@@ -68,7 +68,7 @@ impl ConfigStatus {
         if config.metadata.deletion_timestamp.is_some() || !ctx.is_idle(&Key::Config) {
             return;
         }
-        let short = snapshot.pools().keys().any(|pool| static_capacity.is_held_by_cluster_limits(pool));
+        let short = static_capacity.is_held_by_cluster_limits();
         let mode = mutation.as_ref().map(|statement| statement.reason);
         let inputs = StatusInputs { changes: snapshot.changes(), held, short, mode, written: true };
         if let Some((at, compared)) = self.compared

@@ -20,9 +20,7 @@ use crate::{
     in_flight::InFlight,
     kube_api::{Change, Kind, Object, ObjectId, Response, Version},
     nodeclaim::{
-        garbage_collection::GarbageCollection,
-        instances,
-        launch_backoff::{self, LaunchFailures},
+        garbage_collection::GarbageCollection, instances, launch_backoff, launch_failures::LaunchFailures,
         lifecycle::Lifecycle,
     },
     nodeclass::resolution::NodeClasses,

@@ -288,6 +288,10 @@ fn pools() -> Vec<Case> {
         ("TenantPool", "/spec/headroom/requests", json!({}), &["what each pod asks for"]),
         ("TenantPool", "/spec/headroom/requests/cpu", json!("-1"), &["aren't negative"]),
         ("TenantPool", "/spec/headroom/requests/nodes", json!("1"), &["pods ask for cpu, memory"]),
+        ("TenantPool", "/spec/return/policy", json!("Sometimes"), &["Sometimes", "Eagerly"]),
+        ("TenantPool", "/spec/return/policy", json!("Never"), &["set policy: Eagerly, or leave after out"]),
+        ("TenantPool", "/spec/return/after", json!("30s"), &["write 1m or more"]),
+        ("TenantPool", "/spec/return/after", json!("Never"), &["write a duration such as"]),
         ("TenantPool", "/spec/sharedWith", json!(["kube-*"]), &["exact names of namespaces"]),
         ("TenantPool", "/metadata/name", long(41), &["at most 40 characters"]),
         (
@@ -323,6 +327,27 @@ fn templates() -> Vec<Case> {
         ("TenantPool", "/spec/templates/0/weight", json!(101), &["weight", "100"]),
         ("TenantPool", "/spec/templates/0/limits", json!({"nodes": -1}), &["aren't negative"]),
         ("TenantPool", "/spec/templates/0/limits", json!({"cost": 1}), &["costPerHour"]),
+        ("TenantPool", "/spec/templates/0/replicas", json!(-1), &["replicas", "0"]),
+        (
+            "TenantPool",
+            "/spec/templates/0/replicas",
+            json!(3),
+            &["every template of the pool has a fixed size"],
+        ),
+        (
+            "TenantPool",
+            "/spec",
+            json!({"key": "node-pool", "value": "a", "replicas": 2,
+                "templates": [{"name": "a", "replicas": 1, "spec": {"nodeClassRef": {"name": "default"}}}]}),
+            &["leave spec.replicas out, or the replicas of templates"],
+        ),
+        (
+            "TenantPool",
+            "/spec",
+            json!({"key": "node-pool", "value": "a", "provisioner": "None",
+                "templates": [{"name": "a", "replicas": 1, "spec": {"nodeClassRef": {"name": "default"}}}]}),
+            &["replicas and headroom need nodes that Croft launches"],
+        ),
         (
             "TenantPool",
             "/spec/templates/0/metadata/labels/node-pool",
@@ -820,6 +845,7 @@ pub fn base(kind: &str) -> Value {
                 "headroom": {"pods": 1, "requests": {"cpu": "500m"}}, "sharedWith": ["monitoring"],
                 "schedules": [{"schedule": "0 19 * * mon-fri", "duration": "12h", "timeZone": "Europe/Berlin", "replicas": 0, "limits": {"nodes": "2"},
                     "headroomPods": 0}],
+                "return": {"policy": "Eagerly", "after": "10m"},
                 "template": {
                     "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x", "karpenter.sh/nodepool": "a"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
                     "spec": {

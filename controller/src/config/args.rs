@@ -62,11 +62,11 @@ pub struct Args {
     /// Terminate an instance whose node hasn't registered after this long
     #[arg(long, value_name = "DURATION", env = "CROFT_REGISTRATION_TIMEOUT", value_parser = duration, default_value = "15m")]
     pub registration_timeout: Duration,
-    /// Launch nothing for a pool whose nodes don't register for this long, and twice as long after every further
+    /// Launch nothing by a template whose nodes don't register for this long, and twice as long after every further
     /// round of launches, up to twenty times
     #[arg(long, value_name = "DURATION", env = "CROFT_LAUNCH_BACKOFF", value_parser = duration, default_value = "30s")]
     pub launch_backoff: Duration,
-    /// Rounds of launches without a registered node that a pool may have in an hour; launches in flight together
+    /// Rounds of launches without a registered node that a template may have in an hour; launches in flight together
     /// are one round
     #[arg(long, value_name = "N", env = "CROFT_UNREGISTERED_LAUNCHES_PER_HOUR", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 10)]
     pub unregistered_launches_per_hour: u32,

@@ -51,7 +51,7 @@ define! {
     INTERRUPTED = "Interrupted", on "NodeClaim";
     /// A message about its instance has no effect: it is outdated, or a recommendation that its pool ignores.
     INTERRUPTION_IGNORED = "InterruptionIgnored", on "NodeClaim";
-    /// Its pool has more nodes than `replicas`; the node is being removed.
+    /// Its pool or template has more nodes than `replicas`; the node is being removed.
     SCALED_DOWN = "ScaledDown", on "NodeClaim";
     /// The pool that would be made from it for a Tenant has the name of another.
     POOL_NAME_TAKEN = "PoolNameTaken", on "TenantPool";

@@ -23,8 +23,6 @@ documented_keys! {
     Annotation MOVE = "croft.dev/move", on "NodeClaims", by "the controller";
     /// A hash of the pool's spec without its pause, and the generation of the class, at the launch.
     Annotation LAUNCHED_FOR = "croft.dev/launched-for", on "NodeClaims", by "the controller";
-    /// The rounds of launches before this one, while nodes of the pool don't register.
-    Annotation LAUNCH_PROBE = "croft.dev/launch-probe", on "NodeClaims", by "the controller";
     /// The record gets a snapshot of the cluster when this changes: `croft debug snapshot` writes the time into it.
     Annotation SNAPSHOT_REQUESTED = croft_record::SNAPSHOT_REQUESTED, on "the CroftConfig", by "users";
     /// No voluntary disruption: `true`, or on pods for how long from their start, such as `4h`.

@@ -11,6 +11,7 @@ use std::{
 
 use croft_api::{
     TenantPool,
+    convert::{static_capacity::is_fixed, template_return::of_consolidation},
     disruption::{ConsolidationPolicy, DisruptionReason},
 };
 use croft_disruption::{
@@ -225,7 +226,7 @@ impl Candidates {
         let mut evaluations = BTreeMap::new();
         for (name, pool) in snapshot.pools() {
             // Static capacity isn't consolidated.
-            if pool.metadata.deletion_timestamp.is_some() || pool.spec.replicas.is_some() {
+            if pool.metadata.deletion_timestamp.is_some() || is_fixed(pool) {
                 continue;
             }
             if let Some(search) = self.pools.get(name) {
@@ -283,7 +284,9 @@ impl Candidates {
                     let disruption_cost = disruption_cost(ctx, evaluation.pool, &node);
                     (name, disruption_cost.micros()).hash(&mut evaluation.hasher);
                     let pool = claim.spec.pool.clone();
-                    let candidate = Candidate { node, pool, price, capacity_type, disruption_cost };
+                    let templates = of_consolidation(evaluation.pool, claim.template());
+                    let candidate =
+                        Candidate { node, pool, price, capacity_type, disruption_cost, templates };
                     evaluation.candidates.push((name.as_str(), candidate));
                 }
             }

@@ -1,7 +1,11 @@
 //! Expired and drifted nodes, and those of evacuated zones, which count as drifted: replaced whatever the cost, as many at once as
 //! the budgets allow.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use croft_api::{
     EC2NodeClass, NodeClaim, TenantPool,
@@ -24,9 +28,16 @@ use crate::{
         node_blocker::{requeue_at_end, standing_blocker},
         outcomes::History,
         replacement::{self, NewCommand},
+        template_return::{self, TemplateReturn},
     },
     kube_api::{Call, Target, Verb},
-    nodeclaim::{launch_backoff, lifecycle::Lifecycle, node_patch, termination, writes::status_action},
+    nodeclaim::{
+        launch_backoff::{is_launched_for, launched_for},
+        lifecycle::Lifecycle,
+        node_patch, termination,
+        writes::status_action,
+    },
+    nodepool::static_capacity::size_of,
     reconcile::{ReconcileContext, commands::Commands, object_reference},
     state::{NodeView, Snapshot, blockers::pod_blocker, has_condition},
 };
@@ -47,6 +58,7 @@ const DRIFTS_AGAIN_AFTER: Duration = Duration::from_secs(3_600);
 pub struct Drift {
     evaluated: BTreeMap<String, Evaluated>,
     cache: Cache,
+    returns: TemplateReturn,
 }
 
 /// The inputs of drift beside the snapshot, and the state that it changes.
@@ -183,6 +195,7 @@ impl Drift {
             return;
         }
         self.cache.retain_known(snapshot);
+        self.returns.retain_known(snapshot);
         self.evaluated.retain(|name, _| snapshot.pools().contains_key(name));
         for (name, pool, pool_version) in due {
             let (done, changes_at) = ctx.collect_requeue(|ctx| self.evaluate_pool(ctx, inputs, name, pool));
@@ -200,6 +213,7 @@ impl Drift {
     ) -> bool {
         let snapshot = ctx.snapshot;
         let mut found = Found::default();
+        let ready = self.returns.ready(ctx, inputs.history, pool_name, pool);
         for (name, claim) in snapshot.claims_of_pool(pool_name) {
             if claim.metadata.deletion_timestamp.is_some() || !has_condition(claim, INITIALIZED) {
                 continue;
@@ -211,18 +225,20 @@ impl Drift {
                 }
                 continue;
             }
-            let Some((reason, why)) =
-                self.evaluate_claim(ctx, inputs.lifecycle, (name, claim, view), &mut found)
-            else {
-                continue;
-            };
+            let due = self.evaluate_claim(ctx, inputs.lifecycle, (name, claim, view), &mut found);
+            let due = due.or_else(|| self.returns.due(ctx, pool, name, claim, &ready));
+            let Some((reason, why)) = due else { continue };
             let due = DueNode { name, claim, node, reason, why };
             if is_replaceable(ctx, inputs, pool, view, &due) {
                 found.due.push(due);
             }
         }
         if !inputs.commands.concern(pool_name) && !snapshot.is_ending(pool_name, pool) {
-            replace(ctx, inputs, pool, &mut found.due);
+            for claim in replace(ctx, inputs, pool, &mut found.due, &ready) {
+                self.returns.observe_no_room(ctx, claim);
+                // Other nodes come next.
+                ctx.requeue_after(EVALUATE_EVERY);
+            }
         }
         let done = found.statuses.is_empty() && found.stamps.is_empty();
         // Last: a status write locks the claim, and would delay its deletion.
@@ -348,26 +364,40 @@ fn drifts_at_once(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim,
     let created = ctx.snapshot.milestones(name).created;
     replaces_drifted
         && annotations.is_some_and(|a| a.contains_key(keys::LAUNCHED_FOR))
-        && launch_backoff::is_launched_for(ctx.snapshot, pool, claim)
+        && is_launched_for(&launched_for(ctx.snapshot, pool), claim)
         && !ctx.has_lasted(created, DRIFTS_AGAIN_AFTER)
 }
 
-/// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason.
-fn replace(
+/// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason. Returns the claims of those whose
+/// pods find no room in a heavier template.
+fn replace<'a>(
     ctx: &mut ReconcileContext<'_>,
     inputs: &mut DriftInputs<'_>,
     pool: &TenantPool,
-    due: &mut Vec<DueNode<'_>>,
-) {
-    due.sort_by_key(|d| (d.reason != DisruptionReason::Expired, d.claim.metadata.creation_timestamp.clone()));
-    let Some(reason) = due.first().map(|d| d.reason) else { return };
-    due.retain(|d| d.reason == reason);
+    due: &mut Vec<DueNode<'a>>,
+    ready: &BTreeSet<String>,
+) -> Vec<&'a str> {
+    let mut without_room = Vec::new();
+    due.sort_by_key(|d| {
+        let (expired, outweighed) =
+            (d.reason == DisruptionReason::Expired, d.reason == DisruptionReason::Outweighed);
+        (!expired, outweighed, d.claim.metadata.creation_timestamp.clone())
+    });
+    let Some(reason) = due.first().map(|d| d.reason) else { return without_room };
+    // Nodes of a fixed size are replaced by as many, and others by what their pods need.
+    let size = due.first().and_then(|d| size_of(ctx.snapshot, d.claim));
+    due.retain(|d| d.reason == reason && size_of(ctx.snapshot, d.claim) == size);
     due.truncate(inputs.ledger.allowance(ctx, pool, reason).more.min(NODES_PER_COMMAND));
     // All nodes together if they can be replaced; else the first that can alone.
     let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();
     for set in sets.filter(|set| !set.is_empty()) {
         let nodes: Vec<&str> = set.iter().map(|d| d.node).collect();
-        match replacement::plan_replacements(ctx, set.iter().map(|d| d.claim), &nodes, &[]) {
+        let claims = || set.iter().map(|d| d.claim);
+        let templates = match reason {
+            DisruptionReason::Outweighed => template_return::heavier_ones(pool, claims(), ready),
+            _ => template_return::not_heavier(ctx.snapshot, claims()),
+        };
+        match replacement::plan_replacements(ctx, claims(), &nodes, &[], &templates) {
             Ok(plan) => {
                 let claims: Vec<(&str, &Arc<NodeClaim>)> =
                     set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
@@ -377,16 +407,19 @@ fn replace(
                 if replacement::start(ctx, inputs.history, &command) {
                     set.iter().for_each(|d| inputs.ledger.take(&d.claim.spec.pool));
                 }
-                return;
+                return without_room;
             }
             Err(why) => {
-                if let [one] = set {
+                if let ([one], DisruptionReason::Outweighed) = (set, reason) {
+                    without_room.push(one.name.as_str());
+                } else if let [one] = set {
                     let note = format!("{}: {}, but without the node {why}", reason.as_str(), one.why);
                     ctx.event(object_reference(&**one.claim), true, events::DISRUPTION_BLOCKED, note);
                 }
             }
         }
     }
+    without_room
 }
 
 /// Returns the blocker of the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods

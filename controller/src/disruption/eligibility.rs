@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use croft_api::{NodeClaim, TenantPool, condition::INITIALIZED, pool::Provisioner};
+use croft_api::{
+    NodeClaim, TenantPool, condition::INITIALIZED, convert::static_capacity::size_of, pool::Provisioner,
+};
 use croft_disruption::{
     blockers::DisruptionBlocker,
     eligibility::{self, ConsolidationStatus, Cordon, NodeFacts},
@@ -69,6 +71,7 @@ pub(crate) fn evaluate(
         provisioned_by_croft: pool.spec.provisioner == Provisioner::Croft,
         is_replaced: past.commands.is_replaced(name),
         is_replacement: past.commands.is_replacement(name),
+        is_of_fixed_size: size_of(pool, claim.template()).is_some(),
         works: node.ready && !node.deleting,
         cordon: cordon(node),
         standing: standing_blocker(ctx, claim, node, pool),

@@ -27,6 +27,7 @@ use crate::{
         pod_check::{has_no_pods, pod_check},
         writes::{delete_claim, patch_node},
     },
+    nodepool::static_capacity,
     reconcile::{ReconcileContext, commands::Commands, object_reference},
     state::{NodeView, has_condition},
 };
@@ -116,7 +117,9 @@ impl Emptiness {
         let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return };
         let after = croft_api::duration::parse(pool.spec.disruption.consolidate_after());
         let Ok(Some(after)) = after else { return };
-        if pool.spec.replicas.is_some() || standing_blocker(ctx, claim, node, pool).is_some() {
+        if static_capacity::size_of(ctx.snapshot, claim).is_some()
+            || standing_blocker(ctx, claim, node, pool).is_some()
+        {
             return;
         }
         let Some(since) = self.empty_since.get(*node_name).copied() else { return };

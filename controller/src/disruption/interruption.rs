@@ -23,7 +23,7 @@ use croft_api::{
     disruption::RebalanceRecommendations,
 };
 use croft_cloud::{Interruption, InterruptionKind};
-use croft_scheduler::Plan;
+use croft_scheduler::{LaunchTemplates, Plan};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -40,6 +40,7 @@ use crate::{
         node_patch,
         writes::{delete_claim, patch_node, status_action},
     },
+    nodepool::static_capacity::size_of,
     reconcile::{ReconcileContext, breaker::Cause, commands::Commands, object_reference},
     state::{
         NodeView,
@@ -324,13 +325,15 @@ fn disrupt(ctx: &mut ReconcileContext<'_>, history: &mut History, commands: &Com
     let snapshot = ctx.snapshot;
     let is_interrupted =
         |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none() && has_condition(claim, INTERRUPTED);
-    let mut by_pool: BTreeMap<&str, Vec<InterruptedNode<'_>>> = BTreeMap::new();
+    // Nodes of a fixed size are replaced by as many, and others by what their pods need.
+    let mut by_size: BTreeMap<(&str, Option<&str>), Vec<InterruptedNode<'_>>> = BTreeMap::new();
     for (name, claim) in snapshot.dirty_claims().filter(|(_, claim)| is_interrupted(claim)) {
         if let Some(interrupted) = next_step(ctx, history, commands, name, claim) {
-            by_pool.entry(claim.spec.pool.as_str()).or_default().push(interrupted);
+            let template = size_of(snapshot, claim).and_then(|size| size.template);
+            by_size.entry((claim.spec.pool.as_str(), template)).or_default().push(interrupted);
         }
     }
-    for (pool, interrupted) in by_pool {
+    for ((pool, _), interrupted) in by_size {
         // The capacity of replacements in flight is reserved for the pods that they are for.
         let leaving = commands.replaced_nodes(snapshot, pool);
         replace(ctx, history, interrupted, &leaving);
@@ -456,7 +459,8 @@ fn plan_replacements(
     leaving: &[&str],
 ) -> Result<Plan, String> {
     let nodes: Vec<&str> = interrupted.iter().map(|one| one.node).collect();
-    replacement::plan_replacements(ctx, interrupted.iter().map(|one| one.claim), &nodes, leaving)
+    let (claims, any) = (interrupted.iter().map(|one| one.claim), LaunchTemplates::default());
+    replacement::plan_replacements(ctx, claims, &nodes, leaving, &any)
 }
 
 fn start(

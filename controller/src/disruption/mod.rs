@@ -7,6 +7,7 @@
 //!   repair                not Ready for long        -> deleted, within the breaker's cap
 //!   emptiness             no pods                   -> cordoned, checked, deleted
 //!   drift                 expired, drifted          -> a command
+//!   template_return       a heavier template again  -> due, as drifted nodes are
 //!   candidates            underutilised             -> a search
 //!   validation            commands of the search    -> validated on the current snapshot, and started
 //!   consolidation_status  why each node stays       -> condition Consolidatable on its claim
@@ -27,6 +28,7 @@ mod node_blocker;
 pub mod outcomes;
 pub mod repair;
 pub mod replacement;
+mod template_return;
 pub mod validation;
 
 pub use decider::Disruption;

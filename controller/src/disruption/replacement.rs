@@ -17,7 +17,7 @@ use std::{
 
 use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
 use croft_scheduler::{
-    Cluster, Options, Plan, PlannedInstance, PodKey, Price,
+    Cluster, LaunchTemplates, Options, Plan, PlannedInstance, PodKey, Price,
     consolidation::{Rejection, complete},
 };
 use serde_json::json;
@@ -114,7 +114,8 @@ impl Step<'_, '_> {
         }
         let nodes: Vec<&str> =
             self.waiting.iter().filter_map(|(_, claim)| Some(snapshot.node_of(claim)?.0)).collect();
-        match plan_as_bound(snapshot, ctx.solver, snapshot.cluster(), &nodes) {
+        let any = LaunchTemplates::default();
+        match plan_as_bound(snapshot, ctx.solver, snapshot.cluster(), &nodes, &any) {
             Ok(plan) if plan.instances.is_empty() => {
                 self.history.count_command(self.id, self.command.reason, Outcome::Completed);
                 self.remove_nodes(ctx);
@@ -232,12 +233,18 @@ fn removal_order(claim: &NodeClaim) -> (Reverse<Option<Price>>, Option<String>) 
     (Reverse(price(claim)), claim.status.as_ref().and_then(|status| status.node_name.clone()))
 }
 
-/// Plans the pods of `nodes` without these nodes; instances for other pods are left out.
+/// Plans the pods of `nodes` without these nodes, by `templates`; instances for other pods are left out.
 ///
 /// # Errors
 /// Which pod is unschedulable, and why.
-pub(crate) fn plan_without(snapshot: &Snapshot, solver: &Solver, nodes: &[&str]) -> Result<Plan, String> {
-    plan_pods(snapshot, solver, snapshot.cluster(), nodes, Options::default())
+pub(crate) fn plan_without(
+    snapshot: &Snapshot,
+    solver: &Solver,
+    nodes: &[&str],
+    templates: &LaunchTemplates,
+) -> Result<Plan, String> {
+    let options = Options { templates: templates.clone(), ..Options::default() };
+    plan_pods(snapshot, solver, snapshot.cluster(), nodes, options)
 }
 
 /// [`plan_without`], with pods bound to existing nodes as kube-scheduler would, which knows no plan. Nodes are removed in
@@ -247,8 +254,10 @@ fn plan_as_bound(
     solver: &Solver,
     cluster: &Cluster,
     nodes: &[&str],
+    templates: &LaunchTemplates,
 ) -> Result<Plan, String> {
-    let options = Options { simulate_default_scheduler: true, ..Options::default() };
+    let templates = templates.clone();
+    let options = Options { simulate_default_scheduler: true, templates, ..Options::default() };
     plan_pods(snapshot, solver, cluster, nodes, options)
 }
 
@@ -284,22 +293,30 @@ fn plan_pods(
 }
 
 /// A plan with the additional instances that it needs for kube-scheduler to bring it about.
-fn completed(snapshot: &Snapshot, solver: &Solver, nodes: &[&str], mut plan: Plan) -> Result<Plan, String> {
+fn completed(
+    snapshot: &Snapshot,
+    solver: &Solver,
+    nodes: &[&str],
+    templates: &LaunchTemplates,
+    mut plan: Plan,
+) -> Result<Plan, String> {
     if plan.instances.len() + plan.existing.len() <= 1 {
         return Ok(plan);
     }
     let mut nodes = nodes.to_vec();
     nodes.sort_by_cached_key(|node| snapshot.claim_of_node(node).map(|claim| removal_order(claim)));
     let mut cluster = snapshot.cluster().clone();
-    let lacking =
-        |cluster: &Cluster| plan_as_bound(snapshot, solver, cluster, &nodes).map(|plan| plan.instances);
+    let lacking = |cluster: &Cluster| {
+        plan_as_bound(snapshot, solver, cluster, &nodes, templates).map(|plan| plan.instances)
+    };
     let instances = complete(&mut cluster, plan.instances, lacking)?;
     plan.instances = instances.ok_or_else(|| Rejection::SchedulerWouldNotFit.to_string())?;
     Ok(plan)
 }
 
-/// Plans the replacements of `claims`, whose nodes are `nodes`: for their pods, or, in a pool with static capacity, as
-/// many nodes as are removed. `leaving` are nodes of commands in flight: their pods are placed first.
+/// Plans the replacements of `claims`, whose nodes are `nodes`: for their pods, or, if they are of a fixed size, as many nodes as are
+/// removed. Either all of them are of the same fixed size or none is. `leaving` are nodes of commands in flight: their pods are placed first.
+/// New nodes for pods are launched by `templates` alone.
 ///
 /// # Errors
 /// Why the nodes can't be replaced.
@@ -308,21 +325,26 @@ pub(crate) fn plan_replacements<'a>(
     claims: impl IntoIterator<Item = &'a Arc<NodeClaim>>,
     nodes: &[&str],
     leaving: &[&str],
+    templates: &LaunchTemplates,
 ) -> Result<Plan, String> {
     let (snapshot, solver) = (ctx.snapshot, ctx.solver);
     let fixed = claims.into_iter().next().and_then(|claim| {
         let pool = snapshot.pools().get(&claim.spec.pool)?;
-        static_capacity::replicas(pool).map(|_| (&claim.spec.pool, pool))
+        Some((pool, static_capacity::size_of(snapshot, claim)?))
     });
-    let Some((name, pool)) = fixed else {
+    let Some((pool, size)) = fixed else {
         let nodes = [nodes, leaving].concat();
-        let plan = completed(snapshot, solver, &nodes, plan_without(snapshot, solver, &nodes)?)?;
+        let plan = plan_without(snapshot, solver, &nodes, templates)?;
+        let plan = completed(snapshot, solver, &nodes, templates, plan)?;
         return check_launches(snapshot, &plan.instances).map(|()| plan);
     };
-    let planned = static_capacity::plan_nodes(snapshot, solver, pool, nodes.len());
+    let planned = static_capacity::plan_nodes(snapshot, solver, pool, &size, nodes.len());
     let (plan, lack) = planned.map_err(|panicked| panicked.to_string())?;
     match lack {
-        Some(lack) => Err(format!("pool {name} would lack a node: {}", lack.detail)),
+        Some(lack) => {
+            let what = size.describe(pool.metadata.name.as_deref().unwrap_or_default());
+            Err(format!("{what} would lack a node: {}", lack.detail))
+        }
         None => check_launches(snapshot, &plan.instances).map(|()| plan),
     }
 }

@@ -19,6 +19,7 @@ use crate::{
         eligibility::{Eligibility, Past, evaluate},
         outcomes::{History, Outcome},
         replacement::{self, NewCommand},
+        template_return::of_consolidation,
     },
     reconcile::{ReconcileContext, commands::Commands},
 };
@@ -174,7 +175,9 @@ impl Started {
     /// True if the command holds on the current snapshot, together with the commands that were started before it.
     fn fits(&self, ctx: &ReconcileContext<'_>, command: &Command) -> bool {
         let all: Vec<&str> = self.nodes.iter().chain(&command.nodes).map(String::as_str).collect();
-        match replacement::plan_without(ctx.snapshot, ctx.solver, &all) {
+        let claims = all.iter().filter_map(|node| ctx.snapshot.claim_of_node(node));
+        let templates = of_consolidation(ctx.snapshot, claims);
+        match replacement::plan_without(ctx.snapshot, ctx.solver, &all, &templates) {
             Ok(plan) if plan.unpriced() == 0 && plan.cost <= self.cost.saturating_add(command.after) => true,
             Ok(plan) => {
                 let unpriced = plan.unpriced();

@@ -1,59 +1,52 @@
-//! Launch backoff: pools whose nodes never register launch less and less, until a launch succeeds or the pool is edited.
+//! Launch backoff: templates whose nodes don't come launch less and less, until a node comes or the pool is edited.
 //!
 //! ```text
-//!   nodes register ──▶ no limit on launches
-//!        ▲   │ a node doesn't register
+//!   nodes come ──▶ no limit on launches
+//!        ▲   │ a node doesn't register, or isn't initialized in time
 //!        │   ▼
-//!        │  hold: nothing is launched for 30 s, twice as long each round, at most so many rounds an hour
+//!        │  hold: nothing is launched for a while, twice as long each round, at most so many rounds an hour
 //!        │   │ over
 //!        │   ▼
-//!        └─ probe: one launch; no other until its node registers, or the next round begins
+//!        └─ probe: one launch; no other until its node comes, or the next round begins
 //! ```
 //!
-//! Failures are counted in the pool's status before the NodeClaim is deleted, so that no restart forgets them. Launches in
-//! flight are not counted, and launches that were in flight together are one round: a large scale-up isn't held for the
-//! few instances of it that fail while others register. Offerings that failed are left out for longer than the pool, so
-//! that a probe tries another. A pause of the pool is no edit.
+//! What one template lacks, another of the pool may have: its image, its network, its device plugin. So each has a backoff
+//! of its own, and while one is held its pods go to the next. Offerings whose nodes didn't register are left out for longer
+//! than the template, so that a probe tries another. [`launch_failures`](super::launch_failures) counts what failed.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use croft_api::{
     NodeClaim, TenantPool,
-    condition::{REGISTERED, Statement},
+    condition::{INITIALIZED, REGISTERED, Statement},
     hash::hash,
-    pool::{LaunchBackoff, OfferingBackoff},
+    pool::{LaunchBackoff, NodeStage, OfferingBackoff, TemplateBackoff},
 };
 use croft_scheduler::{CapacityType, PlannedInstance};
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
-    config::settings::Settings,
     definitions::{conditions as reasons, keys},
-    kube_api::{Call, Target, Verb},
-    merge_patch,
-    nodeclaim::{
-        conditions::is_instance_going,
-        rounds::{HOUR, add, creation_time, exponential, is_counted, is_counting, next_launch},
-        template_backoff,
-    },
     reconcile::ReconcileContext,
-    state::{LaunchHold, Snapshot, has_condition, instance_of},
+    state::{LaunchHold, LaunchHolds, Snapshot, has_condition},
     time::{Now, earliest},
 };
 
-/// An offering is left out for so many times the pool's backoff.
-const OFFERING_TIMES: u32 = 4;
 /// Hexadecimal digits of a pool's edit hash: programs that read numbers as floating-point ones read it exactly.
 const EDIT_HASH_DIGITS: usize = 13;
-/// Offerings that a status lists; the oldest are dropped first.
-const OFFERINGS: usize = 50;
+
+/// The name of the template that launched a claim; empty if its pool has only one kind of node.
+pub(super) fn template_of(claim: &NodeClaim) -> &str {
+    claim.template().unwrap_or_default()
+}
+
+/// The condition of a claim whose node has reached the stage.
+pub(super) const fn condition_of(stage: NodeStage) -> &'static str {
+    match stage {
+        NodeStage::Registration => REGISTERED,
+        NodeStage::Initialization => INITIALIZED,
+    }
+}
 
 /// The launch backoff in a pool's status, unless the pool or its class was edited since.
 fn current_backoff<'a>(snapshot: &Snapshot, pool: &'a TenantPool) -> Option<&'a LaunchBackoff> {
@@ -73,7 +66,7 @@ pub fn edit_hash(pool: &TenantPool) -> i64 {
 }
 
 /// The edit hash of the pool and the generation of its class.
-fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
+pub(super) fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     // `pool` may be narrowed to one of its templates.
     let whole = snapshot.pools().get(name).map_or(pool, |whole| &**whole);
@@ -83,19 +76,47 @@ fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
     (edit_hash(whole), of_classes)
 }
 
-/// Claims of a pool that are launched or about to be, and have no node yet.
-fn in_flight_claims<'a>(snapshot: &'a Snapshot, pool: &str) -> impl Iterator<Item = &'a Arc<NodeClaim>> {
-    let claims = snapshot.claims_of_pool(pool).map(|(_, claim)| claim);
-    claims.filter(|claim| !has_condition(claim, REGISTERED) && claim.metadata.deletion_timestamp.is_none())
+/// The templates in a pool's backoff that may still launch what failed: the template is there, and its class doesn't say that
+/// the image is none of its own. An instance whose image isn't known may have any.
+pub(super) fn in_use<'a>(
+    snapshot: &Snapshot,
+    pool: &TenantPool,
+    backoff: &'a LaunchBackoff,
+) -> impl Iterator<Item = &'a TemplateBackoff> {
+    let pool = pool.metadata.name.as_deref().unwrap_or_default();
+    backoff.templates.iter().filter(move |failed| {
+        let name = Some(failed.template.as_str()).filter(|name| !name.is_empty());
+        let Some(template) = snapshot.template(pool, name) else { return false };
+        let class = snapshot.class_of(template).and_then(|class| snapshot.classes().get(class));
+        let images =
+            class.and_then(|class| class.object.status.as_ref()).map(|status| status.amis.as_slice());
+        let images = images.unwrap_or_default();
+        failed.image.is_empty() || images.is_empty() || images.iter().any(|image| image.id == failed.image)
+    })
 }
 
-/// Sets the launch holds of pools and offerings whose launches failed. Returns when the next backoff ends.
+/// Claims of a template that are launched or about to be, and whose node hasn't reached the stage yet.
+pub(super) fn awaited<'a>(
+    snapshot: &'a Snapshot,
+    pool: &str,
+    template: &'a str,
+    stage: NodeStage,
+) -> impl Iterator<Item = &'a Arc<NodeClaim>> {
+    let claims = snapshot.claims_of_pool(pool).map(|(_, claim)| claim);
+    claims.filter(move |claim| {
+        !has_condition(claim, condition_of(stage))
+            && claim.metadata.deletion_timestamp.is_none()
+            && template_of(claim) == template
+    })
+}
+
+/// Sets the launch holds of templates and offerings whose launches failed. Returns when the next backoff ends.
 pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
     let mut wake = None;
-    let mut held: BTreeMap<String, LaunchHold> = BTreeMap::new();
+    let mut held = LaunchHolds::new();
     for (pool, template, until) in snapshot.resting_templates(now.mono) {
         wake = earliest(wake, Some(until));
-        held.entry(pool).or_default().templates.insert(template);
+        hold_of(&mut held, &pool, &template).rests = true;
     }
     let mut is_over = |until: &Time| {
         let left = Duration::try_from(until.0.duration_since(now.wall)).unwrap_or(Duration::ZERO);
@@ -106,41 +127,37 @@ pub fn set_launch_holds(snapshot: &mut Snapshot, now: Now) -> Option<Duration> {
     };
     for (name, pool) in snapshot.pools() {
         let Some(backoff) = current_backoff(snapshot, pool) else { continue };
-        let mut one = held.remove(name).unwrap_or_default();
-        if backoff.rounds > 0 {
-            let waits = !is_over(&backoff.until);
-            if waits || in_flight_claims(snapshot, name).next().is_some() {
-                one.why = Some(describe(backoff, waits));
-            }
-        }
-        for offering in &backoff.offerings {
-            let waits = !is_over(&offering.until);
-            let is_probed = || in_flight_claims(snapshot, name).any(|claim| may_be(claim, offering));
-            if waits || is_probed() {
-                one.offerings.insert(offering_key(offering));
-            }
-        }
-        for failed in template_backoff::of_images_in_use(snapshot, pool, backoff) {
+        for failed in in_use(snapshot, pool, backoff) {
             let waits = !is_over(&failed.until);
             // One that is counted tells nothing more: the breaker may keep it for long, and its node takes what it can.
-            let mut tried = template_backoff::uninitialized(snapshot, name, failed);
+            let mut tried = awaited(snapshot, name, &failed.template, failed.stage);
             if waits || tried.any(|claim| !is_listed_as_counted(backoff, claim)) {
-                template_backoff::hold(&mut one, failed, waits);
+                let hold = hold_of(&mut held, name, &failed.template);
+                hold.why.get_or_insert_with(|| describe(failed, waits));
             }
         }
-        if one != LaunchHold::default() {
-            held.insert(name.clone(), one);
+        for failed in &backoff.offerings {
+            let waits = !is_over(&failed.until);
+            let mut tried = awaited(snapshot, name, &failed.template, NodeStage::Registration);
+            if waits || tried.any(|claim| may_be(claim, failed)) {
+                hold_of(&mut held, name, &failed.template).offerings.insert(offering_key(failed));
+            }
         }
     }
     snapshot.set_launch_holds(held);
     wake
 }
 
+fn hold_of<'h>(held: &'h mut LaunchHolds, pool: &str, template: &str) -> &'h mut LaunchHold {
+    held.entry(pool.to_owned()).or_default().entry(template.to_owned()).or_default()
+}
+
 fn is_listed_as_counted(backoff: &LaunchBackoff, claim: &NodeClaim) -> bool {
     claim.metadata.name.as_ref().is_some_and(|name| backoff.counted.contains(name))
 }
 
-fn offering_key(offering: &OfferingBackoff) -> (String, String, CapacityType) {
+/// Instance type, zone and capacity type of an offering.
+pub(super) fn offering_key(offering: &OfferingBackoff) -> (String, String, CapacityType) {
     let capacity_type = CapacityType::parse(&offering.capacity_type).unwrap_or_default();
     (offering.instance_type.clone(), offering.zone.clone(), capacity_type)
 }
@@ -151,276 +168,121 @@ fn may_be(claim: &NodeClaim, offering: &OfferingBackoff) -> bool {
         && claim.spec.instance_types.contains(&offering.instance_type)
 }
 
-fn describe(backoff: &LaunchBackoff, waits: bool) -> String {
-    let next = if waits {
-        format!("the next launch is tried after {}", backoff.until.0.strftime("%Y-%m-%dT%H:%M:%SZ"))
-    } else {
-        "one launch at a time is tried until a node registers".to_owned()
+fn describe(failed: &TemplateBackoff, waits: bool) -> String {
+    let (come, comes) = match failed.stage {
+        NodeStage::Registration => ("registered", "registers"),
+        NodeStage::Initialization => ("was initialized in time", "is initialized"),
     };
+    let next = if waits {
+        format!("the next launch is tried after {}", failed.until.0.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    } else {
+        format!("one launch at a time is tried until a node {comes}")
+    };
+    let of = |what: &str, name: &str| match name {
+        "" => String::new(),
+        name => format!(" {what} {name}"),
+    };
+    let (of_template, of_image) = (of("of template", &failed.template), of("with image", &failed.image));
     format!(
-        "in {} rounds of launches no node registered (last: {}); {next}",
-        backoff.rounds, backoff.instance
+        "in {} rounds of launches no node{of_template}{of_image} {come} (last: {}); {next}",
+        failed.rounds, failed.last
     )
 }
 
-/// The planned instances of a pool that may be launched now: one while the pool probes, and one of each offering
-/// and each template that failed before. The others are planned again once the outcome is known.
-pub(crate) fn limit_probes<'m>(
-    snapshot: &Snapshot,
-    pool: &TenantPool,
-    instances: Vec<&'m PlannedInstance>,
-) -> Vec<&'m PlannedInstance> {
-    let Some(backoff) = current_backoff(snapshot, pool) else { return instances };
-    let most = if backoff.rounds > 0 { 1 } else { usize::MAX };
-    let mut probed = BTreeSet::new();
-    let failed: BTreeSet<_> = backoff.offerings.iter().map(offering_key).collect();
-    let (mut probed_templates, mut failed_templates) = (BTreeSet::new(), BTreeSet::new());
-    for failed in template_backoff::of_images_in_use(snapshot, pool, backoff) {
-        failed_templates.insert(failed.template.as_str());
+/// What failed before in a pool, as planned instances are asked about it.
+pub(crate) struct FailedLaunches<'a> {
+    templates: BTreeSet<&'a str>,
+    offerings: BTreeSet<(&'a str, (String, String, CapacityType))>,
+}
+
+impl<'a> FailedLaunches<'a> {
+    /// Those of a pool, until it or its class is edited.
+    pub(crate) fn of(snapshot: &Snapshot, pool: &'a TenantPool) -> Self {
+        let backoff = current_backoff(snapshot, pool);
+        let templates = backoff.into_iter().flat_map(|backoff| in_use(snapshot, pool, backoff));
+        let offerings = backoff.into_iter().flat_map(|backoff| &backoff.offerings);
+        Self {
+            templates: templates.map(|failed| failed.template.as_str()).collect(),
+            offerings: offerings.map(|failed| (failed.template.as_str(), offering_key(failed))).collect(),
+        }
     }
-    let mut admitted = instances;
-    admitted.retain(|instance| {
-        let offering = (instance.instance_type.clone(), instance.zone.clone(), instance.capacity_type);
-        let template = instance.template.as_str();
-        (!failed.contains(&offering) || probed.insert(offering))
-            && (!failed_templates.contains(template) || probed_templates.insert(template))
-    });
-    admitted.truncate(most);
-    admitted
+
+    /// The planned instances that may be launched now: one of each template and each offering that failed before. The
+    /// others are planned again once the outcome is known.
+    pub(crate) fn limit_probes<'m>(
+        &self,
+        mut instances: Vec<&'m PlannedInstance>,
+    ) -> Vec<&'m PlannedInstance> {
+        let (mut offerings, mut templates) = (BTreeSet::new(), BTreeSet::new());
+        instances.retain(|instance| {
+            let template = instance.template.as_str();
+            let offering = (template, key_as(instance, &instance.instance_type));
+            (!self.offerings.contains(&offering) || offerings.insert(offering))
+                && (!self.templates.contains(template) || templates.insert(template))
+        });
+        instances
+    }
+
+    /// True if a type failed in the zone and capacity type of a planned instance: then it is no alternative.
+    pub(crate) fn has(&self, instance: &PlannedInstance, instance_type: &str) -> bool {
+        // Most pools have none, and this is asked for every alternative.
+        !self.offerings.is_empty()
+            && self.offerings.contains(&(instance.template.as_str(), key_as(instance, instance_type)))
+    }
 }
 
-/// True if a type failed in the zone and capacity type of a planned instance: then it is no alternative.
-pub(crate) fn has_failed(
-    snapshot: &Snapshot,
-    pool: &TenantPool,
-    instance: &PlannedInstance,
-    instance_type: &str,
-) -> bool {
-    current_backoff(snapshot, pool).is_some_and(|backoff| {
-        backoff.offerings.iter().any(|failed| {
-            failed.instance_type == instance_type
-                && failed.zone == instance.zone
-                && failed.capacity_type == instance.capacity_type.as_str()
-        })
-    })
-}
-
-/// The rounds of launches before a launch now; none while the pool's nodes register.
-pub(crate) fn rounds_before_launch(snapshot: &Snapshot, pool: &TenantPool) -> Option<String> {
-    let backoff = current_backoff(snapshot, pool).filter(|backoff| backoff.rounds > 0)?;
-    Some(backoff.rounds.to_string())
+/// The offering of a planned instance, were it of this type.
+fn key_as(instance: &PlannedInstance, instance_type: &str) -> (String, String, CapacityType) {
+    (instance_type.to_owned(), instance.zone.clone(), instance.capacity_type)
 }
 
 /// The edit hash of the pool and the generation of its class, recorded on new claims.
 pub(crate) fn launched_for(snapshot: &Snapshot, pool: &TenantPool) -> String {
-    let (pool, class) = generations(snapshot, pool);
+    as_written(generations(snapshot, pool))
+}
+
+/// The value of the annotation.
+pub(super) fn as_written((pool, class): (i64, i64)) -> String {
     format!("{pool}/{class}")
 }
 
-/// True if neither the pool nor its class was edited since the claim was created.
-pub(crate) fn is_launched_for(snapshot: &Snapshot, pool: &TenantPool, claim: &NodeClaim) -> bool {
+/// True if a claim was created since the pool and its class became what [`launched_for`] says.
+pub(crate) fn is_launched_for(launched_for: &str, claim: &NodeClaim) -> bool {
     let launched = claim.metadata.annotations.as_ref().and_then(|a| a.get(keys::LAUNCHED_FOR));
-    launched.is_none_or(|launched| *launched == launched_for(snapshot, pool))
-}
-
-fn rounds_before(claim: &NodeClaim) -> i32 {
-    let probe = claim.metadata.annotations.as_ref().and_then(|a| a.get(keys::LAUNCH_PROBE));
-    probe.and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// True if the claim's instance was launched and its node won't register: the timeout is over, or the cloud says
-/// that the instance is going.
-fn has_failed_to_register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim) -> bool {
-    let Some(id) = instance_of(claim) else { return false };
-    if has_condition(claim, REGISTERED)
-        || claim.metadata.deletion_timestamp.is_some()
-        || ctx.snapshot.node_of(claim).is_some()
-    {
-        return false;
-    }
-    let launched = ctx.snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
-    ctx.has_lasted(launched, ctx.settings.registration_timeout)
-        || is_instance_going(claim)
-        || ctx.evidence.is_going(id)
-}
-
-/// Counts launches whose node didn't register, or wasn't initialized in time.
-#[derive(Debug, Default)]
-pub struct LaunchFailures {
-    unregistered: u64,
-    uninitialized: u64,
-}
-
-impl LaunchFailures {
-    /// Launches whose node didn't register, since the process started.
-    #[must_use]
-    pub const fn unregistered(&self) -> u64 {
-        self.unregistered
-    }
-
-    /// Nodes that weren't initialized in time, since the process started.
-    #[must_use]
-    pub const fn uninitialized(&self) -> u64 {
-        self.uninitialized
-    }
-
-    /// Counts launches whose node didn't register, and those of `overdue` claims, whose node wasn't initialized in time,
-    /// with what it lacks. Clears the backoff of pools where a node registered or was initialized, or that were edited.
-    pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>, overdue: &BTreeMap<String, String>) {
-        let snapshot = ctx.snapshot;
-        let mut late = template_backoff::uncounted(ctx, overdue);
-        let mut failed: BTreeMap<&str, Vec<(&String, &Arc<NodeClaim>)>> = BTreeMap::new();
-        for (name, claim) in snapshot.dirty_claims() {
-            if has_failed_to_register(ctx, name, claim) && !is_counted(ctx, name, claim) {
-                failed.entry(&claim.spec.pool).or_default().push((name, claim));
-            }
-        }
-        for (name, pool) in snapshot.pools() {
-            let old = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
-            let failed = failed.remove(name.as_str()).unwrap_or_default();
-            let late = late.remove(name.as_str()).unwrap_or_default();
-            if old.is_none() && failed.is_empty() && late.is_empty()
-                || !is_counting(pool)
-                || !ctx.is_idle(&Key::Pool(name.clone()))
-            {
-                continue;
-            }
-            let mut new = current_backoff(snapshot, pool).cloned().unwrap_or_default();
-            (new.pool_generation, new.class_generation) = generations(snapshot, pool);
-            new.counted.extend(failed.iter().map(|(name, _)| (*name).clone()));
-            new.counted.extend(late.iter().map(|late| late.name.to_owned()));
-            // A launch before an edit says nothing about launches after it.
-            let same_generation = failed.iter().filter(|(_, claim)| is_launched_for(snapshot, pool, claim));
-            for (_, claim) in same_generation {
-                record_failure(&mut new, claim, ctx.settings, ctx.now);
-            }
-            for late in late.iter().filter(|late| is_launched_for(snapshot, pool, late.claim)) {
-                template_backoff::record(&mut new, late, ctx.settings, ctx.now.wall);
-            }
-            template_backoff::clear_recovered(&mut new, snapshot, name, pool, ctx.now.wall);
-            clear_recovered(&mut new, snapshot, name, ctx.now.wall);
-            new.counted.retain(|claim| snapshot.claims().contains_key(claim));
-            let failures = new.offerings.len() + new.templates.len() + new.counted.len();
-            let is_over = new.rounds == 0 && failures == 0;
-            let new = (!is_over).then_some(new);
-            let Some(patch) =
-                merge_patch::diff_of(&json!({"launchBackoff": old}), &json!({"launchBackoff": new}))
-            else {
-                continue;
-            };
-            self.unregistered = self.unregistered.saturating_add(failed.len() as u64);
-            self.uninitialized = self.uninitialized.saturating_add(late.len() as u64);
-            ctx.request(Action::Write {
-                key: Key::Pool(name.clone()),
-                call: Call {
-                    target: Target::Pool(name.clone()),
-                    verb: Verb::PatchStatus(json!({
-                        "metadata": {"uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version},
-                        "status": patch,
-                    })),
-                },
-                requeue_after: Duration::ZERO,
-            });
-        }
-    }
-}
-
-/// Counts a launch whose node didn't register.
-fn record_failure(backoff: &mut LaunchBackoff, claim: &NodeClaim, settings: &Settings, now: Now) {
-    let status = claim.status.as_ref();
-    if let Some(id) = status.and_then(|status| status.provider_id.clone()) {
-        backoff.instance = id;
-    }
-    let round = rounds_before(claim).saturating_add(1);
-    if round > backoff.rounds {
-        backoff.rounds = round;
-        backoff.since = Time(creation_time(claim));
-        backoff.ended.push(Time(now.wall));
-        let wait = exponential(settings.launch_backoff, backoff.rounds);
-        backoff.until = next_launch(&mut backoff.ended, wait, settings, now.wall);
-    } else if round == backoff.rounds {
-        backoff.since = Time(backoff.since.0.min(creation_time(claim)));
-    }
-    if let Some(status) = status
-        && let (Some(instance_type), Some(zone)) = (&status.instance_type, &status.zone)
-    {
-        let offering = OfferingBackoff {
-            instance_type: instance_type.clone(),
-            zone: zone.clone(),
-            capacity_type: claim.spec.capacity_type.clone(),
-            failures: 0,
-            until: Time(now.wall),
-            since: Time(creation_time(claim)),
-        };
-        record_offering_failure(backoff, offering, creation_time(claim), settings, now.wall);
-    }
-}
-
-fn record_offering_failure(
-    backoff: &mut LaunchBackoff,
-    new: OfferingBackoff,
-    created: Timestamp,
-    settings: &Settings,
-    now: Timestamp,
-) {
-    let at = backoff.offerings.iter().position(|known| offering_key(known) == offering_key(&new));
-    let mut entry = at.map_or(new, |at| backoff.offerings.remove(at));
-    if entry.failures == 0 || created > entry.since.0 {
-        entry.failures = entry.failures.saturating_add(1);
-        entry.since = Time(created);
-        let first = settings.launch_backoff.saturating_mul(OFFERING_TIMES);
-        entry.until = Time(add(now, exponential(first, entry.failures)));
-    }
-    backoff.offerings.push(entry);
-    let surplus = backoff.offerings.len().saturating_sub(OFFERINGS);
-    backoff.offerings.drain(..surplus);
-}
-
-/// Clears failures that a later registration disproves, and those that are long over.
-fn clear_recovered(backoff: &mut LaunchBackoff, snapshot: &Snapshot, pool: &str, now: Timestamp) {
-    let registered =
-        || snapshot.claims_of_pool(pool).map(|(_, c)| c).filter(|claim| has_condition(claim, REGISTERED));
-    if backoff.rounds > 0 && registered().any(|claim| creation_time(claim) >= backoff.since.0) {
-        backoff.rounds = 0;
-        backoff.ended.clear();
-    }
-    backoff.offerings.retain(|failed| {
-        let same = |claim: &Arc<NodeClaim>| {
-            let status = claim.status.as_ref();
-            status.is_some_and(|status| {
-                status.instance_type.as_deref() == Some(&failed.instance_type)
-                    && status.zone.as_deref() == Some(&failed.zone)
-                    && claim.spec.capacity_type == failed.capacity_type
-            })
-        };
-        let works = registered().any(|claim| same(claim) && creation_time(claim) >= failed.since.0);
-        !works && now.duration_since(failed.until.0) < HOUR
-    });
+    launched.is_none_or(|launched| launched == launched_for)
 }
 
 /// The condition about launches whose node didn't register or wasn't initialized in time; none while nodes come.
 pub(crate) fn registration_condition(ctx: &ReconcileContext<'_>, pool: &TenantPool) -> Option<Statement> {
     let backoff = current_backoff(ctx.snapshot, pool)?;
-    let (reason, what) = if backoff.rounds > 0 {
-        (reasons::NODES_NOT_REGISTERING, describe(backoff, backoff.until.0 > ctx.now.wall))
-    } else if let Some(statement) = template_backoff::statement(ctx, pool, backoff) {
-        return Some(statement);
+    let worst = in_use(ctx.snapshot, pool, backoff)
+        .max_by_key(|failed| (failed.stage == NodeStage::Registration, failed.rounds));
+    let is_late = worst.is_some_and(|failed| failed.stage == NodeStage::Initialization);
+    let (reason, what) = if let Some(failed) = worst {
+        let reason = if is_late { reasons::NODES_NOT_INITIALIZING } else { reasons::NODES_NOT_REGISTERING };
+        (reason, describe(failed, failed.until.0 > ctx.now.wall))
     } else {
-        let first = backoff.offerings.last()?;
+        let last = backoff.offerings.last()?;
         let what = format!(
             "{} instance types launched nodes that didn't register, last {} in {} ({}); they are left out for a while",
             backoff.offerings.len(),
-            first.instance_type,
-            first.zone,
-            first.capacity_type,
+            last.instance_type,
+            last.zone,
+            last.capacity_type,
         );
         (reasons::OFFERINGS_NOT_REGISTERING, what)
     };
-    let message = format!(
-        "{what}; after {} s without a node an instance is terminated. See the instance's console output, the class's image \
-         and user data, its network, and the permission of its role to join the cluster. An edit of the pool or of its class launches \
-         at once",
-        ctx.settings.registration_timeout.as_secs(),
-    );
+    let remedy = if is_late {
+        "such nodes are replaced after the pool's initializationTimeout. See what the condition Initialized of their \
+         NodeClaims names: the device plugin, the agent that removes the startup taint, the network plugin, or the image"
+            .to_owned()
+    } else {
+        format!(
+            "after {} s without a node an instance is terminated. See the instance's console output, the class's image \
+             and user data, its network, and the permission of its role to join the cluster",
+            ctx.settings.registration_timeout.as_secs(),
+        )
+    };
+    let message = format!("{what}; {remedy}. An edit of the pool or of its class launches at once");
     Some(Statement { kind: reasons::NODE_REGISTRATION_HEALTHY, status: Some(false), reason, message })
 }

@@ -29,7 +29,7 @@ use crate::{
     kube_api::Verb,
     nodeclaim::{
         conditions::{find_condition, set_with_ready},
-        node_patch, rounds, template_backoff,
+        initialization_timeout, launch_failures, node_patch,
         termination::Termination,
         writes::{delete_claim, patch_node, status_action},
     },
@@ -225,10 +225,10 @@ impl Lifecycle {
             return;
         }
         let (missing, write) = initialize(ctx, name, claim, node_name, node);
-        let overdue = missing.filter(|_| template_backoff::is_overdue(ctx, claim));
+        let overdue = missing.filter(|_| initialization_timeout::is_overdue(ctx, claim));
         let replaced = overdue
             .as_ref()
-            .is_some_and(|missing| template_backoff::replace(ctx, name, claim, node_name, missing));
+            .is_some_and(|missing| initialization_timeout::replace(ctx, name, claim, node_name, missing));
         if let Some(action) = write.filter(|_| !replaced) {
             ctx.request(action);
         }
@@ -355,7 +355,9 @@ fn register(ctx: &mut ReconcileContext<'_>, name: &str, claim: &Arc<NodeClaim>, 
     report_mismatch(ctx, claim, status);
     let launched = snapshot.milestones(name).launched.unwrap_or(ctx.now.mono);
     // Counted first: a launch that is forgotten with its claim would be repeated without end.
-    if ctx.has_lasted(launched, ctx.settings.registration_timeout) && rounds::is_counted(ctx, name, claim) {
+    if ctx.has_lasted(launched, ctx.settings.registration_timeout)
+        && launch_failures::is_counted(ctx, name, claim)
+    {
         let what = if is_refused { "could not register its node" } else { "has registered no node" };
         let note = format!(
             "instance {} {what} {} in {} s; see its console output and user data. It is terminated",

@@ -6,7 +6,7 @@ use croft_api::{
     TenantPool, TenantPoolStatus,
     amount::Amount,
     condition::{ACCEPTED, INITIALIZED, READY, SPEC_VALID, Statement, UNLIMITED, set},
-    convert::unlimited,
+    convert::{static_capacity::sizes, unlimited},
     pool::ExtendedResource,
 };
 use croft_runtime::kubernetes::Release;
@@ -23,7 +23,7 @@ use crate::{
     },
     nodepool::{
         deletion::{Deletion, Step},
-        static_capacity::{StaticCapacity, replicas},
+        static_capacity::StaticCapacity,
         supply::Supplies,
     },
     provisioning::panic_isolation::PanicIsolation,
@@ -77,7 +77,7 @@ struct StatusInputs {
     collects: bool,
     /// The state of the breaker.
     stopped: Option<Cause>,
-    /// Rounds of launches without a node, and how many offerings and templates are left out.
+    /// Rounds of launches without a node, and how many offerings are left out.
     backoff: (i32, usize),
     panics: bool,
     /// Voluntary disruption is paused.
@@ -190,7 +190,7 @@ fn status_inputs(
     inputs: PoolInputs<'_>,
 ) -> StatusInputs {
     let snapshot = ctx.snapshot;
-    let follows_plan = replicas(pool).is_some() || snapshot.headroom_of(name).is_some();
+    let follows_plan = sizes(pool).next().is_some() || snapshot.headroom_of(name).is_some();
     let backoff = pool.status.as_ref().and_then(|status| status.launch_backoff.as_ref());
     StatusInputs {
         pool_version: snapshot.pool_version(name),
@@ -198,8 +198,9 @@ fn status_inputs(
         plan_version: follows_plan.then_some(snapshot.plan_version()),
         collects: inputs.garbage_collection.stopped().is_none(),
         stopped: ctx.stopped(name).map(|stopped| stopped.cause),
-        backoff: backoff
-            .map_or((0, 0), |backoff| (backoff.rounds, backoff.offerings.len() + backoff.templates.len())),
+        backoff: backoff.map_or((0, 0), |backoff| {
+            (backoff.templates.iter().map(|failed| failed.rounds).sum(), backoff.offerings.len())
+        }),
         panics: inputs.panics.statement(name).is_some(),
         paused: snapshot.pause_of(pool, ctx.now.wall).is_some(),
         release: snapshot.release(),
@@ -314,21 +315,33 @@ fn replicas_condition(
     name: &str,
     pool: &TenantPool,
 ) -> Option<Statement> {
-    let wanted = replicas(pool)?;
-    let claims = snapshot.claims_of_pool(name).map(|(_, claim)| claim);
-    let stays = claims.filter(|c| c.metadata.deletion_timestamp.is_none());
-    let ready = stays.filter(|c| has_condition(c, INITIALIZED)).count().min(wanted);
-    let mut message = format!("{ready} of {wanted} nodes are ready");
-    let (reason, why) = match static_capacity.why(name) {
-        _ if ready == wanted => (reasons::ALL_READY, None),
-        Some(why) => (reasons::INSUFFICIENT, Some(why)),
-        None => (reasons::IN_FLIGHT, None),
-    };
-    if let Some(why) = why {
-        message.push_str(": ");
-        message.push_str(why);
+    let mut sizes = sizes(pool).peekable();
+    sizes.peek()?;
+    let (mut all_ready, mut lacks, mut sentences) = (true, false, Vec::new());
+    for size in sizes {
+        let claims = snapshot.claims_of_pool(name).map(|(_, claim)| claim);
+        let counted = claims.filter(|c| size.has(c.template()) && c.metadata.deletion_timestamp.is_none());
+        let wanted = size.replicas;
+        let ready = counted.filter(|c| has_condition(c, INITIALIZED)).count().min(wanted);
+        let of_template =
+            size.template.map_or_else(String::new, |template| format!(" of template {template}"));
+        let mut sentence = format!("{ready} of {wanted} nodes{of_template} are ready");
+        if ready < wanted {
+            all_ready = false;
+            if let Some(why) = static_capacity.why(name, &size) {
+                lacks = true;
+                sentence = format!("{sentence}: {why}");
+            }
+        }
+        sentences.push(sentence);
     }
-    Some(Statement { kind: reasons::REPLICAS_READY, status: Some(ready == wanted), reason, message })
+    let reason = match (all_ready, lacks) {
+        (true, _) => reasons::ALL_READY,
+        (false, true) => reasons::INSUFFICIENT,
+        (false, false) => reasons::IN_FLIGHT,
+    };
+    let message = sentences.join("; ");
+    Some(Statement { kind: reasons::REPLICAS_READY, status: Some(all_ready), reason, message })
 }
 
 fn headroom_condition(snapshot: &Snapshot, name: &str) -> Option<Statement> {

@@ -23,7 +23,7 @@ use serde_json::json;
 use crate::{
     action::{NewClaim, NewClaims, UserEvent},
     definitions::{conditions as reasons, events, keys},
-    nodeclaim::launch_backoff,
+    nodeclaim::launch_backoff::{FailedLaunches, launched_for},
     provisioning::{labels::follows_from_instance, requirements::unmet_requirements},
     state::{Snapshot, is_accepted},
 };
@@ -55,12 +55,12 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
         if snapshot.is_ending(pool_name, pool) || !is_accepted(pool) {
             continue;
         }
-        let instances = launch_backoff::limit_probes(snapshot, pool, instances);
+        let failed = FailedLaunches::of(snapshot, pool);
+        let instances = failed.limit_probes(instances);
         if instances.is_empty() {
             continue;
         }
-        let launched_for = launch_backoff::launched_for(snapshot, pool);
-        let probe = launch_backoff::rounds_before_launch(snapshot, pool);
+        let launched_for = launched_for(snapshot, pool);
         let mut templates: BTreeMap<&str, Option<Template<'_>>> = BTreeMap::new();
         let first = pool.status.as_ref().and_then(|s| s.claim_counter).unwrap_or(0);
         let mut counter = first;
@@ -85,15 +85,11 @@ pub fn provision(snapshot: &Snapshot, plan: &Plan) -> ProvisioningPlan {
                 result.events.extend(nominated_event(snapshot, pod, &name, instance));
             }
             let mut spec = template.claim_spec(instance);
-            spec.instance_types.retain(|kind| {
-                *kind == instance.instance_type || !launch_backoff::has_failed(snapshot, pool, instance, kind)
-            });
-            let annotations = ClaimAnnotations {
-                launched_with: template.stamp.as_ref(),
-                launched_for: &launched_for,
-                probe: probe.as_ref(),
-            };
-            claims.push(NewClaim { object: claim_object(&name, &spec, pool, &annotations), name, spec });
+            let planned = &instance.instance_type;
+            spec.instance_types.retain(|kind| kind == planned || !failed.has(instance, kind));
+            let annotations =
+                [(keys::LAUNCHED_WITH, template.stamp.as_ref()), (keys::LAUNCHED_FOR, Some(&launched_for))];
+            claims.push(NewClaim { object: claim_object(&name, &spec, pool, annotations), name, spec });
         }
         if claims.is_empty() {
             continue;
@@ -276,24 +272,12 @@ fn price_of(kind: &InstanceType, zone: &str, capacity_type: CapacityType) -> Opt
     kind.offerings.iter().find(|o| o.zone == zone && o.capacity_type == capacity_type).and_then(|o| o.price)
 }
 
-/// Annotations of a new claim.
-struct ClaimAnnotations<'a> {
-    launched_with: Option<&'a String>,
-    launched_for: &'a String,
-    probe: Option<&'a String>,
-}
-
 fn claim_object(
     name: &str,
     spec: &NodeClaimSpec,
     pool: &Arc<TenantPool>,
-    annotations: &ClaimAnnotations<'_>,
+    annotations: [(&str, Option<&String>); 2],
 ) -> serde_json::Value {
-    let annotations = [
-        (keys::LAUNCHED_WITH, annotations.launched_with),
-        (keys::LAUNCHED_FOR, Some(annotations.launched_for)),
-        (keys::LAUNCH_PROBE, annotations.probe),
-    ];
     let annotations: BTreeMap<&str, &String> =
         annotations.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     json!({

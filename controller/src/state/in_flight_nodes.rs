@@ -10,15 +10,25 @@ use super::snapshot::Snapshot;
 use crate::definitions::keys;
 
 impl Snapshot {
+    /// The templates of a pool as the scheduler plans them, each with what it may launch now.
+    ///
+    /// # Errors
+    /// As of [`convert::scheduler::pool`](croft_api::convert::scheduler::pool).
+    pub fn plannable_templates(&self, name: &str, pool: &TenantPool) -> Result<Vec<Pool>, InputError> {
+        let types = |template: &TenantPool| self.launchable_types(name, template);
+        let mut templates = croft_api::convert::scheduler::pool(pool, types)?;
+        for template in &mut templates {
+            template.held = self.launch_hold(name, &template.template).and_then(|hold| hold.why.clone());
+        }
+        Ok(templates)
+    }
+
     pub(super) fn update_cluster_pool(&mut self, name: &str) {
         self.pool_versions.bump(name);
         let Some(pool) = self.pools.get(name) else { return };
-        let held = self.launch_hold(name).and_then(|held| held.why.clone());
         let key = format!("TenantPool {name}");
         let read = match self.collisions.get(name) {
-            None => {
-                croft_api::convert::scheduler::pool(pool, |template| self.launchable_types(name, template))
-            }
+            None => self.plannable_templates(name, pool),
             Some(older) => Err(InputError {
                 kind: "TenantPool",
                 name: name.to_owned(),
@@ -29,8 +39,6 @@ impl Snapshot {
         if pool.spec.per_tenant {
             self.cluster.remove_pool(name);
         }
-        let hold = |template| Pool { held: held.clone(), ..template };
-        let read = read.map(|templates| templates.into_iter().map(hold).collect());
         match read.and_then(|templates| self.cluster.upsert_templates(templates)) {
             Ok(()) => {
                 self.problems.remove(&key);

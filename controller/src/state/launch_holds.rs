@@ -1,20 +1,20 @@
-//! Launch holds: what pools may not launch for now, because nodes launched before didn't register.
+//! Launch holds: what templates of pools may not launch for now, because nodes launched before didn't come.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use croft_api::TenantPool;
 use croft_cloud::pool_types;
 use croft_scheduler::InstanceType;
 
-use super::{records::LaunchHold, snapshot::Snapshot, views::is_accepted};
+use super::{
+    records::{LaunchHold, LaunchHolds},
+    snapshot::Snapshot,
+    views::is_accepted,
+};
 
 impl Snapshot {
     /// Replaces all launch holds by `held`.
-    pub fn set_launch_holds(&mut self, held: BTreeMap<String, LaunchHold>) {
+    pub fn set_launch_holds(&mut self, held: LaunchHolds) {
         if held == self.launch_holds {
             return;
         }
@@ -43,10 +43,10 @@ impl Snapshot {
         all.map(|((pool, template), until)| (pool.clone(), template.clone(), *until)).collect()
     }
 
-    /// The launch hold of a pool.
+    /// The launch hold of a pool's template; the only one of a pool has an empty name.
     #[must_use]
-    pub fn launch_hold(&self, pool: &str) -> Option<&LaunchHold> {
-        self.launch_holds.get(pool)
+    pub fn launch_hold(&self, pool: &str, template: &str) -> Option<&LaunchHold> {
+        self.launch_holds.get(pool)?.get(template)
     }
 
     /// How many pools have a launch hold.
@@ -72,18 +72,14 @@ impl Snapshot {
         } else {
             pool_types::outside(&types, |zone| self.closed_zones.contains_key(zone))
         };
-        let Some(held) = self.launch_holds.get(name) else { return types };
-        let rests = pool.template_name().is_some_and(|template| held.templates.contains(template));
-        let left_out = &held.offerings;
-        if left_out.is_empty() && !rests {
-            return types;
-        }
+        let hold = self.launch_hold(name, pool.template_name().unwrap_or_default());
+        let Some(hold) = hold.filter(|hold| hold.rests || !hold.offerings.is_empty()) else { return types };
         let mut types = types.to_vec();
-        if rests {
+        if hold.rests {
             let offerings = types.iter_mut().flat_map(|it| &mut it.offerings);
             offerings.for_each(|offering| offering.available = false);
         }
-        for (kind, zone, capacity_type) in left_out {
+        for (kind, zone, capacity_type) in &hold.offerings {
             for it in types.iter_mut().filter(|it| it.name == *kind) {
                 for offering in &mut it.offerings {
                     let same = offering.zone == *zone && offering.capacity_type == *capacity_type;

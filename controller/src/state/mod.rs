@@ -38,6 +38,7 @@ pub use evidence::Evidence;
 pub use milestones::Milestones;
 pub use records::{
     BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, InvalidObjects, LaunchHold,
+    LaunchHolds,
 };
 pub use schedules::ScheduledPool;
 pub use snapshot::Snapshot;

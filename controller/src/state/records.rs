@@ -41,16 +41,19 @@ pub struct InstanceList {
     pub instances: BTreeMap<String, CloudInstance>,
 }
 
-/// The offerings that one pool may not launch.
+/// What one template of a pool may not launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchHold {
-    /// Why the pool launches nothing at all.
+    /// Why it launches nothing at all: nodes launched before didn't come.
     pub why: Option<String>,
+    /// True while it rests, since a launch found no capacity for it.
+    pub rests: bool,
     /// Offerings that are left out: instance type, zone, capacity type.
     pub offerings: BTreeSet<(String, String, CapacityType)>,
-    /// Templates that rest, since a launch found no capacity for them.
-    pub templates: BTreeSet<String>,
 }
+
+/// Launch holds by pool and template; the only template of a pool has an empty name.
+pub type LaunchHolds = BTreeMap<String, BTreeMap<String, LaunchHold>>;
 
 /// Objects of Croft's whose newest version is invalid, by kind and name.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use super::{
     milestones::Milestones,
     pool_versions::PoolVersions,
     records::{
-        BoundPod, ClassState, Headroom, InstanceList, InvalidObjects, LaunchHold, Nomination, ReservedClaim,
+        BoundPod, ClassState, Headroom, InstanceList, InvalidObjects, LaunchHolds, Nomination, ReservedClaim,
         Unclaimed,
     },
     schedules::ScheduledPool,
@@ -118,7 +118,7 @@ pub struct Snapshot {
     pub(super) unclaimed: Unclaimed,
     /// When templates may be launched again for which a launch found no capacity, by pool and template.
     pub(super) resting_templates: BTreeMap<(String, String), Duration>,
-    pub(super) launch_holds: BTreeMap<String, LaunchHold>,
+    pub(super) launch_holds: LaunchHolds,
     pub(super) headroom: Headroom,
     pub(super) daemon_sets: DaemonSets,
     /// Kinds whose first list is complete.

@@ -19,8 +19,10 @@ fn failing(version: u64, edited: bool, rounds: i32, until: u64, offerings: &Valu
     let pool = pool(version, &json!({}));
     let hash = if edited { 1 } else { edit_hash(&pool) };
     let mut object = serde_json::to_value(*pool).unwrap();
+    let template = json!({"template": "", "stage": "Registration", "image": "", "rounds": rounds,
+        "until": time(until), "since": time(0), "last": "aws:///us-east-1a/i-1"});
     object["status"]["launchBackoff"] = json!({
-        "rounds": rounds, "until": time(until), "since": time(0), "instance": "aws:///us-east-1a/i-1",
+        "templates": if rounds > 0 { vec![template] } else { Vec::new() },
         "poolGeneration": hash, "classGeneration": 1, "offerings": offerings,
     });
     read(object)
@@ -58,9 +60,10 @@ fn a_launch_without_a_node_is_counted_before_its_claim_is_deleted() {
     bench.see(1, claim(10, status, false));
     let step = bench.engine.step(at(LATE));
     let backoff = written(&step.actions).expect("the launch is counted");
-    assert_eq!(backoff["rounds"], json!(1));
+    let template = &backoff["templates"][0];
+    assert_eq!((&template["rounds"], &template["stage"]), (&json!(1), &json!("Registration")));
     assert_eq!(backoff["counted"], json!(["pool-a-1"]));
-    assert_eq!(backoff["until"], json!(time(LATE + 30)));
+    assert_eq!(template["until"], json!(time(LATE + 30)));
     assert_eq!(backoff["offerings"][0]["instanceType"], json!("m5.large"));
     assert_eq!(backoff["offerings"][0]["until"], json!(time(LATE + 120)));
     let deletes = |actions: &[Action]| {
@@ -93,7 +96,6 @@ fn a_pool_whose_nodes_do_not_register_launches_nothing_and_then_one_instance() {
     assert_eq!(bench.metric("croft_controller_pools_in_launch_backoff"), 1.0);
     let probe = claims(&mut bench, 101, &[]);
     assert_eq!(probe.len(), 1, "{probe:?}");
-    assert_eq!(probe[0]["metadata"]["annotations"]["croft.dev/launch-probe"], json!("3"));
 }
 
 #[test]
@@ -117,7 +119,6 @@ fn an_edit_of_the_pool_or_its_class_launches_at_once() {
         }
         let claims = claims(&mut bench, 2, &["a"]);
         assert_eq!(claims.len(), 1);
-        assert!(claims[0]["metadata"]["annotations"].get("croft.dev/launch-probe").is_none());
     }
 }
 
@@ -149,17 +150,15 @@ fn a_probe_that_fails_begins_the_next_round_and_the_hour_has_so_many() {
     let mut pool = failing(10, false, 3, 100, &json!([]));
     let backoff = pool.status.as_mut().unwrap().launch_backoff.as_mut().unwrap();
     let second = |n: u64| read::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>(json!(time(n)));
-    backoff.ended = (1..=9).map(|n| *second(n)).collect();
+    backoff.templates[0].ended = (1..=9).map(|n| *second(n)).collect();
     let launched_for = format!("{}/1", edit_hash(&pool));
     bench.see(1, pool);
     let mut probe = claim(10, launched(&[]), false);
-    probe.metadata.annotations = Some(
-        [("croft.dev/launch-probe", "3"), ("croft.dev/launched-for", launched_for.as_str())]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into(),
-    );
+    probe.metadata.creation_timestamp = Some(*second(100));
+    probe.metadata.annotations = Some([("croft.dev/launched-for".to_owned(), launched_for)].into());
     bench.see(1, probe);
     let backoff = written(&bench.engine.step(at(LATE)).actions).expect("the probe is counted");
+    let backoff = &backoff["templates"][0];
     assert_eq!(backoff["rounds"], json!(4));
     // The tenth round of the hour: the next launch is an hour after the first of them, not four minutes after the last.
     assert_eq!(backoff["until"], json!(time(1 + 3_600)));
@@ -191,10 +190,99 @@ fn what_was_launched_before_an_edit_counts_no_round_after_it() {
     let mut bench = Bench::new();
     bench.see(1, failing(10, true, 9, 100, &json!([])));
     let mut old = claim(10, launched(&[]), false);
-    let marks = [("croft.dev/launch-probe", "9"), ("croft.dev/launched-for", "1/1")];
-    old.metadata.annotations = Some(marks.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    old.metadata.annotations = Some([("croft.dev/launched-for".to_owned(), "1/1".to_owned())].into());
     bench.see(1, old);
     let backoff =
         written(&bench.engine.step(at(LATE)).actions).expect("the claim is counted, so that it can go");
-    assert_eq!((&backoff["rounds"], &backoff["counted"]), (&json!(0), &json!(["pool-a-1"])));
+    assert_eq!((&backoff["templates"], &backoff["counted"]), (&Value::Null, &json!(["pool-a-1"])));
+}
+
+/// The pool with templates `first` and `second`, of which those in `failed` have launched nodes that didn't register.
+fn with_templates(failed: &[&str]) -> Box<TenantPool> {
+    let template = |name: &str, weight: u32| json!({"name": name, "weight": weight, "spec": {"nodeClassRef": {"name": "class"}}});
+    let pool =
+        pool(10, &json!({"template": null, "templates": [template("first", 10), template("second", 0)]}));
+    let hash = edit_hash(&pool);
+    let zones = ["us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d", "us-east-1f"];
+    let mut object = serde_json::to_value(*pool).unwrap();
+    let templates: Vec<Value> = failed
+        .iter()
+        .map(|name| {
+            json!({"template": name, "stage": "Registration", "image": "", "rounds": 3, "until": time(100),
+                "since": time(0), "last": "aws:///us-east-1a/i-1"})
+        })
+        .collect();
+    let offerings = |name: &&str| {
+        zones.map(|zone| {
+            json!({"template": name, "instanceType": "m5.large", "zone": zone, "capacityType": "on-demand",
+                "failures": 1, "until": time(500), "since": time(0)})
+        })
+    };
+    object["status"]["launchBackoff"] = json!({"templates": templates, "poolGeneration": hash, "classGeneration": 1,
+        "offerings": failed.iter().flat_map(offerings).collect::<Vec<_>>()});
+    read(object)
+}
+
+#[test]
+fn a_template_whose_nodes_do_not_register_does_not_hold_the_others_back() {
+    let cases: [(&[&str], Option<(&str, &str)>); 4] = [
+        (&[], Some(("first", "m5.large"))),
+        (&["first"], Some(("second", "m5.large"))),
+        (&["second"], Some(("first", "m5.large"))),
+        (&["first", "second"], None),
+    ];
+    for (failed, expected) in cases {
+        let mut bench = Bench::new();
+        bench.see(1, with_templates(failed));
+        let claims = claims(&mut bench, 1, &["a"]);
+        let launched = claims.first().map(|claim| {
+            let spec = &claim["spec"];
+            (
+                spec["labels"]["croft.dev/template"].as_str().unwrap(),
+                spec["instanceTypes"][0].as_str().unwrap(),
+            )
+        });
+        assert_eq!(launched, expected, "{failed:?}");
+    }
+}
+
+#[test]
+fn a_failed_template_is_tried_with_one_node_while_the_others_launch_freely() {
+    let mut bench = Bench::new();
+    bench.see(1, with_templates(&["first"]));
+    let pods = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    assert!(claims(&mut bench, 1, &pods).len() > 1, "by the second template");
+    let mut bench = Bench::new();
+    bench.see(1, with_templates(&["first"]));
+    let probes = claims(&mut bench, 101, &pods);
+    assert_eq!(probes.len(), 1, "{probes:?}");
+    assert_eq!(probes[0]["spec"]["labels"]["croft.dev/template"], json!("first"));
+}
+
+#[test]
+fn a_launch_without_a_node_is_counted_for_its_template() {
+    let mut bench = Bench::new();
+    bench.see(1, with_templates(&[]));
+    let mut lost = claim(10, launched(&[]), false);
+    lost.spec.labels.insert("croft.dev/template".to_owned(), "second".to_owned());
+    bench.see(1, lost);
+    let backoff = written(&bench.engine.step(at(LATE)).actions).expect("the launch is counted");
+    assert_eq!(backoff["templates"][0]["template"], json!("second"));
+    assert_eq!(backoff["offerings"][0]["template"], json!("second"));
+}
+
+#[test]
+fn a_backoff_that_was_stored_for_the_whole_pool_is_readable() {
+    let mut object = serde_json::to_value(*pool(10, &json!({}))).unwrap();
+    object["status"]["launchBackoff"] = json!({
+        "rounds": 3, "until": time(100), "since": time(0), "instance": "aws:///us-east-1a/i-1",
+        "poolGeneration": 1, "classGeneration": 1,
+        "offerings": [{"instanceType": "m5.large", "zone": "us-east-1a", "capacityType": "on-demand", "failures": 1,
+            "until": time(0), "since": time(0)}],
+        "templates": [{"template": "", "image": "ami-1", "rounds": 2, "until": time(0), "since": time(0),
+            "missing": "the node is not Ready yet"}],
+    });
+    let pool: Box<TenantPool> = read(object);
+    let backoff = pool.status.unwrap().launch_backoff.unwrap();
+    assert_eq!((backoff.templates[0].rounds, backoff.offerings[0].failures), (2, 1));
 }

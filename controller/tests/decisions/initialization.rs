@@ -41,10 +41,9 @@ fn pool_with(version: u64, more: &Value, mut backoff: Value) -> Box<TenantPool> 
 /// A backoff of the pool's only template, of `rounds` rounds, that ends at second `until`.
 fn backoff(rounds: i32, until: u64, counted: &[&str]) -> Value {
     json!({
-        "rounds": 0, "until": time(0), "since": time(0), "instance": "", "counted": counted,
-        "classGeneration": 1,
+        "counted": counted, "classGeneration": 1,
         "templates": [{"template": "", "image": "ami-1", "rounds": rounds, "ended": [time(0)], "until": time(until),
-            "since": time(0), "missing": "the node is not Ready yet"}],
+            "since": time(0), "last": "the node is not Ready yet"}],
     })
 }
 
@@ -106,7 +105,7 @@ fn a_node_that_is_not_initialized_in_time_is_counted_and_then_replaced_with_what
         let template = &backoff["templates"][0];
         assert_eq!(template["rounds"], json!(1));
         assert_eq!(template["image"], json!("ami-1"));
-        assert_eq!(template["missing"], json!(missing));
+        assert_eq!(template["last"], json!(missing));
         assert_eq!(template["until"], json!(time(LATE + 30)));
         assert_eq!(bench.metric("croft_controller_launches_uninitialized_total"), 1.0);
         bench.see(LATE, pool_with(20, &json!({}), backoff));

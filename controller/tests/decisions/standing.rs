@@ -119,6 +119,43 @@ fn a_pool_of_a_fixed_size_has_its_nodes_without_any_pod() {
     assert_eq!(gone, [names[1].as_str(), names[2].as_str()].into());
 }
 
+/// A pool with template `steady` of so many nodes, and the heavier template `extra`, which follows the demand.
+fn with_steady(replicas: u32) -> Value {
+    let template = |name: &str| json!({"name": name, "spec": {"nodeClassRef": {"name": "class"}}});
+    let (mut steady, mut extra) = (template("steady"), template("extra"));
+    steady["replicas"] = json!(replicas);
+    extra["weight"] = json!(10);
+    json!({"template": null, "templates": [steady, extra]})
+}
+
+fn templates_of(new: &NewClaims) -> Vec<&str> {
+    new.claims.iter().map(|one| one.spec.labels["croft.dev/template"].as_str()).collect()
+}
+
+#[test]
+fn a_template_of_a_fixed_size_stands_beside_one_that_follows_the_demand() {
+    let mut bench = Bench::with_pool(&with_steady(2));
+    let actions = bench.decide(1);
+    assert_eq!(templates_of(made(&actions)), ["steady", "steady"]);
+    let names = come(&mut bench, 2, &actions[0]);
+    assert!(bench.decide(2).is_empty());
+    assert!(deleted(&bench.decide(600)).is_empty(), "empty nodes of such a template stay");
+    // The pods use its nodes, and what doesn't fit there gets a node of the other template.
+    for name in ["a", "b", "c"] {
+        bench.see(601, pod(name, None));
+    }
+    let mut actions = bench.decide(601);
+    actions.extend(bench.decide(603));
+    actions.retain(|action| matches!(action, Action::CreateClaims(_)));
+    assert_eq!(templates_of(made(&actions)), ["extra"]);
+    come(&mut bench, 604, &actions[0]);
+    // Fewer are wanted of that template. Nodes of the other don't count for it.
+    bench.see(605, pool(9_000_000, &with_steady(1)));
+    let actions = bench.decide(606);
+    let gone = deleted(&actions);
+    assert!(gone.len() == 1 && names.iter().any(|name| name == gone[0]), "{gone:?} of {names:?}");
+}
+
 #[test]
 fn a_schedule_gives_a_pool_another_size_until_it_ends() {
     // The bench begins at 20:26:40.

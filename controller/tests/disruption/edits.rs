@@ -329,8 +329,9 @@ fn expired_nodes_are_replaced_one_by_one_while_launches_are_tried_one_at_a_time(
         if fails {
             let (begun, now) = (world.begun.to_string(), world.now().wall.to_string());
             let hash = edit_hash(&world.engine.snapshot().pools()["p"]);
-            let backoff = json!({"rounds": 1, "until": begun, "since": now, "instance": "aws:///zone-a/i-1",
-                "poolGeneration": hash, "classGeneration": 0});
+            let template = json!({"template": "", "stage": "Registration", "image": "", "rounds": 1, "until": begun,
+                "since": now, "last": "aws:///zone-a/i-1"});
+            let backoff = json!({"templates": [template], "poolGeneration": hash, "classGeneration": 0});
             edit(&mut world, "p", &json!({"status": {"launchBackoff": backoff}}));
         }
         // Nothing has an effect in this world, so the first launches count.

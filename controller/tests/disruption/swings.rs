@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use croft_api::TenantPool;
 use croft_controller::{
     action::Action,
     kube_api::{Change, Kind, ObjectId, Target, Verb},
@@ -42,6 +43,8 @@ struct Node {
     tenant: usize,
     open: bool,
     free: u32,
+    /// Those of its claim, the template's among them.
+    labels: Value,
 }
 
 /// Everybody around the engine, at the speed of one tick.
@@ -144,8 +147,9 @@ impl Town {
                     (Target::Claim(name), Verb::Patch(patch)) if self.nodes.contains_key(name) => {
                         // Only the end of the command matters here.
                         assert!(patch["metadata"]["annotations"].is_object(), "{patch}");
-                        let kind = self.kind(name);
-                        self.world.node_in(&pool(self.nodes[name].tenant), name, &kind, json!({}));
+                        let (kind, node) = (self.kind(name), &self.nodes[name]);
+                        let kept = json!({"spec": {"labels": node.labels}});
+                        self.world.node_in(&pool(node.tenant), name, &kind, kept);
                     }
                     (Target::Node(name), Verb::JsonPatch(patch)) => {
                         let mut operations = patch.as_array().unwrap().iter();
@@ -175,9 +179,11 @@ impl Town {
         let tenant: usize = of[1..].parse().unwrap();
         let kind = object["spec"]["instanceTypes"][0].as_str().unwrap();
         let has = types().iter().find(|t| t.name == kind).unwrap().capacity.get("cpu");
-        self.nodes.insert(name.to_owned(), Node { tenant, open: true, free: u32::try_from(has).unwrap() });
+        let (free, labels) = (u32::try_from(has).unwrap(), object["spec"]["labels"].clone());
+        let kept = json!({"metadata": {"annotations": object["metadata"]["annotations"]},
+            "spec": {"labels": labels}});
+        self.nodes.insert(name.to_owned(), Node { tenant, open: true, free, labels });
         *self.touched.entry(tenant).or_default() += 1;
-        let kept = json!({"metadata": {"annotations": object["metadata"]["annotations"]}});
         self.world.node_in(of, name, kind, kept);
     }
 
@@ -238,6 +244,36 @@ fn swings() -> impl Strategy<Value = Vec<Swing>> {
         .prop_map(|(swings, quiet)| swings.into_iter().chain(quiet).collect())
 }
 
+/// Templates of a pool: each has a type, a weight, and perhaps a limit of nodes.
+fn templates() -> impl Strategy<Value = Vec<Value>> {
+    let one = (prop::sample::select(vec!["m.2", "m.4", "m.8"]), 0i32..3, prop::option::of(1u32..4));
+    prop::collection::vec(one, 2..4).prop_map(|all| {
+        let template = |(n, (kind, weight, limit)): (usize, (&str, i32, Option<u32>))| {
+            json!({"name": format!("t{n}"), "weight": weight,
+                "limits": limit.map_or_else(|| json!({}), |nodes| json!({"nodes": nodes})),
+                "spec": {"nodeClassRef": {"name": "c"}, "requirements": [
+                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [kind]}]}})
+        };
+        all.into_iter().enumerate().map(template).collect()
+    })
+}
+
+impl Town {
+    /// Shows the first tenant's pool with these templates.
+    fn show_templates(&mut self, templates: &[Value], wanted: &Value) {
+        let metadata = self.world.meta("p0");
+        let pool = json!({
+            "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": metadata,
+            "spec": {"key": "node-pool", "templates": templates, "return": wanted,
+                "disruption": {"consolidateAfter": "30s", "minSavings": "0.01", "preference": "Cheapest",
+                    "budgets": [{"nodes": "100%"}]}},
+            "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                "lastTransitionTime": self.world.begun.to_string()}]},
+        });
+        self.world.observe(serde_json::from_value::<TenantPool>(pool).unwrap());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -259,5 +295,31 @@ proptest! {
             let most = (swing.steady + swing.more) * HOURS;
             prop_assert!(evictions <= most, "tenant {tenant}: {evictions} evictions, {swing:?}");
         }
+    }
+
+    /// Whatever becomes of nodes of lighter templates: with nothing changing, nodes stop changing.
+    #[test]
+    fn nodes_stop_changing_once_nothing_changes(
+        templates in templates(),
+        steady in 1u64..9,
+        cpu in prop::sample::select(vec![500u32, 900, 1_500]),
+        wanted in prop::sample::select(vec![
+            json!({"policy": "Never"}), json!({"policy": "WhenConsolidating"}), json!({"policy": "Eagerly", "after": "2m"}),
+        ]),
+    ) {
+        let mut town = Town::new(vec![Swing { steady, more: 0, period: 600, cpu }]);
+        // At first the heavy templates have no room, so that nodes are of lighter ones.
+        let mut short = templates.clone();
+        let least = templates.iter().map(|one| one["weight"].as_i64()).min().flatten();
+        for one in short.iter_mut().filter(|one| one["weight"].as_i64() > least) {
+            one["limits"] = json!({"nodes": 0});
+        }
+        town.show_templates(&short, &wanted);
+        town.play(SETTLE);
+        town.show_templates(&templates, &wanted);
+        town.play(3 * SETTLE);
+        town.touched.clear();
+        town.play(HOURS * 3_600);
+        prop_assert_eq!(town.touched.get(&0).copied().unwrap_or(0), 0, "{:?} {:?}", templates, wanted);
     }
 }

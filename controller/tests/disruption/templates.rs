@@ -1,6 +1,8 @@
 //! A pool with several templates: launches by each, drift of nodes whose template is gone, expiry by the template of a node.
 
 use croft_api::TenantPool;
+use croft_controller::nodeclaim::launch_backoff::edit_hash;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -21,10 +23,16 @@ fn world(templates: &[Value]) -> World {
 }
 
 fn show(world: &mut World, templates: &[Value]) {
+    show_with(world, templates, &json!({}));
+}
+
+/// The pool with `more` in its spec.
+fn show_with(world: &mut World, templates: &[Value], more: &Value) {
+    let mut spec = json!({"key": "node-pool", "templates": templates,
+        "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}});
+    croft_controller::merge_patch::apply(&mut spec, more);
     let pool = json!({
-        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": world.meta("p"),
-        "spec": {"key": "node-pool", "disruption": {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]},
-            "templates": templates},
+        "apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": world.meta("p"), "spec": spec,
         "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
             "lastTransitionTime": world.begun.to_string()}]},
     });
@@ -110,4 +118,115 @@ fn node_expires_by_its_own_template() {
     let made = launched(&mut world);
     let replaced = |claim: &Value| claim["metadata"]["annotations"]["croft.dev/replaces"].clone();
     assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
+}
+
+/// A world with a node of template `light`, whose pod the heavier and dearer template `heavy` could hold.
+fn outweighed(policy: &str, pod: Value) -> World {
+    let mut world = World::new(json!({}));
+    let templates = [template("heavy", 10, "m.8", json!({})), template("light", 0, "m.2", json!({}))];
+    show_with(&mut world, &templates, &json!({"return": {"policy": policy}}));
+    world.node("n0", "m.2", of("light"));
+    world.pod("pod0", "n0", 1000, pod);
+    world
+}
+
+#[test]
+fn nodes_return_to_a_heavier_template_that_has_launched_without_failure_for_a_while() {
+    for (policy, returns) in [("Never", false), ("WhenConsolidating", false), ("Eagerly", true)] {
+        let mut world = outweighed(policy, json!({}));
+        world.step(0);
+        world.step(590);
+        assert!(world.created().is_empty(), "{policy}: {:?}", world.actions);
+        world.step(20);
+        let made = world.created();
+        assert_eq!(made.len(), usize::from(returns), "{policy}: {:?}", world.actions);
+        for claim in made {
+            assert_eq!(claim["metadata"]["annotations"]["croft.dev/replaces"], "n0");
+            assert_eq!(claim["metadata"]["annotations"]["croft.dev/disruption-reason"], "Outweighed");
+            assert_eq!(claim["spec"]["labels"]["croft.dev/template"], "heavy");
+        }
+    }
+}
+
+#[test]
+fn a_failed_launch_of_the_heavier_template_makes_its_wait_start_anew() {
+    let mut world = outweighed("Eagerly", json!({}));
+    let mut pool = serde_json::to_value(&*world.engine.snapshot().pools()["p"]).unwrap();
+    let hash = edit_hash(&world.engine.snapshot().pools()["p"]);
+    let until = world.now().wall.checked_add(SignedDuration::from_secs(300)).unwrap();
+    let failed = json!({"template": "heavy", "stage": "Registration", "image": "", "rounds": 1,
+        "until": until.to_string(), "since": world.begun.to_string(), "last": "aws:///zone-a/i-1"});
+    pool["metadata"] = world.meta("p");
+    pool["status"]["launchBackoff"] =
+        json!({"templates": [failed], "poolGeneration": hash, "classGeneration": 0});
+    world.observe(serde_json::from_value::<TenantPool>(pool).unwrap());
+    world.step(0);
+    world.step(650);
+    assert!(world.created().is_empty(), "it was held until five minutes ago: {:?}", world.actions);
+    world.step(610);
+    assert_eq!(world.created().len(), 1, "{:?}", world.actions);
+}
+
+#[test]
+fn a_node_whose_pods_fit_in_no_heavier_template_stays_without_a_warning() {
+    let pinned = json!({"spec": {"nodeSelector": {"croft.dev/template": "light"}}});
+    let mut world = outweighed("Eagerly", pinned);
+    for _ in 0..5 {
+        world.step(310);
+        assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
+        assert!(world.told("DisruptionBlocked").is_empty(), "{:?}", world.actions);
+    }
+}
+
+#[test]
+fn budgets_hold_for_returns_by_their_own_reason() {
+    for (reason, created) in [("Outweighed", 0), ("Drifted", 1)] {
+        let mut world = outweighed("Eagerly", json!({}));
+        let templates = [template("heavy", 10, "m.8", json!({})), template("light", 0, "m.2", json!({}))];
+        let budget = json!({"nodes": "0", "reasons": [reason]});
+        let more = json!({"return": {"policy": "Eagerly"}, "disruption": {"budgets": [budget]}});
+        show_with(&mut world, &templates, &more);
+        world.step(0);
+        world.step(610);
+        assert_eq!(world.created().len(), created, "{reason}: {:?}", world.actions);
+    }
+}
+
+/// The template of what consolidation launches in the place of a node by `own`, if it launches anything.
+fn consolidated(policy: &str, templates: &[Value], own: &str) -> Option<String> {
+    let mut world = World::new(json!({}));
+    let more = json!({"return": {"policy": policy},
+        "disruption": {"consolidateAfter": "5s", "preference": "Cheapest"}});
+    show_with(&mut world, templates, &more);
+    world.node("n0", "m.8", of(own));
+    world.pod("pod0", "n0", 1000, json!({}));
+    let search = world.search();
+    world.answer(&search);
+    world.step(1);
+    let made = world.created();
+    made.first().map(|claim| claim["spec"]["labels"]["croft.dev/template"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn consolidation_launches_a_heavier_node_unless_the_pool_never_returns() {
+    let both = json!({"spec": {"requirements": [
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m.2", "m.8"]}]}});
+    for (policy, light, expected) in [
+        ("WhenConsolidating", json!({}), Some("heavy")),
+        ("Eagerly", json!({}), Some("heavy")),
+        ("Never", json!({}), None),
+        ("Never", both, Some("light")),
+    ] {
+        let templates = [template("heavy", 10, "m.2", json!({})), template("light", 0, "m.8", light)];
+        assert_eq!(consolidated(policy, &templates, "light").as_deref(), expected, "{policy}");
+    }
+}
+
+#[test]
+fn consolidation_launches_no_lighter_node_that_would_return_at_once() {
+    let full = json!({"limits": {"nodes": 1}});
+    let templates = [template("heavy", 10, "m.8", full), template("light", 0, "m.2", json!({}))];
+    for (policy, expected) in [("WhenConsolidating", Some("light")), ("Eagerly", None)] {
+        assert_eq!(consolidated(policy, &templates, "heavy").as_deref(), expected, "{policy}");
+    }
 }

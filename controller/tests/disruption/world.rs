@@ -161,6 +161,9 @@ impl World {
             "croft.dev/capacity-type": "on-demand",
             "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         });
+        for (key, value) in &claim.spec.labels {
+            node["metadata"]["labels"][key] = json!(value);
+        }
         self.observe(serde_json::from_value::<Node>(node).unwrap());
         self.observe(claim);
     }

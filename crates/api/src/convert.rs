@@ -7,5 +7,6 @@ pub mod pod_defaults;
 pub mod policy;
 pub mod scheduler;
 pub mod static_capacity;
+pub mod template_return;
 pub mod tenant_objects;
 pub mod unlimited;

@@ -217,7 +217,8 @@ pub struct PreferenceSettings {
 
 /// No budget for empty nodes, whose removal disrupts no pod.
 fn default_budgets() -> Vec<Budget> {
-    let reasons = vec![DisruptionReason::Underutilized, DisruptionReason::Drifted, DisruptionReason::Expired];
+    let reasons =
+        DisruptionReason::ALL.into_iter().filter(|reason| *reason != DisruptionReason::Empty).collect();
     vec![Budget { nodes: "10%".to_owned(), reasons, schedule: None, duration: None, time_zone: None }]
 }
 
@@ -241,7 +242,7 @@ pub struct Budget {
     pub nodes: String,
     /// The reasons for which the budget counts. Default: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4))]
+    #[schemars(length(max = 5))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub reasons: Vec<DisruptionReason>,
     /// The times at which the budget starts to apply: five fields as in crontab (`0 9 * * mon-fri`), or `@daily` and the
@@ -270,11 +271,14 @@ pub enum DisruptionReason {
     Drifted,
     /// The node is older than its pool's `expireAfter`.
     Expired,
+    /// A heavier template of its pool has room for its pods, and the pool's `return` is `Eagerly`.
+    Outweighed,
 }
 
 impl DisruptionReason {
     /// Every reason.
-    pub const ALL: [Self; 4] = [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired];
+    pub const ALL: [Self; 5] =
+        [Self::Empty, Self::Underutilized, Self::Drifted, Self::Expired, Self::Outweighed];
 
     /// Parses the name of a reason.
     #[must_use]
@@ -290,6 +294,7 @@ impl DisruptionReason {
             Self::Underutilized => "Underutilized",
             Self::Drifted => "Drifted",
             Self::Expired => "Expired",
+            Self::Outweighed => "Outweighed",
         }
     }
 }

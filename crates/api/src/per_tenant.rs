@@ -74,6 +74,7 @@ impl TenantPool {
         let mut pool = self.clone();
         pool.spec.replicas = None;
         pool.spec.headroom = None;
+        pool.spec.templates.iter_mut().for_each(|template| template.replicas = None);
         pool
     }
 }

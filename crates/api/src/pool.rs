@@ -3,7 +3,6 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use croft_policy::definitions::TEMPLATE_LABEL;
-use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::Taint,
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
@@ -50,7 +49,9 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     validation = ("has(self.forTenant) == has(oldSelf.forTenant) && (!has(self.forTenant) || self.forTenant == oldSelf.forTenant)", "forTenant is immutable: Croft writes it"),
     validation = ("!self.perTenant || !(has(self.value) || has(self.forTenant))", "with perTenant the value is the name of each Tenant: leave value and forTenant out"),
     validation = ("!has(self.replicas) || !has(self.headroom)", "a pool of a fixed size has no headroom: raise replicas, or leave replicas out"),
-    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
+    validation = ("!has(self.headroom) || !has(self.templates) || self.templates.exists(t, !has(t.replicas))", "every template of the pool has a fixed size, so there is no headroom: leave replicas out of one of them, or leave headroom out"),
+    validation = ("!has(self.replicas) || !has(self.templates) || self.templates.all(t, !has(t.replicas))", "replicas is either the number of the pool's nodes or that of a template: leave spec.replicas out, or the replicas of templates"),
+    validation = ("self.provisioner == 'Croft' || (!has(self.replicas) && !has(self.headroom) && (!has(self.templates) || self.templates.all(t, !has(t.replicas))))", "replicas and headroom need nodes that Croft launches: set provisioner: Croft, or leave them out"),
     validation = ("self.provisioner == 'Croft' || !has(self.schedules)", "schedules need nodes that Croft launches: set provisioner: Croft, or leave them out"),
     validation = ("!has(self.schedules) || has(self.headroom) || self.schedules.all(s, !has(s.headroomPods))", "a schedule changes the number of headroom pods and headroom says their requests: write headroom, or leave headroomPods out"),
     validation = ("!has(self.template) || ((!has(self.template.spec.requirements) || !self.template.spec.requirements.exists(r, r.key == self.key)) && (!has(self.template.metadata) || !has(self.template.metadata.labels) || !(self.key in self.template.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of template.metadata.labels and requirements"),
@@ -103,6 +104,9 @@ pub struct TenantPoolSpec {
     #[schemars(length(min = 1, max = 5))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub templates: Vec<PoolTemplate>,
+    /// What becomes of nodes of a lighter template once a heavier one has room again.
+    #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
+    pub template_return: Option<TemplateReturn>,
     /// When nodes are removed, and how many at once.
     #[serde(default)]
     pub disruption: Disruption,
@@ -194,11 +198,44 @@ pub struct PoolTemplate {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "bounds::template_limits")]
     pub limits: BTreeMap<String, Amount>,
+    /// Fixed number of the template's nodes, whatever the demand, as `spec.replicas` is of a pool's. The pool's pods may use them, and
+    /// further nodes are launched by the other templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000))]
+    pub replicas: Option<i32>,
     /// Labels and annotations of the node.
     #[serde(default)]
     pub metadata: TemplateMetadata,
     /// Requirements, taints and lifetime of the node.
     pub spec: NodeTemplateSpec,
+}
+
+/// What becomes of nodes of a lighter template once a heavier one has room again.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = ("!has(self.after) || self.policy == 'Eagerly'", "after is how long policy Eagerly waits: set policy: Eagerly, or leave after out"))]
+pub struct TemplateReturn {
+    /// Whether they give way to it.
+    #[serde(default)]
+    pub policy: ReturnPolicy,
+    /// The time for which the heavier template must have launched without failure before nodes return to it: a Go duration of at least
+    /// `1m`. Default: `10m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::return_after")]
+    pub after: Option<String>,
+}
+
+/// Whether nodes of a lighter template give way to a heavier one that has room again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReturnPolicy {
+    /// No voluntary disruption replaces a node by one of a heavier template.
+    Never,
+    /// Consolidation replaces them where that saves enough.
+    #[default]
+    WhenConsolidating,
+    /// They are replaced whatever that costs, within the disruption budgets, and consolidation launches no lighter node in the place
+    /// of a heavier one.
+    Eagerly,
 }
 
 impl TenantPoolSpec {
@@ -254,6 +291,7 @@ impl TenantPool {
         metadata.labels.insert(TEMPLATE_LABEL.to_owned(), template.name.clone());
         let mut narrowed = self.clone();
         narrowed.spec.template = Some(NodeTemplate { metadata, spec: template.spec.clone() });
+        narrowed.spec.replicas = template.replicas.or(self.spec.replicas);
         narrowed.spec.templates.clear();
         narrowed
     }
@@ -400,7 +438,7 @@ fn default_class_kind() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct TenantPoolStatus {
     /// `ClassReady`, `RequirementsValid`, and `Ready`, which summarizes them; `CapacityAvailable`; `ReplicasReady` of a
-    /// pool with `replicas`; `HeadroomReady` of a pool with `headroom`; `DisruptionStopped` while too many nodes are
+    /// pool with `replicas`, or with templates that have; `HeadroomReady` of a pool with `headroom`; `DisruptionStopped` while too many nodes are
     /// unavailable at once; `NodeRegistrationHealthy`, False while launches are delayed because nodes don't register;
     /// `PlanningFailed` while scheduling runs for its pods panic; `Unlimited`: no limit bounds the cost of its nodes,
     /// which doesn't affect `Ready`.
@@ -425,7 +463,7 @@ pub struct TenantPoolStatus {
     /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_counter: Option<i64>,
-    /// Launches whose node never registered, while they delay further launches.
+    /// Launches whose node never registered, or wasn't initialized in time, while they delay further launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch_backoff: Option<LaunchBackoff>,
 }
@@ -441,29 +479,18 @@ pub struct ExtendedResource {
     pub dedicated: bool,
 }
 
-/// Launches of a pool whose node never registered. A node that registers ends the backoff, and so does an edit of the
-/// pool, other than a pause, or of its class.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Launches of a pool whose node never registered, or wasn't initialized in time, by template. A node that comes ends the
+/// backoff of its template; an edit of the pool, other than a pause, or of its class ends all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LaunchBackoff {
-    /// Consecutive rounds of launches of which no node registered. Launches that were in flight together are one round.
-    pub rounds: i32,
-    /// The times at which the rounds of the last hour ended.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ended: Vec<Time>,
-    /// The end of the backoff: the pool launches nothing before.
-    pub until: Time,
-    /// The creation time from which on a NodeClaim's node ends the backoff when it registers.
-    pub since: Time,
-    /// The last instance without a node.
-    pub instance: String,
     /// NodeClaims that are counted and still exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counted: Vec<String>,
-    /// The offerings of these launches, each excluded for a while.
+    /// The offerings whose nodes didn't register, each excluded for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offerings: Vec<OfferingBackoff>,
-    /// The templates and images whose nodes registered and weren't initialized in time.
+    /// The templates whose nodes didn't register, or weren't initialized in time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TemplateBackoff>,
     /// A hash of the pool's spec without its pause at the launches: with another spec the backoff is over.
@@ -472,30 +499,16 @@ pub struct LaunchBackoff {
     pub class_generation: i64,
 }
 
-impl Default for LaunchBackoff {
-    fn default() -> Self {
-        Self {
-            rounds: 0,
-            ended: Vec::new(),
-            until: Time(Timestamp::UNIX_EPOCH),
-            since: Time(Timestamp::UNIX_EPOCH),
-            instance: String::new(),
-            counted: Vec::new(),
-            offerings: Vec::new(),
-            templates: Vec::new(),
-            pool_generation: 0,
-            class_generation: 0,
-        }
-    }
-}
-
-/// A template whose nodes, launched from one image, registered and weren't initialized in time.
+/// A template whose nodes didn't come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateBackoff {
     /// The name of the template; empty if the pool has only one kind of node.
     pub template: String,
-    /// The id of the image.
+    /// What its nodes didn't reach.
+    #[serde(default)]
+    pub stage: NodeStage,
+    /// The id of the image of nodes that weren't initialized; empty if it isn't known, or if they didn't even register.
     pub image: String,
     /// Consecutive rounds of launches that ended so. Launches that were in flight together are one round.
     pub rounds: i32,
@@ -504,16 +517,30 @@ pub struct TemplateBackoff {
     pub ended: Vec<Time>,
     /// The end of the backoff: nothing is launched by the template before.
     pub until: Time,
-    /// The creation time from which on a NodeClaim's node ends the backoff when it is initialized.
+    /// The creation time from which on a NodeClaim's node ends the backoff when it reaches the stage.
     pub since: Time,
-    /// What the last of these nodes lacked.
-    pub missing: String,
+    /// The last instance that didn't register, or what the last node that wasn't initialized lacked.
+    #[serde(default)]
+    pub last: String,
+}
+
+/// What a node reaches on its way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeStage {
+    /// Its kubelet has joined the cluster.
+    Registration,
+    /// It takes pods: it is Ready, shows its resources, and its startup taints are gone.
+    #[default]
+    Initialization,
 }
 
 /// An instance type in a zone whose nodes didn't register.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OfferingBackoff {
+    /// The name of the template; empty if the pool has only one kind of node.
+    #[serde(default)]
+    pub template: String,
     /// The instance type.
     pub instance_type: String,
     /// The zone.

@@ -94,6 +94,7 @@ impl TenantPool {
         if schedule.replicas.is_some() {
             spec.replicas = schedule.replicas;
             spec.headroom = None;
+            spec.templates.iter_mut().for_each(|template| template.replicas = None);
         }
         pool
     }

@@ -87,6 +87,8 @@ pub struct NodeFacts {
     pub is_replaced: bool,
     /// True if a command in flight has launched it as a replacement.
     pub is_replacement: bool,
+    /// True if the `replicas` of its pool or template say how many such nodes there are.
+    pub is_of_fixed_size: bool,
     /// True if it is Ready and its Node isn't being deleted.
     pub works: bool,
     /// Its cordon.
@@ -141,6 +143,9 @@ pub fn evaluate(
     if node.is_replacement {
         return stays("ReplacementFor", "it replaces other nodes, whose pods come next");
     }
+    if node.is_of_fixed_size {
+        return stays("FixedSize", "the replicas of its pool or template say how many such nodes there are");
+    }
     if !node.works {
         return stays("NotReady", "the node is not Ready");
     }
@@ -192,6 +197,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ("ProvisionedElsewhere", "the pool's provisioner is not Croft"),
     ("Replacing", "a command replaces the node; its pods move once the replacement is ready"),
     ("ReplacementFor", "a command has launched the node as a replacement"),
+    ("FixedSize", "the replicas of the pool or of its template say how many such nodes there are"),
     ("NotReady", "the node is not Ready"),
     ("Cordoned", "the node is cordoned"),
     ("Paused", "voluntary disruption is paused in the pool or in all pools"),
@@ -240,6 +246,7 @@ mod tests {
             (NodeFacts { provisioned_by_croft: false, ..facts() }, "ProvisionedElsewhere"),
             (NodeFacts { is_replaced: true, ..facts() }, "Replacing"),
             (NodeFacts { is_replacement: true, ..facts() }, "ReplacementFor"),
+            (NodeFacts { is_of_fixed_size: true, has_work: false, ..facts() }, "FixedSize"),
             (NodeFacts { works: false, ..facts() }, "NotReady"),
             (NodeFacts { cordon: Cordon::ByUser, ..facts() }, "Cordoned"),
             (NodeFacts { cordon: Cordon::ByCroft, ..facts() }, "Cordoned"),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use croft_api::convert::static_capacity;
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{InstanceType, Options};
 
@@ -64,7 +65,7 @@ fn has_limits(input: &Input) -> bool {
         || input.pools.iter().any(|pool| {
             let mut limits =
                 pool.spec.templates.iter().map(|template| &template.limits).chain([&pool.spec.limits]);
-            limits.any(|limits| !limits.is_empty()) || pool.spec.replicas.is_some()
+            limits.any(|limits| !limits.is_empty()) || static_capacity::sizes(pool).next().is_some()
         })
         || input.configs.iter().any(|config| !config.spec.limits.is_empty())
 }

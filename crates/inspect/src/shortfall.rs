@@ -53,7 +53,7 @@ impl Limit {
             LimitOwner::Cluster => ("CroftConfig", "default".to_owned(), spec),
         };
         let field = |of: &String| match of.as_str() {
-            REPLICAS => "spec.replicas".to_owned(),
+            REPLICAS => format!("{within}.replicas"),
             of => format!("{within}.limits.{of}"),
         };
         Self { kind, name, fields: reached.resources.iter().map(field).collect() }

@@ -66,7 +66,7 @@ mod topology;
 pub use model::{
     catalog::{CapacityType, Catalog, InstanceType, Offering},
     error::InputError,
-    options::Options,
+    options::{LaunchTemplates, Options},
     plan::{
         ExistingPlacement, LimitOwner, Plan, PlannedInstance, PodKey, REPLICAS, ReachedLimit, Reason,
         ReasonKind, Relaxed, Unschedulable,

@@ -130,7 +130,7 @@ async fn launches_without_a_node_are_bounded(stack: &mut Stack, client: &Client)
     let counted = Cell::new(0);
     until("as many rounds as an hour has", EVENTUALLY, async || {
         let backoff = backoff(client, "tenant-c").await;
-        let rounds = backoff["rounds"].as_u64().unwrap_or(0);
+        let rounds = backoff["templates"][0]["rounds"].as_u64().unwrap_or(0);
         // The count must survive the pods. In between they stay, since a node that no pod waits for isn't launched.
         if rounds > counted.replace(rounds) {
             let all: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client.clone(), "tenant-c");

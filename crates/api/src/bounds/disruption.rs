@@ -33,6 +33,12 @@ pub(crate) fn repair_after(_: &mut SchemaGenerator) -> Schema {
     }))
 }
 
+/// The time for which a heavier template must have launched without failure. A failed launch is tried again within a minute.
+pub(crate) fn return_after(_: &mut SchemaGenerator) -> Schema {
+    let least = "with less than a minute nodes could be replaced again and again: write 1m or more";
+    duration(false, &[("duration(self) >= duration('1m')", least), AT_MOST_TEN_YEARS])
+}
+
 /// A time with its offset.
 pub(crate) fn instant(_: &mut SchemaGenerator) -> Schema {
     let day = "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])";

@@ -44,6 +44,8 @@ pub fn pool(
             if let Some(template) = template {
                 one.template.clone_from(&template.name);
                 one.weight = one.weight.saturating_add(template.weight);
+                one.replicas = count(pool.spec.replicas);
+                one.template_replicas = count(template.replicas);
                 one.template_limits = limits(&template.limits).map_err(|(key, problem)| InputError {
                     kind: "TenantPool",
                     name: pool.name_any(),
@@ -95,9 +97,14 @@ fn one_kind(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         startup_taints: template.map(|t| t.spec.startup_taints.clone()).unwrap_or_default(),
         instance_types: declared::instance_types(instance_types, pool.declared_resources()),
         launches: spec.provisioner == Provisioner::Croft && template.is_some() && spec.replicas.is_none(),
-        replicas: spec.replicas.and_then(|n| u32::try_from(n).ok()),
+        replicas: count(spec.replicas),
+        template_replicas: None,
         held: None,
     })
+}
+
+fn count(nodes: Option<i32>) -> Option<u32> {
+    nodes.and_then(|nodes| u32::try_from(nodes).ok())
 }
 
 /// Checks that a node of the pool would not be due for replacement from its first moment; its replacement would be as

@@ -1,10 +1,11 @@
-//! Capacity that pools keep without any pod that requests it, as demand for the scheduler: the nodes of a pool with
-//! `replicas`, and headroom. The controller and `croft simulate` plan both with these functions.
+//! Capacity that pools keep without any pod that requests it, as demand for the scheduler: the nodes of a pool or template
+//! with `replicas`, and headroom. The controller and `croft simulate` plan both with these functions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use croft_scheduler::{Cluster, InstanceType, Options, Plan, PodKey, ReasonKind, Resources};
-use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
+use croft_policy::definitions::TEMPLATE_LABEL;
+use croft_scheduler::{Cluster, InputError, Options, Plan, PodKey, Pool, Reason, ReasonKind, Resources};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -22,14 +23,65 @@ const REPLICAS: &str = "croft.dev/replicas";
 /// A namespace name that no namespace can have, for the pods that stand for headroom.
 const HEADROOM: &str = "croft.dev/headroom";
 
-/// The fixed number of nodes of a pool; `None` if it is scaled by demand.
-#[must_use]
-pub fn replicas(pool: &TenantPool) -> Option<usize> {
-    let replicas = pool.spec.replicas.filter(|_| pool.spec.provisioner == Provisioner::Croft)?;
-    usize::try_from(replicas).ok()
+/// A fixed number of nodes: those of a pool, or those of one of its templates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedSize<'a> {
+    /// The name of the template; `None` if the number is that of all nodes of the pool.
+    pub template: Option<&'a str>,
+    /// The number of nodes.
+    pub replicas: usize,
 }
 
-/// True if a NodeClaim counts towards its pool's `replicas`: it is not being deleted, and doesn't replace one that
+impl FixedSize<'_> {
+    /// True if a node of the pool by this template is one of these.
+    #[must_use]
+    pub fn has(&self, template: Option<&str>) -> bool {
+        self.template.is_none() || self.template == template
+    }
+
+    /// The pool, or its template, in words.
+    #[must_use]
+    pub fn describe(&self, pool: &str) -> String {
+        match self.template {
+            None => format!("pool {pool}"),
+            Some(template) => format!("template {template} of pool {pool}"),
+        }
+    }
+}
+
+/// The fixed sizes in a pool; none if it is scaled by demand.
+pub fn sizes(pool: &TenantPool) -> impl Iterator<Item = FixedSize<'_>> {
+    let spec = Some(&pool.spec).filter(|spec| spec.provisioner == Provisioner::Croft);
+    let of_pool = spec.and_then(|spec| spec.replicas).map(|replicas| (None, replicas));
+    let of_templates =
+        spec.filter(|spec| spec.replicas.is_none()).into_iter().flat_map(|spec| &spec.templates);
+    let of_templates = of_templates.filter_map(|one| Some((Some(one.name.as_str()), one.replicas?)));
+    of_pool.into_iter().chain(of_templates).filter_map(|(template, replicas)| {
+        Some(FixedSize { template, replicas: usize::try_from(replicas).ok()? })
+    })
+}
+
+/// The fixed size that a node of the pool by this template belongs to; `None` if such nodes follow the demand.
+#[must_use]
+pub fn size_of<'a>(pool: &'a TenantPool, template: Option<&str>) -> Option<FixedSize<'a>> {
+    sizes(pool).find(|size| size.has(template))
+}
+
+/// The fixed size that a node of the pool belongs to, likewise.
+#[must_use]
+pub fn size_of_node<'a>(pool: &'a TenantPool, node: &Node) -> Option<FixedSize<'a>> {
+    size_of(pool, node.labels().get(TEMPLATE_LABEL).map(String::as_str))
+}
+
+/// True if no node of the pool follows the demand.
+#[must_use]
+pub fn is_fixed(pool: &TenantPool) -> bool {
+    let templates = &pool.spec.templates;
+    pool.spec.replicas.is_some()
+        || !templates.is_empty() && templates.iter().all(|template| template.replicas.is_some())
+}
+
+/// True if a NodeClaim counts towards the `replicas` of its pool or template: it is not being deleted, and doesn't replace one that
 /// still counts. `find` looks up a NodeClaim by name.
 pub fn counts<'a>(claim: &NodeClaim, find: impl Fn(&str) -> Option<&'a NodeClaim>) -> bool {
     let stays = |claim: &NodeClaim| claim.metadata.deletion_timestamp.is_none();
@@ -37,7 +89,7 @@ pub fn counts<'a>(claim: &NodeClaim, find: impl Fn(&str) -> Option<&'a NodeClaim
     stays(claim) && !replaced.filter_map(find).any(stays)
 }
 
-/// Why a pool with `replicas` gets fewer nodes than it lacks.
+/// Why a pool or template with `replicas` gets fewer nodes than it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortfall {
     /// The reason why the pool launches nothing; `None` if the pool itself can't be planned.
@@ -47,18 +99,20 @@ pub struct Shortfall {
 }
 
 impl Shortfall {
-    fn invalid_pool(error: &croft_scheduler::InputError) -> Self {
+    fn invalid_pool(error: &InputError) -> Self {
         Self { reason: None, detail: error.to_string() }
     }
 }
 
-/// Plans `count` new nodes of the pool in addition to those of `cluster`, each the cheapest that the pool may launch by its heaviest template,
-/// as far as limits and capacity allow; and why there aren't more. Pending pods are ignored. `solve` makes the plan.
+/// Plans `count` new nodes of a fixed size in addition to those of `cluster`, each the cheapest that the pool may launch by its heaviest
+/// template, or by the one whose size it is, as far as limits and capacity allow; and why there aren't more. `plannable` are the pool's
+/// templates with what they may launch. Pending pods are ignored. `solve` makes the plan.
 #[must_use]
 pub fn new_nodes(
     cluster: &Cluster,
     pool: &TenantPool,
-    types: impl Fn(&TenantPool) -> Arc<[InstanceType]>,
+    size: &FixedSize<'_>,
+    plannable: Result<Vec<Pool>, InputError>,
     count: usize,
     solve: impl FnOnce(&Cluster, &Options) -> Plan,
 ) -> (Plan, Option<Shortfall>) {
@@ -66,13 +120,14 @@ pub fn new_nodes(
     let mut cluster = cluster.at_rest();
     // The pods that stand for nodes count for nothing.
     cluster.set_pods_without_requests(&Resources::new());
-    let mut plannable = match convert::pool(pool, types) {
+    let mut plannable = match plannable {
         Ok(templates) => templates,
         Err(error) => return (Plan::default(), Some(Shortfall::invalid_pool(&error))),
     };
     for template in &mut plannable {
-        template.launches = true;
-        template.replicas = None;
+        // The others stay, since their nodes count for the pool's limits.
+        template.launches = size.has(Some(template.template.as_str()));
+        (template.replicas, template.template_replicas) = (None, None);
         template.labels.insert(SLOT.to_owned(), "new".to_owned());
     }
     let slots = (0..count).filter_map(|n| slot(pool, n));
@@ -84,12 +139,14 @@ pub fn new_nodes(
     }
     let mut plan = solve(&cluster, &Options { effort: 0, ..Options::default() });
     let shortfall = plan.unschedulable.first().map(|left| {
-        let own = left.reasons.iter().find(|reason| reason.pool == name);
-        Shortfall {
-            reason: own.map(|reason| reason.reason),
-            detail: own
-                .map_or_else(|| "no node of it can be planned".to_owned(), |reason| reason.detail.clone()),
-        }
+        let is_own =
+            |reason: &&Reason| reason.pool == name && reason.reason != ReasonKind::PoolNotProvisioned;
+        let own = left.reasons.iter().find(is_own);
+        let detail = own.map_or("no node of it can be planned", |reason| reason.detail.as_str());
+        // Whose nodes they are is said already.
+        let prefix = size.template.map_or_else(String::new, |template| format!("template {template}: "));
+        let detail = detail.strip_prefix(&prefix).unwrap_or(detail).to_owned();
+        Shortfall { reason: own.map(|reason| reason.reason), detail }
     });
     for instance in &mut plan.instances {
         instance.labels.remove(SLOT);

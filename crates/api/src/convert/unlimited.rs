@@ -3,11 +3,11 @@
 
 use kube::ResourceExt as _;
 
-use super::scheduler::bounds_cost;
+use super::{scheduler::bounds_cost, static_capacity::is_fixed};
 use crate::{
     Tenant, TenantPool,
     condition::{Statement, UNLIMITED},
-    pool::Provisioner,
+    pool::{PoolTemplate, Provisioner},
 };
 
 /// The remedy, for both kinds.
@@ -16,11 +16,11 @@ pub const REMEDY: &str = "set spec.limits, such as nodes: 20 and costPerHour: \"
 /// The sentence that says that no limit bounds the cost of the nodes of `pool`; `None` if one does. `tenants` are those
 /// that name the pool: the limits of each count all of its nodes.
 pub fn of_pool<'a>(pool: &TenantPool, tenants: impl IntoIterator<Item = &'a Tenant>) -> Statement {
+    if is_fixed(pool) {
+        return limited("FixedSize", "replicas bound what its nodes cost".to_owned());
+    }
     if is_bounded(pool) {
         return limited("Limited", "spec.limits bound what its nodes cost".to_owned());
-    }
-    if pool.spec.replicas.is_some() {
-        return limited("FixedSize", "spec.replicas bound what its nodes cost".to_owned());
     }
     let of_tenant = tenants.into_iter().find(|tenant| bounds_cost(&tenant.spec.limits));
     if let Some(tenant) = of_tenant {
@@ -36,7 +36,7 @@ pub fn of_tenant<'a>(tenant: &Tenant, pools: impl IntoIterator<Item = &'a Tenant
     if bounds_cost(&tenant.spec.limits) {
         return limited("Limited", "spec.limits bound what its nodes cost".to_owned());
     }
-    let is_open = |pool: &&TenantPool| pool.spec.replicas.is_none() && !is_bounded(pool);
+    let is_open = |pool: &&TenantPool| !is_fixed(pool) && !is_bounded(pool);
     let mut pools = pools.into_iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft).peekable();
     if pools.peek().is_none() {
         return limited("NotProvisioned", "Croft launches no nodes for its pools".to_owned());
@@ -52,11 +52,11 @@ pub fn of_tenant<'a>(tenant: &Tenant, pools: impl IntoIterator<Item = &'a Tenant
     }
 }
 
-/// True if limits of the pool, or those of each of its templates, bound what its nodes cost.
+/// True if limits of the pool, or limits or replicas of each of its templates, bound what its nodes cost.
 fn is_bounded(pool: &TenantPool) -> bool {
     let templates = &pool.spec.templates;
-    bounds_cost(&pool.spec.limits)
-        || !templates.is_empty() && templates.iter().all(|template| bounds_cost(&template.limits))
+    let is_bounded = |template: &PoolTemplate| template.replicas.is_some() || bounds_cost(&template.limits);
+    bounds_cost(&pool.spec.limits) || !templates.is_empty() && templates.iter().all(is_bounded)
 }
 
 fn limited(reason: &'static str, message: String) -> Statement {
@@ -79,6 +79,13 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
+    fn template(more: Value) -> Value {
+        let mut template = json!({"name": "t", "spec": {"nodeClassRef": {"name": "c"}}});
+        let (template_fields, more) = (template.as_object_mut().unwrap(), more.as_object().unwrap());
+        template_fields.extend(more.clone());
+        template
+    }
+
     fn tenant(limits: Value) -> Tenant {
         let object = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "t"},
             "spec": {"pools": ["p"], "limits": limits}});
@@ -93,6 +100,17 @@ mod tests {
             (json!({"limits": {"cpu": 4}}), json!({}), "Limited"),
             (json!({"limits": {"costPerHour": "4"}}), json!({}), "Limited"),
             (json!({"replicas": 4}), json!({}), "FixedSize"),
+            (json!({"templates": [template(json!({"replicas": 4}))]}), json!({}), "FixedSize"),
+            (
+                json!({"templates": [template(json!({"replicas": 4})), template(json!({"limits": {"nodes": 1}}))]}),
+                json!({}),
+                "Limited",
+            ),
+            (
+                json!({"templates": [template(json!({"replicas": 4})), template(json!({}))]}),
+                json!({}),
+                "NoLimits",
+            ),
             (json!({}), json!({"nodes": 4}), "LimitedByTenant"),
             (json!({}), json!({"nvidia.com/gpu": 4}), "NoLimits"),
         ] {

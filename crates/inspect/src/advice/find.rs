@@ -8,6 +8,7 @@ use std::{
 
 use croft_api::{
     Tenant, TenantPool,
+    convert::static_capacity::size_of_node,
     disruption::{ConsolidationPolicy, DisruptionReason},
     pool::Provisioner,
 };
@@ -113,7 +114,8 @@ pub(super) fn find(
     nodes.sort_by_key(|node| node.name_any());
     for node in nodes {
         let pool = index.pool_of(node).filter(|pool| {
-            pool.spec.provisioner == Provisioner::Croft && pool.spec.replicas.is_none() && !is_disrupted(node)
+            let follows_demand = size_of_node(pool, node).is_none();
+            pool.spec.provisioner == Provisioner::Croft && follows_demand && !is_disrupted(node)
         });
         if let Some(pool) = pool {
             let price = described(node, &index, &offerings).price.unwrap_or(Price::ZERO);

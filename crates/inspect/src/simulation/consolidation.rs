@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     TenantPool, budget,
+    convert::{static_capacity::size_of_node, template_return::of_consolidation},
     definitions::{DISRUPTED_TAINT, ZONE_LABEL},
     disruption::{Budget, Disruption, DisruptionReason},
     pool::Provisioner,
 };
 use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_manifest::Input;
+use croft_policy::definitions::TEMPLATE_LABEL;
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, Price,
     consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
@@ -80,8 +82,9 @@ pub(super) fn question(
             kept.insert(name, "its pool is not provisioned by Croft".to_owned());
             continue;
         };
-        if pool.spec.replicas.is_some() {
-            kept.insert(name, "its pool has a fixed number of nodes".to_owned());
+        if let Some(size) = size_of_node(pool, &node.object) {
+            let what = if size.template.is_some() { "its template" } else { "its pool" };
+            kept.insert(name, format!("{what} has a fixed number of nodes"));
             continue;
         }
         if pools.is_some_and(|pools| !pools.contains(&pool.name_any())) {
@@ -257,7 +260,14 @@ fn candidate(
     };
     let annotated = claim.is_some_and(has_do_not_disrupt);
     let (price, disruption_cost) = pods.candidate(node, pool, annotated, of_claim.or_else(of_catalog))?;
-    Ok(Candidate { node: node.name_any(), pool: pool.name_any(), price, capacity_type, disruption_cost })
+    Ok(Candidate {
+        node: node.name_any(),
+        pool: pool.name_any(),
+        price,
+        capacity_type,
+        disruption_cost,
+        templates: of_consolidation(pool, label(TEMPLATE_LABEL)),
+    })
 }
 
 /// Whether a node could be removed, or why it is kept, as a sentence.

@@ -2,21 +2,28 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use croft_api::{TenantPool, convert::static_capacity};
+use croft_api::{
+    TenantPool,
+    convert::{
+        scheduler,
+        static_capacity::{self, FixedSize, sizes},
+    },
+};
 use croft_manifest::Input;
+use croft_policy::definitions::TEMPLATE_LABEL;
 use croft_scheduler::{Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price, resources, solve};
 use kube::ResourceExt as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{amounts::counted, class_types::ClassTypes, node_index::NodeIndex};
 
-/// Instances that static pools lack.
+/// Instances that static pools and templates lack.
 #[derive(Default)]
 pub(super) struct MissingReplicas {
     instances: Vec<PlannedInstance>,
 }
 
-/// Plans the instances that static pools lack, and adds them to `cluster` as coming nodes, so that pods are planned onto
+/// Plans the instances that static pools and templates lack, and adds them to `cluster` as coming nodes, so that pods are planned onto
 /// them.
 pub(super) fn launch(
     input: &Input,
@@ -26,29 +33,31 @@ pub(super) fn launch(
 ) -> MissingReplicas {
     let mut replicas = MissingReplicas::default();
     let of_pools = input.pools.iter().map(|pool| &pool.object);
-    let mut pools: Vec<(&TenantPool, usize)> =
-        of_pools.filter_map(|pool| Some((pool, static_capacity::replicas(pool)?))).collect();
-    if pools.is_empty() {
+    let mut fixed: Vec<(&TenantPool, FixedSize<'_>)> =
+        of_pools.flat_map(|pool| sizes(pool).map(move |size| (pool, size))).collect();
+    if fixed.is_empty() {
         return replicas;
     }
-    pools.sort_by_key(|(pool, _)| pool.name_any());
+    fixed.sort_by_key(|(pool, _)| pool.name_any());
     let counts = ReplicaCounts::new(input);
-    for (pool, wanted) in pools {
-        let missing = wanted.saturating_sub(counts.of(pool));
+    for (pool, size) in fixed {
+        let missing = size.replicas.saturating_sub(counts.of(pool, &size));
         if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
             continue;
         }
         let (plan, reason) = static_capacity::new_nodes(
             cluster,
             pool,
-            |template| Arc::clone(types.of_pool(template)),
+            &size,
+            scheduler::pool(pool, |template| Arc::clone(types.of_pool(template))),
             missing,
             |cluster, options| solve(cluster, options, &|| false),
         );
         if let Some(reason) = reason {
             let lacking = missing.saturating_sub(plan.instances.len());
+            let of_template = size.template.map_or_else(String::new, |name| format!("template {name} of "));
             warnings.push(format!(
-                "TenantPool {} lacks {} of its replicas: {}",
+                "{of_template}TenantPool {} lacks {} of its replicas: {}",
                 pool.name_any(),
                 counted(lacking, "node"),
                 reason.detail
@@ -67,11 +76,11 @@ pub(super) fn launch(
 
 /// Nodes and claims that count as replicas.
 struct ReplicaCounts<'i> {
-    /// Claims by the name of their pool.
-    claims: FxHashMap<&'i str, usize>,
-    /// Nodes without a claim, by the key, then by the value of each pool's label that they carry: two pools with one label have
-    /// the same nodes.
-    nodes: FxHashMap<&'i str, FxHashMap<&'i str, usize>>,
+    /// The template of each claim, by the name of their pool.
+    claims: FxHashMap<&'i str, Vec<Option<&'i str>>>,
+    /// The template of each node without a claim, by the key, then by the value of each pool's label that they carry: two pools
+    /// with one label have the same nodes.
+    nodes: FxHashMap<&'i str, FxHashMap<&'i str, Vec<Option<&'i str>>>>,
 }
 
 impl<'i> ReplicaCounts<'i> {
@@ -82,27 +91,29 @@ impl<'i> ReplicaCounts<'i> {
         };
         let find = |name: &str| input.claims.get("", name).map(|claim| &claim.object);
         for claim in input.claims.iter().filter(|claim| static_capacity::counts(claim, find)) {
-            *counts.claims.entry(&claim.spec.pool).or_default() += 1;
+            counts.claims.entry(&claim.spec.pool).or_default().push(claim.template());
         }
         let index = NodeIndex::new(input);
         for node in &input.nodes {
             if node.metadata.deletion_timestamp.is_some() || index.claim_of(node).is_some() {
                 continue;
             }
+            let template = node.labels().get(TEMPLATE_LABEL).map(String::as_str);
             for (key, value) in node.labels() {
                 if let Some(of_key) = counts.nodes.get_mut(key.as_str()) {
-                    *of_key.entry(value).or_default() += 1;
+                    of_key.entry(value).or_default().push(template);
                 }
             }
         }
         counts
     }
 
-    fn of(&self, pool: &TenantPool) -> usize {
-        let claims = self.claims.get(pool.name_any().as_str()).copied().unwrap_or_default();
-        let value = croft_api::convert::scheduler::value(pool);
+    fn of(&self, pool: &TenantPool, size: &FixedSize<'_>) -> usize {
+        let claims = self.claims.get(pool.name_any().as_str());
+        let value = scheduler::value(pool);
         let nodes = self.nodes.get(pool.spec.key.as_str()).and_then(|of_key| of_key.get(value.as_str()));
-        claims.saturating_add(nodes.copied().unwrap_or_default())
+        let templates = claims.into_iter().chain(nodes).flatten();
+        templates.filter(|template| size.has(**template)).count()
     }
 }
 

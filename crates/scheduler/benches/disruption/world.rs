@@ -239,6 +239,7 @@ impl World {
                 price: node.price,
                 capacity_type: node.capacity_type,
                 disruption_cost,
+                templates: None,
             });
         }
         for (pool, total) in per_pool {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{CapacityType, ExistingPlacement, Options, PlannedInstance, Price};
 
@@ -15,6 +15,8 @@ pub struct Candidate {
     pub capacity_type: CapacityType,
     /// Disruption cost of moving its pods.
     pub disruption_cost: Price,
+    /// The templates of its pool that may launch in its place; `None` if all may.
+    pub templates: Option<BTreeSet<String>>,
 }
 
 /// Constraints of one pool.

@@ -334,14 +334,12 @@ impl<'a> Search<'a> {
         // In the controller's order: the dearest first, whose pods then find the most room.
         let mut own: Vec<&Candidate> = part.nodes.iter().filter_map(|at| set.get(*at).copied()).collect();
         own.sort_by_key(|c| (Reverse(c.price), &c.node));
-        let without: Vec<String> = own.into_iter().map(|c| c.node.clone()).collect();
-        let pods: BTreeSet<PodKey> = without.iter().flat_map(|name| self.work.movable_pods(name)).collect();
+        let pods: BTreeSet<PodKey> = own.iter().flat_map(|c| self.work.movable_pods(&c.node)).collect();
         let options = Options {
-            without_nodes: without,
             simulate_default_scheduler: true,
             effort: 0,
             small_plan_steps: 0,
-            ..self.ask.options.clone()
+            ..self.options_without(&own)
         };
         let Self { ask, cancel, work, cache, result, .. } = self;
         let instances = complete(work, part.instances, |cluster| {
@@ -362,9 +360,20 @@ impl<'a> Search<'a> {
         Some(Part { onto: part.onto, ..evaluated })
     }
 
-    fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
+    /// The options of a solve without the nodes of `set`, by the templates that may launch in the place of each of them.
+    fn options_without(&self, set: &[&Candidate]) -> Options {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
+        for candidate in set {
+            if let Some(templates) = &candidate.templates {
+                options.templates.restrict(&candidate.pool, templates);
+            }
+        }
+        options
+    }
+
+    fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
+        let mut options = self.options_without(set);
         // Sets are many, and most are of no use: their effort is counted over all of them.
         options.small_plan_steps = 0;
         let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();

@@ -1,5 +1,7 @@
 //! Options of [`solve`](crate::solve).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::model::{plan::PodKey, price::Price};
 
 /// Options of a solve. The default is what the controller uses.
@@ -35,6 +37,28 @@ pub struct Options {
     pub ruled_out: Vec<(PodKey, String)>,
     /// Names of nodes, and of claims of coming ones, that no pod is planned onto: those that are to be left as well.
     pub closed_nodes: Vec<String>,
+    /// The templates that may launch.
+    pub templates: LaunchTemplates,
+}
+
+/// The templates by which TenantPools may launch; all of them in pools that it doesn't restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchTemplates(BTreeMap<String, BTreeSet<String>>);
+
+impl LaunchTemplates {
+    /// Lets a pool launch by no other templates than these; by those that all calls name.
+    pub fn restrict(&mut self, pool: &str, templates: &BTreeSet<String>) {
+        match self.0.get_mut(pool) {
+            Some(common) => common.retain(|template| templates.contains(template)),
+            None => drop(self.0.insert(pool.to_owned(), templates.clone())),
+        }
+    }
+
+    /// True if the pool may launch by the template.
+    #[must_use]
+    pub fn allow(&self, pool: &str, template: &str) -> bool {
+        self.0.get(pool).is_none_or(|templates| templates.contains(template))
+    }
 }
 
 impl Default for Options {
@@ -53,6 +77,7 @@ impl Default for Options {
             simulate_default_scheduler: false,
             ruled_out: Vec::new(),
             closed_nodes: Vec::new(),
+            templates: LaunchTemplates::default(),
         }
     }
 }

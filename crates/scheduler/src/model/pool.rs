@@ -47,8 +47,10 @@ pub struct Pool {
     /// False for pools whose nodes come from elsewhere, and for those of a fixed size: only the nodes that are there
     /// and on their way count.
     pub launches: bool,
-    /// How many nodes a pool of a fixed size has.
+    /// How many nodes a TenantPool of a fixed size has.
     pub replicas: Option<u32>,
+    /// How many nodes of this template there are, likewise.
+    pub template_replicas: Option<u32>,
     /// Why the pool launches nothing for now; the nodes that are there and on their way still take pods.
     pub held: Option<String>,
 }

@@ -94,10 +94,14 @@ fn of_template(
     match suiting(context, class, number, want) {
         Ok(open) => limited(context, limits, class, number, want, &open),
         Err((reason, detail)) => {
-            let pool = context.pools[number].pool.name.clone();
+            let rec = &context.pools[number].pool;
+            let pool = rec.name.clone();
             // Of the reasons without a node that would suit, a limit is that of a fixed size alone.
             let limit = (reason == ReasonKind::PoolLimit).then(|| ReachedLimit {
-                owner: LimitOwner::Pool(pool.clone()),
+                owner: match rec.template_replicas {
+                    Some(_) => LimitOwner::Template { pool: pool.clone(), name: rec.template.clone() },
+                    None => LimitOwner::Pool(pool.clone()),
+                },
                 resources: vec![REPLICAS.to_owned()],
             });
             Reason { pool, reason, detail, limit }
@@ -121,8 +125,15 @@ fn suiting(
             format!("{name} has a fixed size (replicas: {replicas}), and none of its nodes has room");
         return Err((ReasonKind::PoolLimit, detail));
     }
+    if let Some(replicas) = rec.pool.template_replicas {
+        let detail = format!("it has a fixed size (replicas: {replicas}), and none of its nodes has room");
+        return Err((ReasonKind::PoolLimit, detail));
+    }
     if let Some(why) = &rec.pool.held {
         return Err((ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}")));
+    }
+    if !context.options.templates.allow(name, &rec.pool.template) {
+        return Err((ReasonKind::NoCapacity, "no node of it may take the place of these".to_owned()));
     }
     if let Some(found) = resources(context, number, class, &left) {
         return Err(found);
@@ -211,7 +222,7 @@ fn suitable(
     if let Some((kind, detail)) = &class.blocked {
         return Err((*kind, detail.clone()));
     }
-    if !rec.pool.launches && rec.pool.replicas.is_none() {
+    if !rec.pool.launches && rec.pool.replicas.or(rec.pool.template_replicas).is_none() {
         // Its nodes may still have been what the pod waits for; first report what can never suit.
         return Err((ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere")));
     }

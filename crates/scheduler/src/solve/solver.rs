@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cluster, Options, Plan, Price,
+    Cluster, Options, Plan, Pool, Price,
     demand::{Class, ClassPods, Demand, NodeNeeds},
     existing::{
         cache::SolveCache,
@@ -263,9 +263,11 @@ impl Index {
             context.pools.iter().map(|rec| rec.label.0).chain([context.cluster.keys.pool]).collect();
         let mut index =
             Self { keys, with: FxHashMap::default(), without: FxHashMap::default(), all: Vec::new() };
-        for (pool, rec) in
-            context.pools.enumerate().filter(|(_, rec)| rec.pool.launches && rec.pool.held.is_none())
-        {
+        let may_launch = |rec: &PoolRec| {
+            let Pool { name, template, launches, held, .. } = &rec.pool;
+            *launches && held.is_none() && context.options.templates.allow(name, template)
+        };
+        for (pool, rec) in context.pools.enumerate().filter(|(_, rec)| may_launch(rec)) {
             for (variant, it) in rec.variants.enumerate() {
                 let from = PoolVariant { pool, variant };
                 index.all.push(from);

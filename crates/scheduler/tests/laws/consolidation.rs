@@ -95,6 +95,7 @@ impl World {
             price: self.price(kind, zone, *capacity),
             capacity_type: *capacity,
             disruption_cost: Price::ZERO,
+            templates: None,
         });
         Ask {
             candidates: candidates.collect(),

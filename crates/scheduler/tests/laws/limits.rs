@@ -117,6 +117,12 @@ fn reached_limit_has_its_owner_and_the_amounts_that_are_short() {
     let fixed = Pool { replicas: Some(0), launches: false, ..pool("a", kinds()) };
     let none = cluster(vec![fixed], &[of("a", "pod-a", "3")]);
     assert_eq!(reached(&none), short(LimitOwner::Pool("a".to_owned()), REPLICAS));
+
+    let template = "steady".to_owned();
+    let of_template = Pool { template_replicas: Some(0), launches: false, template, ..pool("a", kinds()) };
+    let none = cluster(vec![of_template], &[of("a", "pod-a", "3")]);
+    let owner = LimitOwner::Template { pool: "a".to_owned(), name: "steady".to_owned() };
+    assert_eq!(reached(&none), short(owner, REPLICAS));
 }
 
 #[test]

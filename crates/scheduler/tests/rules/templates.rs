@@ -1,8 +1,8 @@
 //! A pool with several templates: which one a pod's node is launched by, and which limits count.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use croft_scheduler::{Cluster, ComingNode, InstanceType, Plan, Pool, Price};
+use croft_scheduler::{Cluster, ComingNode, InstanceType, Options, Plan, Pool, Price, solve};
 use serde_json::json;
 
 use super::build::{self, coming, kinds, plan, pod, pool, requirement, taint, why};
@@ -179,4 +179,35 @@ fn templates_that_go_leave_nothing_behind() {
     assert_eq!(templates_of(&plan(&cluster)), ["steady"]);
     cluster.remove_pool("p");
     assert_eq!(plan(&cluster).unschedulable.len(), 1);
+}
+
+#[test]
+fn a_plan_launches_by_the_templates_that_its_options_name() {
+    let mut cluster = Cluster::new();
+    cluster.upsert_templates(vec![on_spot(10), template("steady", 0, kinds())]).unwrap();
+    cluster.upsert_pod(&pod("x", "1", "1Gi", json!({}))).unwrap();
+    let names =
+        |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    for (pool, calls, expected) in [
+        ("p", vec![], vec!["spot"]),
+        ("p", vec![names(&["steady"])], vec!["steady"]),
+        ("p", vec![names(&["steady", "spot"]), names(&["steady"])], vec!["steady"]),
+        ("p", vec![names(&[])], vec![]),
+        ("another", vec![names(&[])], vec!["spot"]),
+    ] {
+        let mut options = Options::default();
+        calls.iter().for_each(|templates| options.templates.restrict(pool, templates));
+        let plan = solve(&cluster, &options, &|| false);
+        assert_eq!(templates_of(&plan), expected, "{pool} {calls:?}");
+        assert!(plan.unschedulable.is_empty() || expected.is_empty());
+    }
+}
+
+#[test]
+fn a_template_of_a_fixed_size_launches_nothing_and_says_so() {
+    let steady = Pool { launches: false, template_replicas: Some(2), ..template("steady", 10, kinds()) };
+    assert_eq!(templates_of(&planned(vec![steady.clone(), on_spot(0)], 1, &[])), ["spot"]);
+    let why = why(&planned(vec![steady], 1, &[]));
+    let detail = "template steady: it has a fixed size (replicas: 2), and none of its nodes has room";
+    assert_eq!(why, [format!("p PoolLimit: {detail}")]);
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::amount::Amount;
+use croft_api::{amount::Amount, convert::template_return};
 use croft_inspect::{
     TemplateNodes,
     inventory::{self, NodeInfo},
@@ -63,9 +63,10 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
     for TemplateNodes { template, nodes, cost, passed_over } in
         templates(input, pool, &its, Some(&catalog), time_of(input))
     {
+        let fixed = template.replicas.map_or_else(String::new, |replicas| format!("replicas {replicas}, "));
         writeln!(
             out,
-            "  template {NAME}{}{NAME:#}: weight {}, {}, {}",
+            "  template {NAME}{}{NAME:#}: weight {}, {fixed}{}, {}",
             template.name,
             template.weight,
             counted(nodes.len(), "node"),
@@ -75,6 +76,15 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         if let Some(why) = passed_over {
             writeln!(out, "  {NOTE}passed over: {why}{NOTE:#}")?;
         }
+    }
+    if let Some(after) = template_return::after(pool) {
+        let minutes = after.as_secs() / 60;
+        writeln!(
+            out,
+            "  nodes of lighter templates return once a heavier one has launched for {minutes} min"
+        )?;
+    } else if let Some(wanted) = &pool.spec.template_return {
+        writeln!(out, "  return to a heavier template: {:?}", wanted.policy)?;
     }
     write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
     Ok(())

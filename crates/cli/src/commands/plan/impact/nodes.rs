@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use croft_api::{
     EC2NodeClass, NodeClaim, TenantPool,
-    convert::static_capacity,
+    convert::static_capacity::{counts, size_of, sizes},
     drift::{self, DriftStatus},
     expiry,
     pool::Provisioner,
@@ -101,39 +101,42 @@ pub(super) fn leaving(input: &Input) -> Vec<NodeImpact> {
     leaving.collect()
 }
 
-/// Surplus nodes of static pools: of each those with the fewest pods, then the youngest.
+/// Surplus nodes of static pools and templates: of each those with the fewest pods, then the youngest.
 fn surplus(
     now: &Input,
     then: &Input,
     registered: &[(&NodeClaim, &Node)],
     others: &[NodeImpact],
 ) -> Vec<NodeImpact> {
-    let pools = || then.pools.iter().filter_map(|pool| Some((pool, static_capacity::replicas(pool)?)));
-    if pools().next().is_none() {
+    let fixed = || then.pools.iter().flat_map(|pool| sizes(pool).map(move |size| (pool, size)));
+    if fixed().next().is_none() {
         return Vec::new();
     }
     let find = |name: &str| now.claims.get("", name).map(|claim| &claim.object);
     let mut of_pools: BTreeMap<&str, Vec<(&NodeClaim, &Node)>> = BTreeMap::new();
     for &(claim, node) in registered {
-        if static_capacity::counts(claim, find) {
+        if counts(claim, find) {
             of_pools.entry(&claim.spec.pool).or_default().push((claim, node));
         }
     }
     let others: BTreeSet<&str> = others.iter().map(|other| other.claim.as_str()).collect();
     let pods = WorkloadPods::new(now);
     let mut impacts = Vec::new();
-    for (pool, wanted) in pools() {
+    for (pool, size) in fixed() {
         let name = pool.name_any();
-        let had = now.pools.get("", &name).and_then(|pool| static_capacity::replicas(&pool.object));
-        let mut there = of_pools.remove(name.as_str()).unwrap_or_default();
+        let before = now.pools.get("", &name).map(|pool| &pool.object);
+        let had = before.and_then(|pool| size_of(pool, size.template)).map(|had| had.replicas);
+        let mut there = of_pools.get(name.as_str()).cloned().unwrap_or_default();
+        there.retain(|(claim, _)| size.has(claim.template()));
         let least = had.map_or(there.len(), |had| had.min(there.len()));
-        let surplus = least.saturating_sub(wanted);
+        let surplus = least.saturating_sub(size.replicas);
         there.retain(|(claim, _)| !others.contains(claim.name_any().as_str()));
         there.sort_by_cached_key(|(claim, node)| {
             let age = std::cmp::Reverse(claim.metadata.creation_timestamp.clone());
             (pods.on(&node.name_any()), age, claim.name_any())
         });
-        let detail = format!("spec.replicas is {wanted}");
+        let field = size.template.map_or_else(|| "spec".to_owned(), |name| format!("spec.templates[{name}]"));
+        let detail = format!("{field}.replicas is {}", size.replicas);
         let surplus = there.into_iter().take(surplus);
         impacts.extend(surplus.map(|(claim, node)| impact(claim, node, "ScaledDown", detail.clone())));
     }
@@ -174,7 +177,8 @@ pub(super) fn emptied(now: &Input, then: &Input, after: &Input) -> Vec<NodeImpac
         let name = node.name_any();
         let there = after.nodes.get("", &name).is_some();
         let Some(pool) = managed(then, claim).filter(|_| there) else { continue };
-        let goes = pool.spec.replicas.is_none() && pool.spec.disruption.consolidate_after() != "Never";
+        let follows_demand = size_of(pool, claim.template()).is_none();
+        let goes = follows_demand && pool.spec.disruption.consolidate_after() != "Never";
         if goes && before.on(&name) > 0 && left.on(&name) == 0 {
             let detail = format!(
                 "its pods leave; it is terminated {} later",
