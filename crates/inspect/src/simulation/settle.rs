@@ -11,7 +11,7 @@ use std::{
 
 use croft_api::{
     NodeClaim, NodeClaimSpec, NodeClaimStatus,
-    convert::static_capacity::replicas,
+    convert::static_capacity::{FixedSize, size_of_node, sizes},
     disruption::{Budget, DisruptionReason},
     pool::NodeClassRef,
 };
@@ -281,7 +281,7 @@ impl Settling {
 
     fn surplus_replicas(&self) -> HashSet<String> {
         let input = &self.input;
-        if input.pools.iter().all(|pool| replicas(pool).is_none()) {
+        if input.pools.iter().all(|pool| sizes(pool).next().is_none()) {
             return HashSet::new();
         }
         let mut pods: HashMap<&str, usize> = HashMap::new();
@@ -290,12 +290,13 @@ impl Settling {
             *count = count.saturating_add(1);
         }
         let index = NodeIndex::new(input);
-        let mut nodes: BTreeMap<String, (usize, Vec<(usize, String)>)> = BTreeMap::new();
+        let mut nodes: BTreeMap<_, (usize, Vec<(usize, String)>)> = BTreeMap::new();
         for node in &input.nodes {
             let Some(pool) = index.pool_of(&node.object) else { continue };
-            let Some(wanted) = replicas(pool) else { continue };
+            let Some(FixedSize { template, replicas }) = size_of_node(pool, &node.object) else { continue };
             let name = node.name_any();
-            let (_, there) = nodes.entry(pool.name_any()).or_insert_with(|| (wanted, Vec::new()));
+            let (_, there) =
+                nodes.entry((pool.name_any(), template)).or_insert_with(|| (replicas, Vec::new()));
             there.push((pods.get(name.as_str()).copied().unwrap_or_default(), name));
         }
         let mut surplus = HashSet::new();

@@ -231,7 +231,7 @@ impl<'a> Search<'a, '_> {
         dual_prices: &IndexVec<ItemTypeIx, f64>,
         demand: &IndexVec<ItemTypeIx, u32>,
     ) -> Generated {
-        let SearchContext { problem, bin_types, .. } = self.context;
+        let bin_types = self.context.bin_types;
         let seed = column_generation::of_bins(bin_types, &self.best.packing.bins);
         let (effort, most) = (KnapsackEffort::Full, self.budget.total / 2);
         let generated = column_generation::generate(self.context, demand, &seed, dual_prices, effort, most);

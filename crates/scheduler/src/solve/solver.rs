@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    Cluster, Options, Plan, Pool, Price,
+    Cluster, Options, Plan, Price,
     demand::{Class, ClassPods, Demand, NodeNeeds},
     existing::{
         cache::SolveCache,
@@ -264,8 +264,8 @@ impl Index {
         let mut index =
             Self { keys, with: FxHashMap::default(), without: FxHashMap::default(), all: Vec::new() };
         let may_launch = |rec: &PoolRec| {
-            let Pool { name, template, launches, held, .. } = &rec.pool;
-            *launches && held.is_none() && context.options.templates.allow(name, template)
+            let pool = &rec.pool;
+            pool.launches && pool.held.is_none() && context.options.templates.allow(&pool.name, &pool.template)
         };
         for (pool, rec) in context.pools.enumerate().filter(|(_, rec)| may_launch(rec)) {
             for (variant, it) in rec.variants.enumerate() {
