@@ -258,6 +258,21 @@ fn node_with_mirror_pods_alone_is_empty() {
     assert!(commands[0].instances.is_empty() && commands[0].nodes == ["n0"]);
 }
 
+/// What is in the place of the pod runs elsewhere already, or nothing will.
+#[test]
+fn node_whose_pods_are_being_deleted_goes_and_none_is_launched_for_them() {
+    for owned in [OWNED, ""] {
+        let metadata = format!("{owned}, deletionTimestamp: '2026-11-20T01:00:00Z'");
+        let text =
+            tenant("") + &node("n0", "q7.x", 16) + &running("web", "n0", (metadata.as_str(), "", READY));
+        let simulation =
+            simulate_with_consolidation(&input(&text), types(), &Options::default(), true).unwrap();
+        let found = simulation.savings.unwrap().found;
+        let [command] = found.commands.as_slice() else { panic!("{owned:?}: {:?}", found.commands) };
+        assert!(command.instances.is_empty() && command.nodes == ["n0"], "{owned:?}: {command:?}");
+    }
+}
+
 #[test]
 fn full_nodes_are_not_merged_beyond_what_a_node_attaches() {
     let storage = "---\n{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: gp9}, provisioner: ebs.csi.aws.com, volumeBindingMode: WaitForFirstConsumer}\n";

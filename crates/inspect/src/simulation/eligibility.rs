@@ -55,6 +55,11 @@ fn is_of_job(pod: &Pod) -> bool {
     owners.iter().any(|o| o.controller == Some(true) && o.kind == "Job")
 }
 
+/// True for a pod that is being deleted.
+fn is_going(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
@@ -148,8 +153,9 @@ impl<'a> PodIndex<'a> {
         let on_node = self.by_node.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
         let work: Vec<(PodKey, &Pod)> =
             on_node.iter().filter(|pod| !ends_with_node(pod)).map(|pod| (key(pod), *pod)).collect();
+        // As the controller: nothing blocks a pod that is on its way out.
         let pods = || {
-            work.iter().map(|(key, pod)| PodFacts {
+            work.iter().filter(|(_, pod)| !is_going(pod)).map(|(key, pod)| PodFacts {
                 key,
                 forbidden: self.forbidden(pod),
                 has_controller: owner(pod).is_some(),
@@ -295,7 +301,7 @@ impl<'a> PodIndex<'a> {
             let found = found.or_else(|| blockers::by_bare_pod(facts()))?;
             Some((key.clone(), found))
         };
-        self.movable(node).filter_map(blocker).collect()
+        self.movable(node).filter(|pod| !is_going(pod)).filter_map(blocker).collect()
     }
 
     /// The pods of a node that would have to be evicted.
