@@ -72,7 +72,9 @@ pub(super) fn plan(
     output: Format,
     out: &mut Output,
 ) -> Result<bool, Failure> {
-    let objects: Vec<Value> = load_raw(files.filenames())?.into_iter().map(|object| object.value).collect();
+    let read = load_raw(files.filenames())?;
+    out.warn(&read.warnings)?;
+    let objects: Vec<Value> = read.objects.into_iter().map(|object| object.value).collect();
     let route = format!("what-if?namespace={}", files.namespace());
     let Some(answer) = page.post::<Value>(&route, to_yaml(&objects)?, cluster)? else { return Ok(false) };
     let parsed: WhatIf = serde_json::from_value(answer.clone()).map_err(anyhow::Error::from)?;
