@@ -258,6 +258,17 @@ fn node_with_mirror_pods_alone_is_empty() {
     assert!(commands[0].instances.is_empty() && commands[0].nodes == ["n0"]);
 }
 
+#[test]
+fn empty_node_of_unknown_price_goes_as_in_the_cluster() {
+    let empty = tenant("") + &node("n0", "zz.unknown", 16);
+    let (nodes, kept) = removed(&empty);
+    assert!(nodes == ["n0"] && kept.is_empty(), "{nodes:?}, {kept:?}");
+    let simulation = simulate_with_consolidation(&input(&empty), types(), &Options::default(), true).unwrap();
+    assert!(simulation.savings.unwrap().unpriced.contains("n0"), "what it saves is no zero");
+    let (nodes, kept) = removed(&(empty + &running("web", "n0", (OWNED, "", READY))));
+    assert!(nodes.is_empty() && kept == ["its price is unknown"], "{nodes:?}, {kept:?}");
+}
+
 /// What is in the place of the pod runs elsewhere already, or nothing will.
 #[test]
 fn node_whose_pods_are_being_deleted_goes_and_none_is_launched_for_them() {

@@ -139,7 +139,8 @@ impl<'a> PodIndex<'a> {
         Self { changed, ..self }
     }
 
-    /// Price and disruption cost of a node that consolidation may consider.
+    /// Price and disruption cost of a node that consolidation may consider. An empty node goes whatever it costs: its price may be
+    /// unknown.
     ///
     /// # Errors
     /// Why it may not.
@@ -149,7 +150,7 @@ impl<'a> PodIndex<'a> {
         pool: &TenantPool,
         claim_annotated: bool,
         price: Option<Price>,
-    ) -> Result<(Price, Price), String> {
+    ) -> Result<(Option<Price>, Price), String> {
         let on_node = self.by_node.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
         let work: Vec<(PodKey, &Pod)> =
             on_node.iter().filter(|pod| !ends_with_node(pod)).map(|pod| (key(pod), *pod)).collect();
@@ -187,7 +188,7 @@ impl<'a> PodIndex<'a> {
         let eviction = cost::eviction_cost(disruption);
         let cost = || cost::of_node(eviction, work.iter().map(|(_, pod)| self.moved(pod, disruption.rest())));
         match eligibility::evaluate(&facts, disruption, blocker) {
-            Eligibility::Candidate { price } => Ok((price, cost())),
+            Eligibility::Candidate { price } => Ok((Some(price), cost())),
             // An empty node is removed without a search; here it counts as savings, too.
             Eligibility::Settled { status, .. } if status.consolidatable => {
                 let after_text = disruption.consolidate_after();
@@ -197,7 +198,7 @@ impl<'a> PodIndex<'a> {
                         "its last pod ended within the pool's consolidateAfter of {after_text}"
                     ));
                 }
-                price.map(|price| (price, cost())).ok_or_else(|| "price unknown".to_owned())
+                Ok((price, cost()))
             }
             Eligibility::Settled { status, .. } => Err(status.message),
         }
