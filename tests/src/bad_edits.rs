@@ -194,6 +194,9 @@ fn given() -> Vec<Case> {
         ("Tenant", "/spec/owners/0/kind", json!("user"), &["user", "User", "Group", "ServiceAccount"]),
         ("Tenant", "/spec/owners/0/name", json!("jane *"), &["exact name of a user or a group"]),
         ("Tenant", "/spec/owners/0/name", json!("system:authenticated"), &["stands for everybody"]),
+        ("Tenant", "/spec/owners/0/name", json!("system:serviceaccounts"), &["stands for everybody"]),
+        ("Tenant", "/spec/owners/0/name", json!("system:masters"), &["Kubernetes' own"]),
+        ("Tenant", "/spec/owners/0/name", json!("system:node:a"), &["Kubernetes' own"]),
         ("Tenant", "/spec/owners/0/name", json!(""), &["spec.owners[0].name"]),
         ("Tenant", "/spec/owners/0/namespace", json!("build"), &["write namespace for kind ServiceAccount"]),
         (

@@ -112,7 +112,7 @@ impl PodSecurityLevel {
 #[x_kube(
     validation = ("(self.kind == 'ServiceAccount') == has(self.__namespace__)", "a ServiceAccount is in a namespace, and users and groups are in none: write namespace for kind ServiceAccount, and for no other kind"),
     validation = ("self.kind != 'ServiceAccount' || self.name.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')", "write the name of a ServiceAccount: lower-case letters, digits, '-' and '.'; its namespace has a field of its own"),
-    validation = ("!(self.name in ['system:authenticated', 'system:unauthenticated', 'system:serviceaccounts', 'system:anonymous'])", "this name stands for everybody, the pods of other tenants among them: write users, groups and ServiceAccounts of the tenant's own")
+    validation = ("!self.name.startsWith('system:') || self.name.matches('^system:serviceaccounts?:.')", "this name is Kubernetes' own, and stands for everybody, the pods of other tenants among them, or for a component: write users, groups and ServiceAccounts of the tenant's own")
 )]
 pub struct Owner {
     /// User, Group or ServiceAccount.

@@ -35,8 +35,10 @@ const VARIANTS: &str = "AMIsComplete";
 const RESERVATIONS: &str = "CapacityReservationsReady";
 const LAUNCHES: &str = "LaunchesAccepted";
 
-/// EC2's default limit of security groups of an interface.
-const MOST_GROUPS: usize = 5;
+/// EC2's limit of security groups of an interface: what an account has unless its quota was raised, and the most that the
+/// quota can be. What the account's is, only a launch tells.
+const DEFAULT_GROUPS: usize = 5;
+const MOST_GROUPS: usize = 16;
 /// An image selector that matches more images surely lacks a tag.
 const MOST_IMAGES: usize = 100;
 
@@ -147,7 +149,7 @@ fn group_condition(
             GROUPS,
             "TooManySecurityGroups",
             format!(
-                "spec.securityGroupSelectorTerms match {} security groups, and a network interface can have {MOST_GROUPS}: select fewer",
+                "spec.securityGroupSelectorTerms match {} security groups, and a network interface can have {MOST_GROUPS} at most: select fewer",
                 groups.len()
             ),
         )
@@ -155,7 +157,14 @@ fn group_condition(
         fails(GROUPS, "SecurityGroupsOfAnotherVPC",
             "spec.securityGroupSelectorTerms match groups of another VPC than the subnets': add a tag that only the right ones have".to_owned())
     } else {
-        holds(GROUPS, noted(format!("{} security groups", groups.len()), fault))
+        let raised = if groups.len() > DEFAULT_GROUPS {
+            format!(
+                ", which need a raised quota: a network interface can have {DEFAULT_GROUPS} without (L-2AFB9258)"
+            )
+        } else {
+            String::new()
+        };
+        holds(GROUPS, noted(format!("{} security groups{raised}", groups.len()), fault))
     }
 }
 

@@ -174,9 +174,7 @@ impl AwsProvider {
         } else if efas > 0 {
             instance_type.capacity.set(EFA, i64::from(efas));
         }
-        let mut labels = node_labels(&instance_type, &instance.zone, instance.capacity_type);
-        // The names of local zones don't start with the region's name alone.
-        labels.insert("topology.kubernetes.io/region".to_owned(), self.clients.region.clone());
+        let labels = node_labels(&instance_type, &instance.zone, instance.capacity_type);
         Launched {
             capacity: instance_type.capacity.clone(),
             allocatable: instance_type.allocatable(),

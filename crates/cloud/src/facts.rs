@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use croft_scheduler::{CapacityType, InstanceType, Offering, Resources};
+use croft_scheduler::{CapacityType, InstanceType, Offering, Resources, region_of_zone};
 
 use crate::kubelet;
 
@@ -408,17 +408,18 @@ pub fn node_labels(
     capacity_type: CapacityType,
 ) -> BTreeMap<String, String> {
     let mut labels = instance_type.labels.clone();
-    let region = zone.trim_end_matches(|c: char| c.is_ascii_lowercase());
     for (key, value) in [
         ("kubernetes.io/arch", instance_type.arch.as_str()),
         ("kubernetes.io/os", "linux"),
         ("node.kubernetes.io/instance-type", &instance_type.name),
         ("topology.kubernetes.io/zone", zone),
-        ("topology.kubernetes.io/region", region),
         (CAPACITY_TYPE, capacity_type.as_str()),
     ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
+    let region =
+        region_of_zone(zone).map(|region| ("topology.kubernetes.io/region".to_owned(), region.to_owned()));
+    labels.extend(region);
     labels
 }
 
@@ -491,6 +492,25 @@ mod tests {
         assert_eq!(Threshold::parse("7.5%"), Some(Threshold::Permille(75)));
         assert_eq!(Threshold::parse("100Mi"), Some(Threshold::Bytes(100 << 20)));
         assert_eq!(Threshold::parse("x%"), None);
+    }
+
+    #[test]
+    fn region_of_a_node_is_that_of_its_zone_also_in_a_local_zone() {
+        let kind = m5_large().instance_type(&Setup::default(), Vec::new());
+        for (zone, region) in [
+            ("us-east-1a", Some("us-east-1")),
+            ("us-gov-west-1b", Some("us-gov-west-1")),
+            ("us-west-2-lax-1a", Some("us-west-2")),
+            ("us-east-1-wl1-bos-wlz-1", Some("us-east-1")),
+            ("zone-a", None),
+        ] {
+            let labels = node_labels(&kind, zone, CapacityType::OnDemand);
+            assert_eq!(
+                labels.get("topology.kubernetes.io/region").map(String::as_str),
+                region,
+                "{zone}: a pool that asks for its region has nodes there"
+            );
+        }
     }
 
     #[test]

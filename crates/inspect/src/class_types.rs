@@ -13,7 +13,7 @@ use croft_cloud::{
     kubelet, pool_types,
 };
 use croft_manifest::Input;
-use croft_scheduler::{InstanceType, Offering, resources};
+use croft_scheduler::{InstanceType, Offering, region_of_zone, resources};
 use k8s_openapi::api::core::v1::{NodeSelector, PodSpec};
 use kube::ResourceExt as _;
 
@@ -217,9 +217,9 @@ impl Elsewhere {
 
 /// The region of a zone's name, or of a region's; `None` for names of another form than AWS's.
 fn region(name: &str) -> Option<&str> {
-    let region = name.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(name);
-    let is_one = region.ends_with(|c: char| c.is_ascii_digit()) && region.matches('-').count() >= 2;
-    is_one.then_some(region)
+    let is_region = || region_of_zone(&format!("{name}a")) == Some(name);
+    let region = region_of_zone(name).or_else(|| is_region().then_some(name))?;
+    (region.matches('-').count() >= 2).then_some(region)
 }
 
 fn volume_zones(input: &Input) -> Vec<String> {
@@ -334,11 +334,28 @@ mod tests {
     }
 
     #[test]
+    fn nodes_in_a_local_zone_are_of_its_region() {
+        let nodes = "
+---
+{apiVersion: v1, kind: Node, metadata: {name: n0, labels: {topology.kubernetes.io/zone: us-west-2a}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {topology.kubernetes.io/zone: us-west-2-lax-1a}}}";
+        let types = types_of(&format!("{}{nodes}", class("tags: {a: b}")));
+        let offerings = &find(&types, "m5.large").offerings;
+        let zones: BTreeSet<&str> = offerings.iter().map(|o| o.zone.as_str()).collect();
+        let expected = ["us-west-2-lax-1a", "us-west-2a", "us-west-2b", "us-west-2c"];
+        assert_eq!(zones.into_iter().collect::<Vec<_>>(), expected);
+        assert!(types.warning().unwrap().contains("its nodes are of us-west-2:"), "{:?}", types.warning());
+    }
+
+    #[test]
     fn names_of_zones_and_regions_tell_the_region() {
         let cases = [
             ("eu-west-1b", Some("eu-west-1")),
             ("eu-west-1", Some("eu-west-1")),
             ("us-gov-west-1a", Some("us-gov-west-1")),
+            ("us-west-2-lax-1a", Some("us-west-2")),
+            ("us-east-1-wl1-bos-wlz-1", Some("us-east-1")),
             ("zone-a", None),
             ("zone-1", None),
             ("", None),

@@ -259,6 +259,32 @@ fn node_with_mirror_pods_alone_is_empty() {
 }
 
 #[test]
+fn empty_node_of_unknown_price_goes_as_in_the_cluster() {
+    let empty = tenant("") + &node("n0", "zz.unknown", 16);
+    let (nodes, kept) = removed(&empty);
+    assert!(nodes == ["n0"] && kept.is_empty(), "{nodes:?}, {kept:?}");
+    let simulation = simulate_with_consolidation(&input(&empty), types(), &Options::default(), true).unwrap();
+    assert!(simulation.savings.unwrap().unpriced.contains("n0"), "what it saves is no zero");
+    let (nodes, kept) = removed(&(empty + &running("web", "n0", (OWNED, "", READY))));
+    assert!(nodes.is_empty() && kept == ["its price is unknown"], "{nodes:?}, {kept:?}");
+}
+
+/// What is in the place of the pod runs elsewhere already, or nothing will.
+#[test]
+fn node_whose_pods_are_being_deleted_goes_and_none_is_launched_for_them() {
+    for owned in [OWNED, ""] {
+        let metadata = format!("{owned}, deletionTimestamp: '2026-11-20T01:00:00Z'");
+        let text =
+            tenant("") + &node("n0", "q7.x", 16) + &running("web", "n0", (metadata.as_str(), "", READY));
+        let simulation =
+            simulate_with_consolidation(&input(&text), types(), &Options::default(), true).unwrap();
+        let found = simulation.savings.unwrap().found;
+        let [command] = found.commands.as_slice() else { panic!("{owned:?}: {:?}", found.commands) };
+        assert!(command.instances.is_empty() && command.nodes == ["n0"], "{owned:?}: {command:?}");
+    }
+}
+
+#[test]
 fn full_nodes_are_not_merged_beyond_what_a_node_attaches() {
     let storage = "---\n{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: gp9}, provisioner: ebs.csi.aws.com, volumeBindingMode: WaitForFirstConsumer}\n";
     let with_volume = |number: u32, count: u32| {

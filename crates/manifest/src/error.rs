@@ -57,6 +57,14 @@ pub enum InputError {
         /// As the caller named it.
         path: String,
     },
+    /// Files whose lists are empty, as `kubectl get` writes them where it found nothing, and no object beside.
+    #[error(
+        "no object in {paths}: every list there is empty; if another program writes it, see whether that failed"
+    )]
+    EmptyLists {
+        /// As the caller named them.
+        paths: String,
+    },
     /// Invalid objects, all of them.
     #[error("{}", list(.0))]
     Problems(Vec<Problem>),

@@ -57,6 +57,15 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Given>, InputError> {
     Ok(given)
 }
 
+/// The error about paths that hold no object but empty lists.
+pub(crate) fn empty_lists(paths: &[PathBuf]) -> InputError {
+    let name = |path: &PathBuf| match path.to_str() {
+        Some("-") => "standard input".to_owned(),
+        _ => path.display().to_string(),
+    };
+    InputError::EmptyLists { paths: paths.iter().map(name).collect::<Vec<_>>().join(", ") }
+}
+
 fn folder(path: &Path, read: &mut BTreeSet<PathBuf>, sources: &mut Vec<Source>) -> Result<(), InputError> {
     if !read.insert(path.canonicalize().map_err(|source| failed(path, source))?) {
         return Ok(());

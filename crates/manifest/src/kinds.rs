@@ -61,6 +61,8 @@ const POD_TEMPLATES: &[(&str, &str)] = &[
 pub(crate) struct Findings {
     /// Errors.
     pub(crate) problems: Vec<Problem>,
+    /// Objects of any kind, those in lists too.
+    objects: usize,
     /// Fields that were left out.
     pub(crate) unknown: UnknownFields,
     /// Objects of Karpenter, by kind: the first, and the number of the others.
@@ -70,6 +72,11 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
+    /// True if no object and no error was found.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.objects == 0 && self.problems.is_empty()
+    }
+
     /// Warnings about objects that launch nodes elsewhere, and here none.
     pub(crate) fn foreign_warnings(&self) -> impl Iterator<Item = String> {
         self.foreign.values().map(|(first, others)| {
@@ -156,6 +163,7 @@ impl Reader<'_> {
     }
 
     fn object(&mut self, version: &str, kind: &str, tree: &Tree) {
+        self.findings.objects += 1;
         match (version, kind) {
             ("croft.dev/v1alpha1", "Tenant") => self.put(kind, tree, |i| &mut i.tenants, croft_kinds::TENANT),
             ("croft.dev/v1alpha1", "TenantPool") => self.put(kind, tree, |i| &mut i.pools, croft_kinds::POOL),

@@ -61,6 +61,6 @@ pub use load::{LoadOptions, load, parse};
 pub use objects::{Objects, Sourced};
 pub use origin::Origin;
 pub use quantity::sum as sum_quantities;
-pub use raw::{RawObject, load as load_raw};
+pub use raw::{RawObject, RawObjects, load as load_raw};
 pub use suggestion::closest;
 pub use yaml::{WriteError, to_yaml};

@@ -42,7 +42,8 @@ impl Default for LoadOptions {
 ///
 /// # Errors
 /// [`InputError::File`] and [`InputError::EmptyFolder`] for paths that can't be read, [`InputError::Empty`] for one without an
-/// object, [`InputError::Problems`] with all that the API server would refuse.
+/// object, [`InputError::EmptyLists`] if all of them hold none but empty lists, [`InputError::Problems`] with all that the API
+/// server would refuse.
 pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputError> {
     let mut reading = Reading::new(options);
     for given in files::read(paths)? {
@@ -51,6 +52,9 @@ pub fn load(paths: &[PathBuf], options: &LoadOptions) -> Result<Input, InputErro
             holds_object |= reading.read(source);
         }
         given.check(holds_object)?;
+    }
+    if reading.findings.is_nothing() {
+        return Err(files::empty_lists(paths));
     }
     reading.finish()
 }

@@ -8,7 +8,7 @@ use crate::{
     error::{InputError, Problem},
     files::{self, Source},
     origin::Origin,
-    tree::{self, Node, Tree},
+    tree::{self, Node, SyntaxError, Tree},
 };
 
 /// One object as written.
@@ -48,6 +48,16 @@ impl RawObject {
     }
 }
 
+/// The objects of files and folders.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct RawObjects {
+    /// In their order.
+    pub objects: Vec<RawObject>,
+    /// Values that don't count, since their key is there twice.
+    pub warnings: Vec<String>,
+}
+
 /// Reads every object in files and folders, the items of lists one by one.
 ///
 /// `paths` are as for [`load`](crate::load).
@@ -55,7 +65,7 @@ impl RawObject {
 /// ```
 /// let file = std::env::temp_dir().join(format!("croft-raw-{}.yaml", std::process::id()));
 /// std::fs::write(&file, "{apiVersion: karpenter.sh/v1, kind: NodePool, metadata: {name: a}}")?;
-/// let objects = croft_manifest::load_raw(&[file.clone()])?;
+/// let objects = croft_manifest::load_raw(&[file.clone()])?.objects;
 /// assert_eq!(objects.iter().map(|o| (o.group(), o.title())).collect::<Vec<_>>(), [("karpenter.sh", "NodePool a".to_owned())]);
 /// # std::fs::remove_file(file)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -63,29 +73,35 @@ impl RawObject {
 ///
 /// # Errors
 /// Paths that can't be read or hold no object, text that isn't YAML or JSON, documents without apiVersion or kind.
-pub fn load(paths: &[PathBuf]) -> Result<Vec<RawObject>, InputError> {
-    let mut objects = Vec::new();
+pub fn load(paths: &[PathBuf]) -> Result<RawObjects, InputError> {
+    let mut found = RawObjects::default();
     let mut problems = Vec::new();
     for given in files::read(paths)? {
         let mut holds_object = false;
         for source in &given.sources {
-            holds_object |= read(source, &mut objects, &mut problems);
+            holds_object |= read(source, &mut found, &mut problems);
         }
         given.check(holds_object)?;
     }
-    if problems.is_empty() { Ok(objects) } else { Err(InputError::Problems(problems)) }
+    if !problems.is_empty() {
+        return Err(InputError::Problems(problems));
+    }
+    if found.objects.is_empty() { Err(files::empty_lists(paths)) } else { Ok(found) }
 }
 
 /// False if the text holds nothing but comments.
-fn read(source: &Source, objects: &mut Vec<RawObject>, problems: &mut Vec<Problem>) -> bool {
+fn read(source: &Source, found: &mut RawObjects, problems: &mut Vec<Problem>) -> bool {
     let origin = |line: u32| Origin { file: source.file.clone(), line };
     let mut problem = |line: u32, message: String| {
         let (object, field) = (String::new(), String::new());
         problems.push(Problem { origin: origin(line), object, field, message });
     };
-    match tree::read(&source.text, &mut Vec::new()) {
+    let mut odd = Vec::new();
+    match tree::read(&source.text, &mut odd) {
         Ok(documents) => {
-            documents.iter().for_each(|tree| collect(tree, &origin, objects, &mut problem));
+            let warning = |odd: &SyntaxError| format!("{}:{}: {}", source.file, odd.line, odd.message);
+            found.warnings.extend(odd.iter().map(warning));
+            documents.iter().for_each(|tree| collect(tree, &origin, &mut found.objects, &mut problem));
             !documents.is_empty()
         }
         Err(error) => {

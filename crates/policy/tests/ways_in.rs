@@ -146,6 +146,27 @@ fn kubelet_may_not_relabel_a_node_that_is_being_deleted() {
     assert_eq!(refused(&tenants, &asked), "");
 }
 
+/// The node has no pool label yet: without the starting label, a pod that tolerates everything would run there.
+#[test]
+fn kubelet_keeps_the_starting_label_and_taint_until_its_node_is_labelled() {
+    let tenants = world::world(Config::default());
+    let taint = json!({"key": "croft.dev/unregistered", "effect": "NoExecute"});
+    let node = |labels: &Value, taints: &Value| json!({"metadata": {"name": "b-9", "labels": labels}, "spec": {"taints": taints}});
+    let (starting, none) = (json!({"croft.dev/unregistered": "true"}), json!({}));
+    let (tainted, bare) = (json!([taint]), json!([]));
+    for (what, after, old, part) in [
+        ("label removed", node(&none, &tainted), node(&starting, &tainted), "may not change the pool label"),
+        ("label added", node(&starting, &bare), node(&none, &bare), "may not change the pool label"),
+        ("taint removed", node(&starting, &bare), node(&starting, &tainted), "may not change taints of key"),
+        ("registered with both", node(&starting, &tainted), Value::Null, ""),
+        ("nothing of them", node(&starting, &tainted), node(&starting, &tainted), ""),
+    ] {
+        let asked = Asked { user: "system:node:b-9", kind: "Node", namespace: "", object: after, old };
+        let said = refused(&tenants, &asked);
+        assert_eq!((said.is_empty(), said.contains(part)), (part.is_empty(), true), "{what}: {said}");
+    }
+}
+
 #[test]
 fn created_object_with_a_deletion_timestamp_is_evaluated() {
     let tenants = world::world(Config::default());

@@ -64,7 +64,7 @@ mod state;
 mod topology;
 
 pub use model::{
-    catalog::{CapacityType, Catalog, InstanceType, Offering},
+    catalog::{CapacityType, Catalog, InstanceType, Offering, region_of_zone},
     error::InputError,
     options::{LaunchTemplates, Options},
     plan::{

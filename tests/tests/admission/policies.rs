@@ -528,6 +528,11 @@ async fn kubelets_register_and_report_but_cannot_choose_a_pool() {
         ("another pool", label(json!("pool-b")), Some(changes)),
         ("no pool", label(Value::Null), Some(changes)),
         ("another pool beside", json!({"metadata": {"labels": {"by-karpenter": "k"}}}), Some(changes)),
+        (
+            "the label of a node that registers",
+            json!({"metadata": {"labels": {UNREGISTERED_LABEL: "true"}}}),
+            Some(changes),
+        ),
     ];
     for (what, patch, refused) in &cases {
         for through_status in [false, true] {

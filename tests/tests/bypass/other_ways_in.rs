@@ -244,6 +244,17 @@ async fn unregistered_nodes_take_no_tolerant_pod(setup: &Setup) {
         "spec": {"taints": [{"key": "node-pool", "value": "pool-a", "effect": "NoSchedule"},
             {"key": "croft.dev/unregistered", "effect": "NoExecute"}]}});
     assert!(create(&setup.admin, &node, false).await.unwrap().is_done());
+    // Its kubelet can't open it before it is labelled, whichever way it writes.
+    let kubelet: Api<Node> = Api::all(setup.kubelet("early-1").await);
+    let opened = Patch::Merge(json!({"metadata": {"labels": {"croft.dev/unregistered": null}}}));
+    let params = PatchParams::default();
+    for result in [
+        kubelet.patch("early-1", &params, &opened).await,
+        kubelet.patch_status("early-1", &params, &opened).await,
+    ] {
+        let message = result.expect_err("the starting label is removed").to_string();
+        assert!(message.contains("or croft.dev/unregistered, on its node"), "{message}");
+    }
     let spec = json!({"nodeSelector": {"wave": "early"}, "tolerations": [{"operator": "Exists"}]});
     assert!(create(&setup.admin, &pod("no-tenant", "early", spec), false).await.unwrap().is_done());
     let api: Api<Pod> = Api::namespaced(setup.admin.clone(), "no-tenant");

@@ -60,8 +60,9 @@ async fn missing_resources_give_conditions_with_remedies() {
     assert_eq!(condition(&findings, "Ready").1, "SubnetsNotFound");
 }
 
+/// Five are what an account has by default, sixteen what its quota can be raised to.
 #[tokio::test]
-async fn too_many_security_groups_fail_the_condition() {
+async fn security_groups_within_a_raised_quota_are_launched_with_and_more_fail_the_condition() {
     let bed = Bed::new().await;
     let mut any = spec();
     any.security_group_selector_terms = vec![SelectorTerm {
@@ -71,6 +72,12 @@ async fn too_many_security_groups_fail_the_condition() {
     assert!(bed.provider.resolve(&class(any.clone())).await.is_ready(), "two are fine");
     bed.world(|world| world.add_security_groups(4));
     any.tags.insert("again".to_owned(), "1".to_owned());
+    let findings = bed.restarted().await.resolve(&class(any.clone())).await;
+    let (status, _, message) = condition(&findings, "SecurityGroupsReady");
+    assert!(findings.is_ready() && status == Some(true), "the account's quota may be raised: {message}");
+    assert!(message.starts_with("6 security groups, which need a raised quota"), "{message}");
+    bed.world(|world| world.add_security_groups(11));
+    any.tags.insert("again".to_owned(), "2".to_owned());
     let findings = bed.restarted().await.resolve(&class(any)).await;
     let (status, reason, message) = condition(&findings, "SecurityGroupsReady");
     assert_eq!((status, reason), (Some(false), "TooManySecurityGroups"), "{message}");

@@ -43,6 +43,8 @@ pub(super) struct Question {
     pub(super) empty: Vec<Candidate>,
     /// Nodes without work that the budgets for empty nodes keep.
     pub(super) held: Vec<Candidate>,
+    /// Nodes without work whose price is unknown: as candidates they cost nothing.
+    pub(super) unpriced: BTreeSet<String>,
 }
 
 /// The subject of a search.
@@ -70,7 +72,7 @@ pub(super) fn question(
     let closed_nodes = if horizon == Horizon::Now { closed_nodes(input, now) } else { Vec::new() };
     let options = Options { without_counts: true, closed_nodes, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
-    let (mut empty, mut held) = (Vec::new(), Vec::new());
+    let (mut empty, mut held, mut unpriced) = (Vec::new(), Vec::new(), BTreeSet::new());
     let planned = simulation.nodes_with_pods();
     let is_empty = |node: &str| !planned.contains(node) && pods.movable(node).next().is_none();
     let (index, offerings) = (NodeIndex::new(input), OfferingIndex::new(types));
@@ -94,8 +96,14 @@ pub(super) fn question(
         counts.total += 1;
         counts.out += usize::from(is_disrupted(&node.object));
         match candidate(&index, &offerings, &node.object, pool, &pods) {
-            Ok(candidate) if is_empty(&candidate.node) => empty.push(candidate),
-            Ok(candidate) => ask.candidates.push(candidate),
+            Ok((candidate, is_priced)) if is_empty(&candidate.node) => {
+                unpriced.extend((!is_priced).then_some(name));
+                empty.push(candidate);
+            }
+            Ok((candidate, true)) => ask.candidates.push(candidate),
+            Ok((_, false)) => {
+                kept.insert(name, "its price is unknown".to_owned());
+            }
             Err(why) => {
                 kept.insert(name, why);
             }
@@ -126,7 +134,7 @@ pub(super) fn question(
             ask.constraints.insert(name, constraints(disruption, most));
         }
     }
-    Question { ask, kept, empty, held }
+    Question { ask, kept, empty, held, unpriced }
 }
 
 /// Nodes in zones that are closed: no pod is moved onto them.
@@ -149,7 +157,8 @@ pub(super) fn search(
     simulation: &Simulation,
 ) -> Savings {
     let subject = Subject { horizon: Horizon::Now, pools: None, changed: None, simulation };
-    let Question { mut ask, kept, empty, held } = question(input, types, options, &subject);
+    let Question { mut ask, kept, empty, held, mut unpriced } = question(input, types, options, &subject);
+    unpriced.retain(|node| empty.iter().any(|one| one.node == *node));
     let mut cluster = cluster.clone();
     empty.iter().for_each(|one| cluster.remove_node(&one.node));
     let mut found = consolidate(&cluster, &ask, &|| false);
@@ -169,7 +178,7 @@ pub(super) fn search(
     });
     add_empty(&mut found, empty, held);
     let in_time = in_time.filter(|saved| *saved > found.before.saturating_sub(found.after));
-    Savings { found, kept, in_time }
+    Savings { found, kept, in_time, unpriced }
 }
 
 /// Adds nodes without work to what a search has found: a command for those of each pool that go, and a rejection for each that is
@@ -233,14 +242,14 @@ fn allowed(
     }
 }
 
-/// The node as a candidate, or why it is kept.
+/// The node as a candidate, and whether its price is known, or why it is kept.
 fn candidate(
     index: &NodeIndex<'_>,
     offerings: &OfferingIndex<'_>,
     node: &Node,
     pool: &TenantPool,
     pods: &PodIndex<'_>,
-) -> Result<Candidate, String> {
+) -> Result<(Candidate, bool), String> {
     if is_disrupted(node) {
         return Err("it is being removed, or is not Ready".to_owned());
     }
@@ -260,19 +269,18 @@ fn candidate(
     };
     let annotated = claim.is_some_and(has_do_not_disrupt);
     let (price, disruption_cost) = pods.candidate(node, pool, annotated, of_claim.or_else(of_catalog))?;
-    Ok(Candidate {
-        node: node.name_any(),
-        pool: pool.name_any(),
-        price,
-        capacity_type,
-        disruption_cost,
-        templates: of_consolidation(pool, label(TEMPLATE_LABEL)),
-    })
+    let templates = of_consolidation(pool, label(TEMPLATE_LABEL));
+    let (node, pool, is_priced) = (node.name_any(), pool.name_any(), price.is_some());
+    let price = price.unwrap_or(Price::ZERO);
+    Ok((Candidate { node, pool, price, capacity_type, disruption_cost, templates }, is_priced))
 }
 
 /// Whether a node could be removed, or why it is kept, as a sentence.
 pub(super) fn outlook(savings: &Savings, node: &str) -> Option<String> {
     let command = savings.found.commands.iter().find(|one| one.nodes.iter().any(|n| n == node));
+    if savings.unpriced.contains(node) {
+        return Some("it could be removed now: it is empty, and its price is unknown".to_owned());
+    }
     if let Some(one) = command {
         return Some(format!(
             "it could be removed now: that saves ${}/h ({} a month)",

@@ -62,6 +62,11 @@ fn is_of_job(pod: &Pod) -> bool {
     owners.iter().any(|o| o.controller == Some(true) && o.kind == "Job")
 }
 
+/// True for a pod that is being deleted.
+fn is_going(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
@@ -141,7 +146,8 @@ impl<'a> PodIndex<'a> {
         Self { changed, ..self }
     }
 
-    /// Price and disruption cost of a node that consolidation may consider.
+    /// Price and disruption cost of a node that consolidation may consider. An empty node goes whatever it costs: its price may be
+    /// unknown.
     ///
     /// # Errors
     /// Why it may not.
@@ -151,12 +157,13 @@ impl<'a> PodIndex<'a> {
         pool: &TenantPool,
         claim_annotated: bool,
         price: Option<Price>,
-    ) -> Result<(Price, Price), String> {
+    ) -> Result<(Option<Price>, Price), String> {
         let on_node = self.by_node.get(node.name_any().as_str()).map(Vec::as_slice).unwrap_or_default();
         let work: Vec<(PodKey, &Pod)> =
             on_node.iter().filter(|pod| !ends_with_node(pod)).map(|pod| (key(pod), *pod)).collect();
+        // As the controller: nothing blocks a pod that is on its way out.
         let pods = || {
-            work.iter().map(|(key, pod)| PodFacts {
+            work.iter().filter(|(_, pod)| !is_going(pod)).map(|(key, pod)| PodFacts {
                 key,
                 forbidden: self.forbidden(pod),
                 has_controller: owner(pod).is_some(),
@@ -188,7 +195,7 @@ impl<'a> PodIndex<'a> {
         let eviction = cost::eviction_cost(disruption);
         let cost = || cost::of_node(eviction, work.iter().map(|(_, pod)| self.moved(pod, disruption.rest())));
         match eligibility::evaluate(&facts, disruption, blocker) {
-            Eligibility::Candidate { price } => Ok((price, cost())),
+            Eligibility::Candidate { price } => Ok((Some(price), cost())),
             // An empty node is removed without a search; here it counts as savings, too.
             Eligibility::Settled { status, .. } if status.consolidatable => {
                 let after_text = disruption.consolidate_after();
@@ -198,7 +205,7 @@ impl<'a> PodIndex<'a> {
                         "its last pod ended within the pool's consolidateAfter of {after_text}"
                     ));
                 }
-                price.map(|price| (price, cost())).ok_or_else(|| "price unknown".to_owned())
+                Ok((price, cost()))
             }
             Eligibility::Settled { status, .. } => Err(status.message),
         }
@@ -302,7 +309,7 @@ impl<'a> PodIndex<'a> {
             let found = found.or_else(|| blockers::by_bare_pod(facts()))?;
             Some((key.clone(), found))
         };
-        self.movable(node).filter_map(blocker).collect()
+        self.movable(node).filter(|pod| !is_going(pod)).filter_map(blocker).collect()
     }
 
     /// The pods of a node that would have to be evicted.

@@ -65,6 +65,8 @@ pub struct Savings {
     pub kept: BTreeMap<String, String>,
     /// Savings without the limits of disruption budgets, if those limits reduce them.
     pub in_time: Option<Price>,
+    /// Empty nodes that can be removed now and whose price is unknown: what they save is in no sum.
+    pub unpriced: BTreeSet<String>,
 }
 
 /// Pods refused for the same reason.

@@ -1,12 +1,14 @@
 //! Validation that decides placement, as the API server does it: names, labels, selectors, tolerations, spreads,
 //! quantities.
 
+mod budget;
 mod metadata;
 mod names;
 mod node;
 mod pod;
 mod workload;
 
+pub(crate) use budget::budget;
 pub use metadata::FieldErrors;
 pub(crate) use metadata::metadata;
 pub use names::object_name;

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL},
+    definitions::{POOL_NAME_LABEL, UNREGISTERED_LABEL, UNREGISTERED_TAINT},
     denial::Denial,
     request::{
         review::User,
@@ -31,7 +31,8 @@ fn is_kubelet(user: &User<'_>) -> bool {
 /// kube-scheduler goes on binding pods to it.
 ///
 /// # Errors
-/// If a kubelet changes the label or taint of a pool, or the taint of a pool is removed while its label stays.
+/// If a kubelet changes the label or taint of a pool, or those of a node that has just registered, or the taint of a pool is removed
+/// while its label stays.
 pub(crate) fn check(
     declarations: &Declarations,
     user: &User<'_>,
@@ -87,7 +88,10 @@ fn check_kubelet(declarations: &Declarations, old: Option<&Node<'_>>, new: &Node
     let (before, after) = (&old.metadata.labels, &new.metadata.labels);
     let written = after.iter().filter(|(key, value)| before.get(key) != Some(value));
     let removed = before.iter().filter(|(key, _)| after.get(key).is_none());
-    if let Some((key, value)) = written.chain(removed).find(|(key, _)| declarations.key(key).is_some()) {
+    // Until the controller has labelled the node, the starting label stands in for the pool's: pods that tolerate everything
+    // stay off the node by either.
+    let closes = |key: &str| declarations.key(key).is_some() || key == UNREGISTERED_LABEL;
+    if let Some((key, value)) = written.chain(removed).find(|(key, _)| closes(key)) {
         return Err(Denial::kubelet_label(name, key, value, false));
     }
     let (before, after) = (pool_taints(declarations, old), pool_taints(declarations, new));
@@ -97,7 +101,8 @@ fn check_kubelet(declarations: &Declarations, old: Option<&Node<'_>>, new: &Node
 }
 
 fn pool_taints<'n, 'a>(declarations: &Declarations, node: &'n Node<'a>) -> Vec<&'n NodeTaint<'a>> {
-    node.spec.taints.iter().filter(|t| declarations.key(&t.key).is_some()).collect()
+    let closes = |key: &str| declarations.key(key).is_some() || key == UNREGISTERED_TAINT;
+    node.spec.taints.iter().filter(|t| closes(&t.key)).collect()
 }
 
 /// The metadata that Croft writes, in one patch, on a node that it didn't launch.

@@ -8,7 +8,7 @@ use crate::{
         cluster::Cluster,
         interner::NamespacedName,
         pod_shape::{Shape, ShapeId},
-        requests::{Port, ResourceId},
+        requests::{Port, ResourceId, amount},
         taint,
     },
 };
@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// True if a DaemonSet's pod runs on `node`.
+/// True if a DaemonSet's pod runs on `node`, now or once there is room. One that asks for more than the node has never does.
 fn may_run_daemon(cluster: &Cluster, shape: ShapeId, node: NodeIx) -> bool {
     let Some(slot) = cluster.nodes.find(node) else { return false };
     let Some(info) = &slot.info else { return false };
@@ -100,4 +100,5 @@ fn may_run_daemon(cluster: &Cluster, shape: ShapeId, node: NodeIx) -> bool {
     let shape = tables.shapes.get(shape);
     shape.reqs.iter().all(|r| tables.reqs.get(*r).matches(&tables.symbols, &info.labels, Some(slot.name)))
         && taint::untolerated(tables.tolerations.get(shape.tolerations), &info.taints).is_none()
+        && shape.requests.iter().all(|(id, size)| *size <= amount(&info.allocatable, *id))
 }

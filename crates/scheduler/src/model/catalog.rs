@@ -66,6 +66,31 @@ pub struct Offering {
     pub available_count: Option<u32>,
 }
 
+/// Region of an AWS zone: `us-east-1` for `us-east-1a`, the local zone `us-east-1-bos-1a` and the Wavelength zone
+/// `us-east-1-wl1-bos-wlz-1`. `None` for names of another form.
+///
+/// ```
+/// use croft_scheduler::region_of_zone;
+///
+/// assert_eq!(region_of_zone("us-west-2-lax-1a"), Some("us-west-2"));
+/// assert_eq!(region_of_zone("us-west-2"), None);
+/// ```
+#[must_use]
+pub fn region_of_zone(zone: &str) -> Option<&str> {
+    // The name of a region ends with its only number.
+    let begin = zone.find(|c: char| c.is_ascii_digit())?;
+    let (words, rest) = zone.split_at_checked(begin)?;
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    let mut letters = rest.chars();
+    let is_zone = match (letters.next(), letters.next()) {
+        (Some('-'), Some(_)) => true,
+        (Some(letter), None) => letter.is_ascii_lowercase(),
+        _ => false,
+    };
+    let region = zone.strip_suffix(rest)?;
+    (is_zone && words.len() > 1 && words.ends_with('-')).then_some(region)
+}
+
 /// A kind of instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

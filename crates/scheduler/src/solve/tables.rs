@@ -33,8 +33,18 @@ struct VariantDaemon {
     shape: ShapeId,
 }
 
+/// True if some of the offerings is of a type that has what a DaemonSet's pod asks for.
+fn fit_some(catalog: &CatalogIndex, requests: &[(ResourceId, i64)], offers: &BitSet) -> bool {
+    let allocatable = |offer: usize| catalog.allocatable.find(catalog.offers.get(offer)?.kind);
+    offers
+        .iter()
+        .filter_map(allocatable)
+        .any(|has| requests.iter().all(|(id, size)| *size <= amount(has, *id)))
+}
+
 impl Context<'_> {
-    /// DaemonSets that will run on instances of a variant.
+    /// DaemonSets that will run on instances of a variant. One that asks for more than any of its types has never runs there, and
+    /// takes no room from pods that do.
     fn daemons(&self, from: PoolVariant, dims: &[Dimension]) -> Vec<VariantDaemon> {
         let tables = &self.cluster.tables;
         let (rec, it) = self.variant(from);
@@ -50,7 +60,7 @@ impl Context<'_> {
                 let req = tables.reqs.get(*req);
                 offers.intersect(&it.req(&tables.symbols, &self.cluster.keys, &rec.catalog, req));
             }
-            if !offers.is_empty() {
+            if fit_some(&rec.catalog, &shape.requests, &offers) {
                 let asked = |dim: &Dimension| dim.resource().map_or(0, |id| amount(&shape.requests, id));
                 let size = dims.iter().map(asked).collect();
                 result.push(VariantDaemon { offers, size, shape: daemon.shape });
@@ -59,8 +69,8 @@ impl Context<'_> {
         result
     }
 
-    /// Offerings of a variant that have room for their DaemonSets, whatever the pods ask for. All of them if none has: a
-    /// DaemonSet that fits nowhere keeps no pod pending.
+    /// Offerings of a variant that have room for their DaemonSets, whatever the pods ask for. All of them if none has: where
+    /// DaemonSets together fit nowhere, pods that ask for nothing stay schedulable.
     pub(super) fn with_room_for_daemons(&self, from: PoolVariant) -> BitSet {
         let (rec, it) = self.variant(from);
         let tables = &self.cluster.tables;

@@ -9,7 +9,7 @@ use crate::{
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
-        catalog::{CapacityType, InstanceType},
+        catalog::{CapacityType, InstanceType, region_of_zone},
         pool::Pool,
         requirement::{Operator, Requirement},
         well_known::{
@@ -121,12 +121,6 @@ pub(crate) struct CatalogIndex {
     systems: FxHashMap<Sym, BitSet>,
 }
 
-/// Region of an AWS zone name (us-east-1a); `None` for names of another form.
-fn region(zone: &str) -> Option<&str> {
-    let rest = zone.strip_suffix(|c: char| c.is_ascii_lowercase())?;
-    rest.ends_with(|c: char| c.is_ascii_digit()).then_some(rest).filter(|r| r.contains('-'))
-}
-
 /// Amounts of a type, with the kubelet's default number of pods where the catalogue has none.
 fn with_pods(mut list: Vec<(ResourceId, i64)>) -> Box<[(ResourceId, i64)]> {
     if !list.iter().any(|(id, _)| *id == ResourceId::PODS) {
@@ -180,7 +174,7 @@ impl CatalogIndex {
                 offers.push(Offer {
                     kind: number,
                     zone: symbols.sym(&offering.zone),
-                    region: region(&offering.zone).map(|r| symbols.sym(r)),
+                    region: region_of_zone(&offering.zone).map(|r| symbols.sym(r)),
                     capacity: offering.capacity_type,
                     capacity_sym: symbols.sym(offering.capacity_type.as_str()),
                     price: offering.price.map(crate::Price::micros),

@@ -212,7 +212,8 @@ impl Cluster {
         [false, true].into_iter().filter_map(move |coming| self.node_numbers.get(&(coming, name?)).copied())
     }
 
-    /// Pods of a node that would need another place: all but those of DaemonSets and the mirrors of static pods.
+    /// Pods of a node that would need another place: all but those of DaemonSets, the mirrors of static pods, and those that are being
+    /// deleted and have been replaced.
     pub(crate) fn movable_pods(&self, name: &str) -> impl Iterator<Item = crate::PodKey> + '_ {
         let slot = self.find_node(name).and_then(|ix| self.nodes.find(ix));
         let pods = slot.map(|slot| slot.pods.as_slice()).unwrap_or_default();

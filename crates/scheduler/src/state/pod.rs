@@ -43,6 +43,8 @@ pub(crate) struct PodRec {
     pub(crate) daemon: Option<NamespacedName>,
     /// It mirrors a static pod of its kubelet.
     pub(crate) mirror: bool,
+    /// It is being deleted, and another is in its place already, or none will be.
+    pub(crate) leaving: bool,
     /// Its scheduler, if it isn't kube-scheduler's default profile.
     pub(crate) scheduler: Option<Box<str>>,
     /// While it is pending: the node that kube-scheduler has chosen for it, by `status.nominatedNodeName`.
@@ -52,7 +54,7 @@ pub(crate) struct PodRec {
 impl PodRec {
     /// True for a pod that needs another place when its node is removed.
     pub(crate) fn is_movable(&self) -> bool {
-        self.daemon.is_none() && !self.mirror
+        self.daemon.is_none() && !self.mirror && !self.leaving
     }
 
     pub(crate) fn rank(&self) -> QueueRank {
@@ -63,6 +65,8 @@ impl PodRec {
 
 /// The annotation of a pod that mirrors a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Controllers that don't count a pod that is being deleted, and create another at once. That of a StatefulSet waits for its name.
+const REPLACE_AT_ONCE: [&str; 3] = ["ReplicaSet", "ReplicationController", "Job"];
 /// The scheduler of pods that name none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
@@ -82,15 +86,12 @@ impl Cluster {
         let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
         let finished = matches!(phase, Some("Succeeded" | "Failed"));
         let node = spec.and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty());
-        let owner = pod
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|o| o.kind == "DaemonSet" && o.controller == Some(true));
+        let controller = pod.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
+        let owner = controller.filter(|o| o.kind == "DaemonSet");
+        let deleted = pod.metadata.deletion_timestamp.is_some();
         let demand = node.is_none()
             && owner.is_none()
-            && pod.metadata.deletion_timestamp.is_none()
+            && !deleted
             && spec.is_none_or(|s| s.scheduling_gates.as_ref().is_none_or(Vec::is_empty));
         let old = self.pod_numbers.get(&key).copied();
         let arrival = old.and_then(|ix| self.pods.find(ix)).and_then(Option::as_ref).map(|rec| rec.arrival);
@@ -124,6 +125,7 @@ impl Cluster {
             nominated: false,
             daemon,
             mirror: pod.metadata.annotations.iter().flatten().any(|(key, _)| key == MIRROR),
+            leaving: deleted && controller.is_none_or(|o| REPLACE_AT_ONCE.contains(&o.kind.as_str())),
             scheduler: scheduler.map(Into::into),
             chosen,
         };

@@ -225,7 +225,7 @@ fn read(tables: &mut Tables, pod: &Pod) -> Result<ShapeId, Problem> {
 
     let mut tolerations = Vec::new();
     for t in spec.tolerations.iter().flatten() {
-        tolerations.push(in_field("spec.tolerations", Toleration::from_api(&mut tables.symbols, t))?);
+        tolerations.extend(in_field("spec.tolerations", Toleration::from_api(&mut tables.symbols, t))?);
     }
     tolerations.sort_unstable();
     tolerations.dedup();

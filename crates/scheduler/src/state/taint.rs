@@ -83,11 +83,14 @@ pub(crate) struct Toleration {
 }
 
 impl Toleration {
-    pub(crate) fn from_api(symbols: &mut Symbols, t: &ApiToleration) -> Result<Self, String> {
+    /// `None` for one that compares numbers (`Lt`, `Gt`): kube-scheduler evaluates these behind a feature gate, and a plan that
+    /// counts on it would launch nodes which the pod doesn't enter where the gate is off.
+    pub(crate) fn from_api(symbols: &mut Symbols, t: &ApiToleration) -> Result<Option<Self>, String> {
         let key = t.key.as_deref().filter(|k| !k.is_empty());
         let exists = match t.operator.as_deref().unwrap_or("Equal") {
             "Exists" => true,
             "Equal" | "" => false,
+            "Lt" | "Gt" => return Ok(None),
             other => return Err(format!("unknown operator {other:?}: write Equal or Exists")),
         };
         if key.is_none() && !exists {
@@ -99,11 +102,11 @@ impl Toleration {
             })?),
             None => None,
         };
-        Ok(Self {
+        Ok(Some(Self {
             key: key.map(|k| symbols.sym(k)),
             value: (!exists).then(|| symbols.sym(t.value.as_deref().unwrap_or(""))),
             effect,
-        })
+        }))
     }
 
     /// The strings that it names.

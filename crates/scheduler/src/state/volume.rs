@@ -89,6 +89,10 @@ impl Volumes {
     }
 }
 
+/// The annotations of a default class: the API server still honours the older one (`pkg/volume/util/storageclass.go`).
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
+
 /// The CSI driver that took over from an in-tree plugin, whose volumes count as its own (k8s.io/csi-translation-lib).
 fn migrated(provisioner: &str) -> &str {
     match provisioner {
@@ -230,12 +234,9 @@ impl Cluster {
         let by_hand = class.provisioner == "kubernetes.io/no-provisioner";
         let driver = (!by_hand).then(|| symbols.sym(migrated(&class.provisioner)));
         let topologies = (!terms.is_empty()).then(|| self.tables.req(NodeReq { terms: terms.into() }));
-        let default = class
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get("storageclass.kubernetes.io/is-default-class"))
-            .is_some_and(|v| v == "true");
+        let mut annotations = class.metadata.annotations.iter().flatten();
+        let default =
+            annotations.any(|(key, value)| DEFAULT_CLASS.contains(&key.as_str()) && value == "true");
         let waits = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
         self.volumes.classes.insert(name, Class { waits, topologies, driver, default });
         Ok(())

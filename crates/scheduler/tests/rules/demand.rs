@@ -127,3 +127,20 @@ fn mirrors_of_static_pods_need_no_other_node() {
     let plan = solve(&c, &without, &|| false);
     assert!(plan.instances.is_empty() && plan.unschedulable.is_empty());
 }
+
+#[test]
+fn pods_that_are_being_deleted_need_another_node_only_if_their_controller_waits_for_their_end() {
+    let deleted = |owner: &str| {
+        let controller =
+            json!({"apiVersion": "apps/v1", "kind": owner, "name": "web", "uid": "u", "controller": true});
+        let owners = if owner.is_empty() { json!([]) } else { json!([controller]) };
+        json!({"metadata": {"deletionTimestamp": "2026-11-30T12:00:00Z", "ownerReferences": owners}, "spec": {"nodeName": "n"}})
+    };
+    for (owner, launched) in [("ReplicaSet", 0), ("Job", 0), ("", 0), ("StatefulSet", 1), ("CloneSet", 1)] {
+        let mut c = cluster(vec![pool("p", kinds())], &[pod("web", "1", "1Gi", deleted(owner))]);
+        c.upsert_node(&node("n", "4", "16Gi", json!({}))).unwrap();
+        let without = Options { without_nodes: vec!["n".to_owned()], ..Options::default() };
+        let plan = solve(&c, &without, &|| false);
+        assert_eq!(plan.instances.len(), launched, "{owner:?}");
+    }
+}

@@ -193,6 +193,21 @@ fn daemonset_that_fits_on_no_type_keeps_no_pod_pending() {
     assert_eq!(plan(&c).instances[0].instance_type, "m.1");
 }
 
+/// One team's mistake, and every pool would launch nothing: the pods of such a DaemonSet stay pending, and all others run.
+#[test]
+fn daemonset_that_asks_for_more_than_any_node_has_keeps_no_pod_pending() {
+    for requests in
+        [json!({"cpu": "5000"}), json!({"memory": "90Ti"}), json!({"cpu": "5000", "memory": "1Gi"})]
+    {
+        let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "500m", "1Gi", json!({}))]);
+        c.upsert_daemonset(&agent(&requests)).unwrap();
+        assert_eq!(plan(&c).instances[0].instance_type, "m.1", "{requests}");
+        c.upsert_node(&node("n", "1", "4Gi", json!({}))).unwrap();
+        let planned = plan(&c);
+        assert_eq!((planned.existing.len(), planned.instances.len()), (1, 0), "{requests}");
+    }
+}
+
 #[test]
 fn existing_nodes_are_used_first() {
     let mut c = cluster(vec![pool("p", kinds())], &[]);

@@ -18,6 +18,24 @@ fn startup_taints_exclude_no_pod_and_are_listed() {
     assert_eq!(plan.instances[0].startup_taints.len(), 1);
 }
 
+/// kube-scheduler evaluates them behind a feature gate: a pod with one has a place by its other tolerations, and holds its room.
+#[test]
+fn tolerations_that_compare_numbers_are_not_counted_on_and_stop_no_pod() {
+    let compares = json!({"spec": {"tolerations": [{"key": "tier", "operator": "Gt", "value": "5"}]}});
+    let mut c = cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", compares.clone())]);
+    let mut full = node("n", "2", "8Gi", json!({}));
+    full.spec.get_or_insert_default().taints = Some(vec![build::taint("tier", "9")]);
+    c.upsert_node(&full).unwrap();
+    let planned = plan(&c);
+    assert_eq!((planned.instances.len(), planned.existing.len()), (1, 0), "no place on the tainted node");
+    let mut bound = compares;
+    bound["spec"]["nodeName"] = json!("m");
+    c.upsert_node(&node("m", "2", "8Gi", json!({}))).unwrap();
+    c.upsert_pod(&pod("bound", "2", "1Gi", bound)).unwrap();
+    let planned = plan(&c);
+    assert_eq!((planned.instances.len(), planned.existing.len()), (1, 0), "the bound pod fills its node");
+}
+
 #[test]
 fn prefer_no_schedule_taints_are_avoided_at_no_cost() {
     let mut c = cluster(vec![], &[]);

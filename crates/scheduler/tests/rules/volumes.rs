@@ -103,13 +103,18 @@ fn ephemeral_volume_without_claim_is_planned_from_its_template() {
     storage(&mut c, "WaitForFirstConsumer", Some("zone-c"));
     assert_eq!(place(&mut c, Some("fast")).instances[0].zone, "zone-c");
     // The claim will get the default class.
-    let mut c = cluster(vec![pool("p", kinds())], &[]);
-    c.upsert_storage_class(&object(json!({"metadata": {"name": "usual", "annotations": {
-        "storageclass.kubernetes.io/is-default-class": "true"}}, "provisioner": "disk.example.com",
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["zone-b"]}]}]})))
+    for default in
+        ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"]
+    {
+        let mut c = cluster(vec![pool("p", kinds())], &[]);
+        c.upsert_storage_class(&object(
+            json!({"metadata": {"name": "usual", "annotations": {default: "true"}},
+            "provisioner": "disk.example.com", "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["zone-b"]}]}]}),
+        ))
         .unwrap();
-    assert_eq!(place(&mut c, None).instances[0].zone, "zone-b");
+        assert_eq!(place(&mut c, None).instances[0].zone, "zone-b", "{default}");
+    }
     // Volumes that are made by hand: a free one of the class.
     let mut c = cluster(vec![pool("p", kinds())], &[]);
     c.upsert_storage_class(&object(

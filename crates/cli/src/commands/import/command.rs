@@ -3,7 +3,7 @@
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
-use croft_manifest::{InputError, RawObject, load_raw, to_yaml};
+use croft_manifest::{InputError, RawObject, RawObjects, load_raw, to_yaml};
 use serde_json::json;
 
 use super::{
@@ -64,11 +64,13 @@ pub(crate) fn run(args: &ImportArgs, out: &mut Output) -> Result<ExitCode, Failu
         ),
     };
     let SourceArgs { filenames, fail_on_notes } = source;
-    let objects = load_raw(filenames)?;
+    let RawObjects { objects, warnings, .. } = load_raw(filenames)?;
     if !objects.iter().any(is_wanted) {
         return Err(InputError::Other(format!("the input holds none of {wanted}")).into());
     }
-    let Imported { objects, notes, without_tenant, problems } = convert(&objects);
+    let Imported { objects, mut notes, without_tenant, problems } = convert(&objects);
+    // The value that doesn't count is in no object.
+    notes.splice(0..0, warnings.into_iter().map(Note::loss));
     if !problems.is_empty() {
         return Err(InputError::Problems(problems).into());
     }

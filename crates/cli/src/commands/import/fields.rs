@@ -56,9 +56,11 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// All fields of an object.
+    /// All fields of an object, but for those that are null: for the API server these are absent.
     pub(super) fn of(object: &RawObject) -> Self {
-        Self { path: String::new(), left: object.value.clone() }
+        let mut left = object.value.clone();
+        remove_nulls(&mut left);
+        Self { path: String::new(), left }
     }
 
     /// The path of the field that holds them.
@@ -187,5 +189,16 @@ impl Fields {
 
     fn path_of(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
+    }
+}
+
+fn remove_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
     }
 }

@@ -1,6 +1,9 @@
 //! Consolidation commands, as text and as JSON.
 
-use std::{collections::BTreeMap, io::Write as _};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io::Write as _,
+};
 
 use croft_inspect::{amounts::per_month, simulation::Savings};
 use croft_scheduler::{PodKey, Price, consolidation::Command};
@@ -18,9 +21,18 @@ fn instances(one: &Command) -> String {
     if types.is_empty() { "nothing".to_owned() } else { shortened(&types, 3) }
 }
 
+/// A sum over `nodes`, of which those in `unpriced` are in no sum.
+fn with_unknown(sum: Price, unpriced: &BTreeSet<String>, nodes: &[String]) -> String {
+    match nodes.iter().filter(|node| unpriced.contains(*node)).count() {
+        0 => sum.to_string(),
+        all if all == nodes.len() => "unknown".to_owned(),
+        some => format!("{sum} + {some} unknown"),
+    }
+}
+
 /// Writes removed nodes with their replacements, savings, and why each other node is kept.
 pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
-    let Savings { found, kept, in_time } = savings;
+    let Savings { found, kept, in_time, unpriced } = savings;
     let mut table = Table::new(&[
         ("REMOVE", Align::Left),
         ("LAUNCH", Align::Left),
@@ -36,9 +48,9 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
             shortened(&one.nodes, 3),
             instances(one),
             moved.to_string(),
-            one.before.to_string(),
+            with_unknown(one.before, unpriced, &one.nodes),
             one.after.to_string(),
-            one.saves().to_string(),
+            with_unknown(one.saves(), unpriced, &one.nodes),
         ]);
     }
     writeln!(out)?;
@@ -57,6 +69,10 @@ pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
         found.after,
         found.before
     )?;
+    if !unpriced.is_empty() {
+        let count = counted(unpriced.len(), "node");
+        writeln!(out, "without what {count} of unknown price saves: empty nodes go whatever they cost")?;
+    }
     if let Some(in_time) = in_time {
         writeln!(
             out,
@@ -85,6 +101,9 @@ pub(super) struct Document {
     cost_per_hour_after: Price,
     #[serde(skip_serializing_if = "Option::is_none")]
     saves_per_hour_in_time: Option<Price>,
+    /// Removed nodes whose price is in no sum.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    nodes_of_unknown_price: BTreeSet<String>,
 }
 
 #[derive(Serialize)]
@@ -152,6 +171,7 @@ impl Document {
             cost_per_hour_before: found.before,
             cost_per_hour_after: found.after,
             saves_per_hour_in_time: savings.in_time,
+            nodes_of_unknown_price: savings.unpriced.clone(),
         }
     }
 }
