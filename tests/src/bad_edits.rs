@@ -299,8 +299,25 @@ fn pools() -> Vec<Case> {
         ("TenantPool", "/spec/template", Value::Null, &["needs spec.template"]),
     ]);
     cases.extend(templates());
+    cases.extend(shares());
     cases.extend(disruptions());
     cases
+}
+
+fn shares() -> Vec<Case> {
+    let share = |share: Value, words| ("TenantPool", "/spec/shares", json!([share]), words);
+    vec![
+        share(json!({"max": "70%"}), &["either template or capacityType"][..]),
+        share(json!({"template": "a", "capacityType": "spot", "max": "70%"}), &["either template or"]),
+        share(json!({"capacityType": "spot"}), &["write max, such as 70%, or minNodes"]),
+        share(json!({"capacityType": "cheap", "max": "70%"}), &["cheap", "spot", "on-demand", "reserved"]),
+        share(json!({"capacityType": "spot", "max": "100%"}), &["from 1% to 99%"]),
+        share(json!({"capacityType": "spot", "max": "0.7"}), &["from 1% to 99%"]),
+        share(json!({"capacityType": "spot", "minNodes": 0}), &["minNodes", "1"]),
+        share(json!({"template": "A B", "minNodes": 1}), &["at most 40 lower-case letters"]),
+        share(json!({"template": "other", "minNodes": 1}), &["names a template that the pool doesn't have"]),
+        ("TenantPool", "/spec/shares", json!([]), &["spec.shares"]),
+    ]
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of cases")]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::{
     ids::{CompatSetIx, GroupIx, ItemTypeIx, LimitIx, OfferIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
+    model::catalog::CapacityType,
     packing::{offering_table::Table, rows::Rows},
     state::{
         catalog_index::{CatalogIndex, OfferId},
@@ -154,6 +155,15 @@ pub(crate) struct Limit {
     /// Micro-dollars per hour.
     pub(crate) cost: Option<i64>,
     pub(crate) resources: Vec<(ResourceId, i64)>,
-    /// The only offering that it counts, if it doesn't count all.
-    pub(crate) only: Option<OfferId>,
+    pub(crate) counted: Counted,
+}
+
+/// The offerings that a limit counts, of the pools whose limit it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Counted {
+    #[default]
+    All,
+    Only(OfferId),
+    Of(CapacityType),
+    NotOf(CapacityType),
 }

@@ -253,7 +253,7 @@ impl Context<'_> {
                 dims: Arc::clone(&tier.dims),
                 used,
                 content,
-                limited: ctx.limits.iter().any(|l| problem.limits[*l].only.is_none())
+                limited: ctx.limits.iter().any(|l| self.limits.has_amounts(*l))
                     || !self.cluster.limits.is_empty(),
             });
         }

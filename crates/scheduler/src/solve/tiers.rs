@@ -4,26 +4,53 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ids::{LocalClassIx, PoolVariant, VariantIx},
+    ids::{LimitIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::plan::{ReasonKind, Relaxed},
+    packing::problem::Limit,
     solve::{
         block::{Block, Context, LeftOutPods, Solved},
+        shares::ROUNDS,
         tier_packing::{Tier, TierDomains, Unplaced, Wanted},
     },
     state::{attachments::Dimension, requests::ResourceId},
 };
 
 impl Context<'_> {
-    /// Solves one block.
+    /// Solves one block within the shares of its pools: see [`shares`](crate::solve::shares).
+    pub(crate) fn solve(&self, block: Block) -> Solved {
+        let shares = &self.limits.shares;
+        let mut limits = self.limits.left.clone();
+        let (mut steps, mut round) = (0, 0);
+        loop {
+            let mut solved = self.solve_within(block.clone(), &limits);
+            steps += solved.steps;
+            let mut is_kept = true;
+            for share in shares {
+                let launches = solved.launches.iter().map(|launch| (launch.from.pool, launch.offer));
+                let launched = share.launched(&self.pools, launches);
+                if let Some(limit) = limits.find_mut(share.limit) {
+                    is_kept &= !share.tighten(limit, launched, round);
+                }
+            }
+            // Once limits aren't lowered any more, each round bars the nodes of one share at least.
+            if is_kept || round > ROUNDS + shares.len() {
+                solved.steps = steps;
+                return solved;
+            }
+            round += 1;
+        }
+    }
+
+    /// Solves one block within `limits`.
     ///
     /// Pods that a tier leaves out come to lighter pools once the pods of those are placed, and may count for their spreads. A
     /// class whose spread that violates is solved again, with the rest of the heavier pools and not before.
-    pub(crate) fn solve(&self, block: Block) -> Solved {
+    pub(super) fn solve_within(&self, block: Block, limits: &IndexVec<LimitIx, Limit>) -> Solved {
         let mut deferred = BTreeSet::new();
         let mut steps = 0;
         loop {
-            let (mut solved, violating) = self.solve_tiers(block.clone(), &deferred);
+            let (mut solved, violating) = self.solve_tiers(block.clone(), limits, &deferred);
             steps += solved.steps;
             let before = deferred.len();
             deferred.extend(violating);
@@ -39,11 +66,12 @@ impl Context<'_> {
     fn solve_tiers(
         &self,
         mut block: Block,
+        limits: &IndexVec<LimitIx, Limit>,
         deferred: &BTreeSet<LocalClassIx>,
     ) -> (Solved, BTreeSet<LocalClassIx>) {
         let mut out = Solved::default();
         let mut tiers: Vec<TierDomains> = Vec::new();
-        let mut limits = self.limits.left.clone();
+        let mut limits = limits.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
             block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
         let mut weights: BTreeSet<i32> = BTreeSet::new();
