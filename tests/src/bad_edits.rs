@@ -305,18 +305,28 @@ fn pools() -> Vec<Case> {
 }
 
 fn shares() -> Vec<Case> {
-    let share = |share: Value, words| ("TenantPool", "/spec/shares", json!([share]), words);
+    let no_template = &["names a template that the pool doesn't have"][..];
     vec![
-        share(json!({"max": "70%"}), &["either template or capacityType"][..]),
-        share(json!({"template": "a", "capacityType": "spot", "max": "70%"}), &["either template or"]),
-        share(json!({"capacityType": "spot"}), &["write max, such as 70%, or minNodes"]),
-        share(json!({"capacityType": "cheap", "max": "70%"}), &["cheap", "spot", "on-demand", "reserved"]),
-        share(json!({"capacityType": "spot", "max": "100%"}), &["from 1% to 99%"]),
-        share(json!({"capacityType": "spot", "max": "0.7"}), &["from 1% to 99%"]),
-        share(json!({"capacityType": "spot", "minNodes": 0}), &["minNodes", "1"]),
-        share(json!({"template": "A B", "minNodes": 1}), &["at most 40 lower-case letters"]),
-        share(json!({"template": "other", "minNodes": 1}), &["names a template that the pool doesn't have"]),
-        ("TenantPool", "/spec/shares", json!([]), &["spec.shares"]),
+        ("TenantPool", "/spec/shares", json!([]), &["spec.shares"][..]),
+        ("TenantPool", "/spec/shares/0", json!({"max": "70%"}), &["either template or capacityType"]),
+        ("TenantPool", "/spec/shares/0/template", json!("a"), &["either template or capacityType"]),
+        ("TenantPool", "/spec/shares/0", json!({"template": "a", "minNodes": 1}), no_template),
+        (
+            "TenantPool",
+            "/spec/shares/0",
+            json!({"capacityType": "spot"}),
+            &["write max, such as 70%, or minNodes"],
+        ),
+        (
+            "TenantPool",
+            "/spec/shares/0/capacityType",
+            json!("cheap"),
+            &["cheap", "spot", "on-demand", "reserved"],
+        ),
+        ("TenantPool", "/spec/shares/0/max", json!("100%"), &["from 1% to 99%"]),
+        ("TenantPool", "/spec/shares/0/max", json!("0.7"), &["from 1% to 99%"]),
+        ("TenantPool", "/spec/shares/0/minNodes", json!(0), &["minNodes", "1"]),
+        ("TenantPool", "/spec/provisioner", json!("Karpenter"), &["shares say which nodes Croft launches"]),
     ]
 }
 
@@ -775,6 +785,7 @@ pub fn base(kind: &str) -> Value {
                 "key": "node-pool", "value": "a", "effects": ["NoSchedule"], "provisioner": "Croft", "weight": 1,
                 "limits": {"cpu": "1000", "memory": "1000Gi", "nodes": 50, "costPerHour": "25"},
                 "headroom": {"pods": 1, "requests": {"cpu": "500m"}}, "sharedWith": ["monitoring"],
+                "shares": [{"capacityType": "spot", "max": "70%", "minNodes": 2}],
                 "template": {
                     "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x", "karpenter.sh/nodepool": "a"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
                     "spec": {

@@ -137,7 +137,9 @@ impl Share {
     pub fn of_pool(&self, pool: &str) -> String {
         let of = &self.of;
         match self.bound {
-            ShareBound::MaxPercent(percent) => format!("at most {percent} % of pool {pool}'s vCPU may be {of}"),
+            ShareBound::MaxPercent(percent) => {
+                format!("at most {percent} % of pool {pool}'s vCPU may be {of}")
+            }
             ShareBound::MinNodes(1) => format!("the first node of pool {pool} must be {of}"),
             ShareBound::MinNodes(least) => format!("the first {least} nodes of pool {pool} must be {of}"),
         }

@@ -50,7 +50,13 @@ impl Limit {
         }
     }
 
-    fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
+    /// True if some amount is bounded: the packing searches freely without limits.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.nodes.is_some() || self.cost.is_some() || !self.resources.is_empty()
+    }
+
+    /// True if the limit counts instances of this offering, of the pools whose limit it is.
+    pub(crate) fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
         let is_of = |own| catalog.offers.get(usize::from(offer)).is_some_and(|offer| offer.capacity == own);
         match self.counted {
             Counted::All => true,

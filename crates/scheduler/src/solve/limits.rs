@@ -8,12 +8,12 @@ use crate::{
     demand::Demand,
     ids::{LimitIx, NodeIx, OfferIx, PoolIx},
     index_vec::IndexVec,
+    model::share::{ShareBound, ShareOf},
     model::{
         pool::{LIMIT_COST, LIMIT_NODES},
         quantity::Quantity,
         resources::native,
     },
-    model::share::{ShareBound, ShareOf},
     packing::{
         limits::cpu_of,
         problem::{Counted, Limit},

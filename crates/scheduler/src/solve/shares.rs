@@ -49,7 +49,7 @@ impl PlannedShare<'_> {
                 let cpu = |thousandths| readable(CPU, thousandths, Round::Down);
                 let (own, all) = (cpu(own.cpu), cpu(self.there.all().cpu));
                 format!(
-                    "{said}: its nodes have {all} vCPU, of which {own} are {of}, and another such node would be too many; let the pod run on \
+                    "{said}: its nodes have {all}, of which {own} are {of}, and another such node would be too many; let the pod run on \
                      other nodes as well, or raise max in spec.shares"
                 )
             }
@@ -140,7 +140,8 @@ impl PlannedShare<'_> {
         match self.share.bound {
             ShareBound::MaxPercent(percent) => {
                 // A node counts for itself and for the whole: own + more <= (all + more) * percent / 100.
-                let more = -self.share.bound.excess(after) / i128::from(100_u32.saturating_sub(percent).max(1));
+                let more =
+                    -self.share.bound.excess(after) / i128::from(100_u32.saturating_sub(percent).max(1));
                 limit.resources = vec![(ResourceId::CPU, i64::try_from(more.max(0)).unwrap_or(i64::MAX))];
             }
             ShareBound::MinNodes(least) => {
