@@ -149,7 +149,12 @@ impl Candidates {
             return;
         }
         let mut evaluations = self.due(ctx, past, ledger);
-        let options = Options { effort: ctx.settings.effort, without_counts: true, ..Options::default() };
+        let options = Options {
+            effort: ctx.settings.effort,
+            without_counts: true,
+            leaving: ctx.snapshot.leaving_nodes(),
+            ..Options::default()
+        };
         let mut ask = Ask { options, ..Ask::default() };
         for (name, evaluation) in &mut evaluations {
             let ((), changes_at) =

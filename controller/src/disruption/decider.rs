@@ -16,6 +16,7 @@ use crate::{
         outcomes::History,
         repair,
         replacement::Replacement,
+        shares::ShareGuard,
         validation::{Validation, ValidationInputs},
     },
     nodeclaim::lifecycle::Lifecycle,
@@ -83,7 +84,8 @@ impl Disruption {
         candidates.observe_pods(ctx);
         replacement.reconcile(ctx, history, &commands, &ledger);
         repair::reconcile(ctx, history);
-        emptiness.reconcile(ctx, history, &commands, &ledger);
+        let mut shares = ShareGuard::default();
+        emptiness.reconcile(ctx, history, &commands, &ledger, &mut shares);
         drift.reconcile(
             ctx,
             &mut DriftInputs { lifecycle, commands: &commands, ledger: &ledger, history: &mut *history },
@@ -94,12 +96,14 @@ impl Disruption {
                 candidates,
                 commands: &commands,
                 ledger: &ledger,
+                shares: &mut shares,
                 history: &mut *history,
                 statuses,
             },
         );
         candidates.invalidate(history);
         candidates.reconcile(ctx, Past { commands: &commands, history }, &ledger, statuses);
+        emptiness.report(statuses);
         statuses.reconcile(ctx);
     }
 }
