@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_manifest::Input;
-use croft_scheduler::{LimitOwner, REPLICAS, ReachedLimit};
+use croft_scheduler::{LimitOwner, REPLICAS, ReachedLimit, SHARES};
 use serde::Serialize;
 
 use crate::{
@@ -53,7 +53,7 @@ impl Limit {
             LimitOwner::Cluster => ("CroftConfig", "default".to_owned(), spec),
         };
         let field = |of: &String| match of.as_str() {
-            REPLICAS => "spec.replicas".to_owned(),
+            of @ (REPLICAS | SHARES) => format!("spec.{of}"),
             of => format!("{within}.limits.{of}"),
         };
         Self { kind, name, fields: reached.resources.iter().map(field).collect() }

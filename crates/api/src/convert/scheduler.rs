@@ -98,8 +98,11 @@ fn one_kind(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
     })
 }
 
-/// The shares of a pool, each with one bound. The error is the place of one that can't be read, and why.
-fn shares(pool: &TenantPool) -> Result<Vec<Share>, (usize, String)> {
+/// The shares of a pool, each with one bound.
+///
+/// # Errors
+/// The place of one that can't be read, and why.
+pub fn shares(pool: &TenantPool) -> Result<Vec<Share>, (usize, String)> {
     let mut shares = Vec::new();
     for (at, share) in pool.spec.shares.iter().enumerate() {
         let of = match (&share.template, share.capacity_type.as_deref().map(CapacityType::parse)) {

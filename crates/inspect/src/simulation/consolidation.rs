@@ -14,7 +14,7 @@ use croft_api::{
 use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_manifest::Input;
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Options, Price,
+    CapacityType, Cluster, InstanceType, Options, Price, ShareLedger,
     consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
 };
 use jiff::Timestamp;
@@ -23,6 +23,7 @@ use kube::ResourceExt as _;
 
 use super::{
     eligibility::{Horizon, PodIndex, has_do_not_disrupt, time_of},
+    leaving_nodes::leaving_nodes,
     outcome::{Savings, Simulation},
 };
 use crate::{
@@ -41,6 +42,30 @@ pub(super) struct Question {
     pub(super) empty: Vec<Candidate>,
     /// Nodes without work that the budgets for empty nodes keep.
     pub(super) held: Vec<Candidate>,
+}
+
+impl Question {
+    /// Keeps nodes without work that a share of their pool needs.
+    pub(super) fn within_shares(mut self, cluster: &Cluster) -> Self {
+        let leaving = &self.ask.options.leaving;
+        let mut ledger = ShareLedger::default();
+        let kept = &mut self.kept;
+        self.empty.retain(|one| {
+            ledger.observe(cluster, &one.pool, &|node| leaving.iter().any(|leaving| leaving == node));
+            let node = [one.node.as_str()];
+            match ledger.check(cluster, &node, &[]) {
+                Ok(()) => {
+                    ledger.take(cluster, &node, &[]);
+                    true
+                }
+                Err(share) => {
+                    kept.insert(one.node.clone(), Rejection::PoolShare(share).to_string());
+                    false
+                }
+            }
+        });
+        self
+    }
 }
 
 /// The subject of a search.
@@ -65,7 +90,7 @@ pub(super) fn question(
     let now = time_of(input);
     let pods = PodIndex::new(input, now, horizon).with_changes(changed);
     let mut kept = BTreeMap::new();
-    let options = Options { without_counts: true, ..options.clone() };
+    let options = Options { without_counts: true, leaving: leaving_nodes(input), ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
     let (mut empty, mut held) = (Vec::new(), Vec::new());
     let planned = simulation.nodes_with_pods();
@@ -134,7 +159,8 @@ pub(super) fn search(
     simulation: &Simulation,
 ) -> Savings {
     let subject = Subject { horizon: Horizon::Now, pools: None, changed: None, simulation };
-    let Question { mut ask, kept, empty, held } = question(input, types, options, &subject);
+    let question = question(input, types, options, &subject).within_shares(cluster);
+    let Question { mut ask, kept, empty, held } = question;
     let mut cluster = cluster.clone();
     empty.iter().for_each(|one| cluster.remove_node(&one.node));
     let mut found = consolidate(&cluster, &ask, &|| false);

@@ -9,6 +9,7 @@ use croft_scheduler::{Cluster, InstanceType, Options};
 use super::{
     consolidation,
     demand::{self, Created, Demand},
+    leaving_nodes::leaving_nodes,
     outcome::Simulation,
     static_capacity,
 };
@@ -69,7 +70,8 @@ pub(super) fn plan(
     let types = ClassTypes::new(input, &types);
     let Demand { mut cluster, denied, mut warnings, created } = demand::build(input, &types, keep_created)?;
     let replicas = static_capacity::launch(input, &types, &mut cluster, &mut warnings);
-    let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
+    let options = Options { leaving: leaving_nodes(input), ..options.clone() };
+    let mut plan = croft_scheduler::solve(&cluster, &options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
     static_capacity::nominate_headroom(&plan, &mut cluster);
     replicas.add_to(&mut plan);

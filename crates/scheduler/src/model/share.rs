@@ -76,8 +76,8 @@ pub struct Balance {
 }
 
 impl Balance {
-    /// Counts a node with so much vCPU; `sign` is -1 for one that goes.
-    pub(crate) fn count(&mut self, is_own: bool, cpu: i64, sign: i64) {
+    /// Counts a node with so many thousandths of a vCPU; `sign` is -1 for one that goes.
+    pub fn count(&mut self, is_own: bool, cpu: i64, sign: i64) {
         let part = if is_own { &mut self.own } else { &mut self.others };
         *part = part.plus(NodeSum { nodes: sign, cpu: cpu.saturating_mul(sign) });
     }
@@ -106,11 +106,6 @@ impl ShareBound {
         }
     }
 
-    /// True for a node that counts as one of the share: of a node of which that is unknown, the worse is assumed.
-    pub(crate) fn is_own(self, matches: Option<bool>) -> bool {
-        matches.unwrap_or(matches!(self, Self::MaxPercent(_)))
-    }
-
     /// The part of a change that takes a pool towards the bound or beyond.
     pub(crate) fn worse_part(self, change: Balance) -> Balance {
         let zero = NodeSum::default();
@@ -126,6 +121,19 @@ impl ShareBound {
 }
 
 impl Share {
+    /// True for a node of this template and capacity type that the share is about. Of a node whose capacity type is unknown, the worse
+    /// for the share is assumed.
+    #[must_use]
+    pub fn is_about(&self, template: Option<&str>, capacity_type: Option<CapacityType>) -> bool {
+        match &self.of {
+            ShareOf::Template(name) => template == Some(name.as_str()),
+            ShareOf::CapacityType(own) => capacity_type
+                .map_or(matches!(self.bound, ShareBound::MaxPercent(_)), |capacity_type| {
+                    capacity_type == *own
+                }),
+        }
+    }
+
     /// True if a pool with these nodes is within the share.
     #[must_use]
     pub fn holds(&self, balance: Balance) -> bool {

@@ -65,12 +65,8 @@ impl PlannedShare<'_> {
 
     /// True if an instance of this offering is one of the share.
     pub(super) fn is_own(&self, rec: &PoolRec, offer: OfferIx) -> bool {
-        match &self.share.of {
-            ShareOf::Template(name) => rec.pool.template == *name,
-            ShareOf::CapacityType(own) => {
-                rec.catalog.offers.get(usize::from(offer)).is_some_and(|offer| offer.capacity == *own)
-            }
-        }
+        let capacity_type = rec.catalog.offers.get(usize::from(offer)).map(|offer| offer.capacity);
+        self.share.is_about(Some(&rec.pool.template), capacity_type)
     }
 
     /// The planned nodes of the pool.

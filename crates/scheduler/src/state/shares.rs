@@ -8,7 +8,7 @@ use crate::{
         catalog::CapacityType,
         plan::PlannedInstance,
         resources,
-        share::{Balance, Share, ShareOf},
+        share::{Balance, Share},
     },
     state::{
         catalog_index::PoolRec,
@@ -67,13 +67,8 @@ impl Cluster {
     /// True for a node that counts as one of the share.
     fn is_own(&self, share: &Share, info: &NodeInfo) -> bool {
         let value = |key| label(&info.labels, key).map(|value| self.tables.symbols.text(value));
-        let matches = match &share.of {
-            ShareOf::Template(name) => Some(value(self.keys.template) == Some(name.as_str())),
-            ShareOf::CapacityType(own) => {
-                value(self.keys.capacity_type).and_then(CapacityType::parse).map(|of_node| of_node == *own)
-            }
-        };
-        share.bound.is_own(matches)
+        let capacity_type = value(self.keys.capacity_type).and_then(CapacityType::parse);
+        share.is_about(value(self.keys.template), capacity_type)
     }
 }
 
@@ -160,10 +155,7 @@ fn change(
         }
     }
     for instance in instances.iter().filter(|instance| instance.pool == pool) {
-        let is_own = match &share.of {
-            ShareOf::Template(name) => instance.template == *name,
-            ShareOf::CapacityType(own) => instance.capacity_type == *own,
-        };
+        let is_own = share.is_about(Some(&instance.template), Some(instance.capacity_type));
         change.count(is_own, instance.capacity.get(resources::CPU), 1);
     }
     change
