@@ -32,6 +32,7 @@ pub struct Disruption {
     drift: Drift,
     candidates: Candidates,
     validation: Validation,
+    shares: ShareGuard,
     statuses: ConsolidationStatuses,
     history: History,
 }
@@ -77,15 +78,24 @@ impl Disruption {
         let snapshot = ctx.snapshot;
         let commands = Commands::read(snapshot);
         let ledger = BudgetLedger::new(snapshot, &commands);
-        let Self { interruptions, replacement, emptiness, drift, candidates, validation, statuses, history } =
-            self;
+        let Self {
+            interruptions,
+            replacement,
+            emptiness,
+            drift,
+            candidates,
+            validation,
+            shares,
+            statuses,
+            history,
+        } = self;
         interruptions.reconcile(ctx, history, &commands);
         history.retain_known(snapshot, &commands);
         candidates.observe_pods(ctx);
         replacement.reconcile(ctx, history, &commands, &ledger);
         repair::reconcile(ctx, history);
-        let mut shares = ShareGuard::default();
-        emptiness.reconcile(ctx, history, &commands, &ledger, &mut shares);
+        shares.begin(ctx);
+        emptiness.reconcile(ctx, history, &commands, &ledger, shares);
         drift.reconcile(
             ctx,
             &mut DriftInputs { lifecycle, commands: &commands, ledger: &ledger, history: &mut *history },
@@ -96,7 +106,7 @@ impl Disruption {
                 candidates,
                 commands: &commands,
                 ledger: &ledger,
-                shares: &mut shares,
+                shares: &mut *shares,
                 history: &mut *history,
                 statuses,
             },

@@ -141,7 +141,7 @@ impl Emptiness {
         }
         match shares.check(ctx, &claim.spec.pool, &[*node_name], &[]) {
             Ok(()) => {}
-            Err(ShareConflict::Changing) => return,
+            Err(ShareConflict::Creating) => return,
             Err(ShareConflict::Broken(share)) => {
                 self.kept_for_share.insert((*name).to_owned(), share);
                 return;

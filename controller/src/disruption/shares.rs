@@ -11,20 +11,31 @@ use crate::{action::Key, reconcile::ReconcileContext};
 pub(crate) enum ShareConflict {
     /// It would break this share.
     Broken(String),
-    /// Nodes of the pool are being changed, which the snapshot doesn't show yet: a later pass decides.
-    Changing,
+    /// Claims of the pool are being created, which the snapshot doesn't show yet: a later pass decides.
+    Creating,
 }
 
-/// Keeps the removals of one pass within the shares of their pools.
+/// Keeps removals within the shares of their pools. Losing its memory is harmless: only what is in flight is remembered.
 #[derive(Debug, Default)]
 pub(crate) struct ShareGuard {
+    /// Of this pass.
     ledger: ShareLedger,
     leaving: Option<Vec<String>>,
-    /// Pools that were asked about, and whether their nodes are being changed.
-    changing: BTreeMap<String, bool>,
+    /// Nodes whose removal was started and may not be in the snapshot yet, and their claims.
+    started: BTreeMap<String, String>,
 }
 
 impl ShareGuard {
+    /// Begins another pass.
+    pub(crate) fn begin(&mut self, ctx: &ReconcileContext<'_>) {
+        self.ledger = ShareLedger::default();
+        self.leaving = None;
+        // The answer to a write is in the snapshot once the write has ended.
+        self.started.retain(|node, claim| {
+            !ctx.is_idle(&Key::Node(node.clone())) || !ctx.is_idle(&Key::Claim(claim.clone()))
+        });
+    }
+
     /// Checks that a pool may lose `nodes` once `instances` are there.
     ///
     /// # Errors
@@ -40,25 +51,23 @@ impl ShareGuard {
         if snapshot.pools().get(pool).is_none_or(|pool| pool.spec.shares.is_empty()) {
             return Ok(());
         }
-        let leaving = self.leaving.get_or_insert_with(|| snapshot.leaving_nodes());
-        self.ledger.observe(snapshot.cluster(), pool, &|name| leaving.iter().any(|leaving| leaving == name));
-        let changing = self.changing.entry(pool.to_owned()).or_insert_with(|| is_changing(ctx, pool));
-        if *changing {
-            return Err(ShareConflict::Changing);
+        if !ctx.is_idle(&Key::CreateClaims(pool.to_owned())) {
+            return Err(ShareConflict::Creating);
         }
+        let leaving = self.leaving.get_or_insert_with(|| snapshot.leaving_nodes());
+        let started = &self.started;
+        let is_leaving =
+            |name: &str| started.contains_key(name) || leaving.iter().any(|leaving| leaving == name);
+        self.ledger.observe(snapshot.cluster(), pool, &is_leaving);
         self.ledger.check(snapshot.cluster(), nodes, instances).map_err(ShareConflict::Broken)
     }
 
     /// Counts a removal that is started.
     pub(crate) fn take(&mut self, ctx: &ReconcileContext<'_>, nodes: &[&str], instances: &[PlannedInstance]) {
         self.ledger.take(ctx.snapshot.cluster(), nodes, instances);
+        for node in nodes {
+            let claim = ctx.snapshot.claim_of_node(node).and_then(|claim| claim.metadata.name.clone());
+            self.started.extend(claim.map(|claim| ((*node).to_owned(), claim)));
+        }
     }
-}
-
-fn is_changing(ctx: &ReconcileContext<'_>, pool: &str) -> bool {
-    let node = |claim| ctx.snapshot.node_of(claim).map(|(node, _)| Key::Node(node.to_owned()));
-    !ctx.is_idle(&Key::CreateClaims(pool.to_owned()))
-        || ctx.snapshot.claims_of_pool(pool).any(|(name, claim)| {
-            !ctx.is_idle(&Key::Claim(name.clone())) || node(claim).is_some_and(|node| !ctx.is_idle(&node))
-        })
 }
