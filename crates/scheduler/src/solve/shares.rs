@@ -47,9 +47,13 @@ impl PlannedShare<'_> {
         match self.share.bound {
             ShareBound::MaxPercent(_) => {
                 let cpu = |thousandths| readable(CPU, thousandths, Round::Down);
-                let (own, all) = (cpu(own.cpu), cpu(self.there.all().cpu));
+                let all = self.there.all().cpu;
+                let has = match all {
+                    0 => String::new(),
+                    _ => format!("its nodes have {} now, of which {} are {of}, and ", cpu(all), cpu(own.cpu)),
+                };
                 format!(
-                    "{said}: its nodes have {all}, of which {own} are {of}, and another such node would be too many; let the pod run on \
+                    "{said}: {has}another such node would be too many; let the pod run on \
                      other nodes as well, or raise max in spec.shares"
                 )
             }

@@ -166,7 +166,7 @@ fn pod_that_runs_on_the_bounded_kind_alone_waits_and_is_told_why() {
     };
     assert_eq!(
         why_with(at_most(of_type(CapacityType::Spot), 50)),
-        "p PoolShare: template spot: at most 50 % of pool p's vCPU may be spot: its nodes have 8 cores, of which 4 cores are spot, and another \
+        "p PoolShare: template spot: at most 50 % of pool p's vCPU may be spot: its nodes have 8 cores now, of which 4 cores are spot, and another \
          such node would be too many; let the pod run on other nodes as well, or raise max in spec.shares"
     );
     assert_eq!(
