@@ -72,7 +72,7 @@ pub(crate) struct ItemType {
     pub(crate) rules: Option<Box<Rules>>,
     pub(crate) count: u32,
     /// The order of packing under a limit, which may leave pods out; zero without one.
-    pub(crate) priority: i32,
+    pub(crate) priority: i64,
     /// The priority in kube-scheduler's queue, where host affinity makes it matter which pod is bound first; otherwise zero.
     pub(crate) queue_priority: i32,
 }

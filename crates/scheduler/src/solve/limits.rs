@@ -164,6 +164,11 @@ impl<'a> Limits<'a> {
         }
     }
 
+    /// True if a limit is that of a share.
+    pub(crate) fn is_share(&self, limit: LimitIx) -> bool {
+        matches!(self.owners.find(limit), Some(Owner::Share(_)))
+    }
+
     /// True if a limit is one of amounts that somebody wrote.
     pub(crate) fn has_amounts(&self, limit: LimitIx) -> bool {
         !matches!(self.owners.find(limit), Some(Owner::Offering | Owner::Share(_)))

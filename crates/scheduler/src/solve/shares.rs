@@ -19,6 +19,7 @@ use crate::{
 
 /// Limits are lowered this often before the nodes aren't launched at all.
 pub(super) const ROUNDS: usize = 4;
+
 /// A share, and the limit that keeps it in a plan.
 #[derive(Debug)]
 pub(crate) struct PlannedShare<'a> {

@@ -169,7 +169,16 @@ pub(super) struct Tier<'b> {
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
     /// Offerings that a share of their capacity type bounds.
     pub(super) bounded: IndexVec<VariantIx, Option<BitSet>>,
+    /// While a share leaves room for some nodes only: the classes that have no others to go to.
+    pub(super) without_others: BTreeSet<LocalClassIx>,
     pub(super) block: &'b Block,
+}
+
+impl Tier<'_> {
+    /// The order in which a class is packed under a limit: by priority, and of one priority first those that have nowhere else to go.
+    pub(super) fn turn_of(&self, class: LocalClassIx, priority: i32) -> i64 {
+        2 * i64::from(priority) + i64::from(self.without_others.contains(&class))
+    }
 }
 
 impl Context<'_> {

@@ -144,7 +144,11 @@ impl Context<'_> {
     /// The turns of an offering's pool, the first one first.
     fn turns(&self, allowed: &Allowed, limits: &IndexVec<LimitIx, Limit>) -> impl Iterator<Item = Turn> {
         let weight = self.weight(allowed);
-        let later = self.bounds_by_capacity_type(allowed.from.pool, limits).next().is_some();
+        let later = self.bounded(allowed.from, limits).is_some_and(|bounded| {
+            let mut others = BitSet::clone(&allowed.bits);
+            others.take_away(&bounded);
+            !others.is_empty()
+        });
         [true, false].into_iter().take(if later { 2 } else { 1 }).map(move |bounded| Turn { weight, bounded })
     }
 
@@ -158,7 +162,13 @@ impl Context<'_> {
         limits.filter(|limit| limit.is_bound() && limit.counted.is_by_capacity_type())
     }
 
-    /// The offerings of a variant that such limits count; `None` if there is no such limit.
+    /// True if a share limits nodes of this pool.
+    fn is_within_share(&self, pool: PoolIx, limits: &IndexVec<LimitIx, Limit>) -> bool {
+        let is_bound = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
+        self.limits.of[pool].iter().any(|limit| self.limits.is_share(*limit) && is_bound(limit))
+    }
+
+    /// The offerings of a variant that limits by capacity type count; `None` if there is no such limit.
     fn bounded(&self, from: PoolVariant, limits: &IndexVec<LimitIx, Limit>) -> Option<BitSet> {
         let catalog = &self.pools[from.pool].catalog;
         let mut bits = None;
@@ -191,6 +201,16 @@ impl Context<'_> {
         let variants: IndexVec<VariantIx, PoolVariant> = variants.into_iter().collect();
         let tables = variants.iter().map(|from| self.table(*from, &dims)).collect();
         let bounded = variants.iter().map(|from| self.bounded(*from, limits)).collect();
-        Tier { variants, dims: dims.into(), tables, bounded, block }
+        let without_others = if variants.iter().any(|from| self.is_within_share(from.pool, limits)) {
+            let is_last = |wanted: &&Wanted| {
+                let class = block.classes[wanted.local].class;
+                let mut turns = self.allowed[class].iter().flat_map(|allowed| self.turns(allowed, limits));
+                turns.all(|turn| turn >= wanted.turn)
+            };
+            now.iter().filter(is_last).map(|wanted| wanted.local).collect()
+        } else {
+            BTreeSet::new()
+        };
+        Tier { variants, dims: dims.into(), tables, bounded, without_others, block }
     }
 }

@@ -177,6 +177,24 @@ fn pod_that_runs_on_the_bounded_kind_alone_waits_and_is_told_why() {
 }
 
 #[test]
+fn pods_that_run_on_the_bounded_kind_alone_come_before_larger_ones_that_need_not() {
+    let spot = at_most(of_type(CapacityType::Spot), 40);
+    let single = vec![on("", 0, &["spot", "on-demand"], std::slice::from_ref(&spot))];
+    for templates in [spot_first(std::slice::from_ref(&spot)), single] {
+        let mut cluster = Cluster::new();
+        cluster.upsert_templates(templates).unwrap();
+        large(&mut cluster, 2, &json!({}));
+        for name in ["small-0", "small-1"] {
+            let more = json!({"spec": {"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}});
+            cluster.upsert_pod(&pod(name, "2", "1Gi", more)).unwrap();
+        }
+        let plan = plan(&cluster);
+        assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
+        assert_eq!(launched(&plan)["on-demand"], 2, "{:?}", plan.instances);
+    }
+}
+
+#[test]
 fn alternatives_of_a_node_keep_the_share_whichever_is_launched() {
     let mut kinds = both();
     for (name, cpu) in [("small", "2"), ("large", "8")] {
