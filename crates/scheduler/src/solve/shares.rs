@@ -49,9 +49,10 @@ impl PlannedShare<'_> {
             ShareBound::MaxPercent(_) => {
                 let cpu = |thousandths| readable(CPU, thousandths, Round::Down);
                 let all = self.there.all().cpu;
-                let has = match all {
-                    0 => String::new(),
-                    _ => format!("its nodes have {} now, of which {} are {of}, and ", cpu(all), cpu(own.cpu)),
+                let has = if all > 0 {
+                    format!("its nodes have {} now, of which {} are {of}, and ", cpu(all), cpu(own.cpu))
+                } else {
+                    String::new()
                 };
                 format!(
                     "{said}: {has}another such node would be too many; let the pod run on \
