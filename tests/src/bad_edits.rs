@@ -306,8 +306,35 @@ fn pools() -> Vec<Case> {
         ("TenantPool", "/spec/template", Value::Null, &["needs spec.template"]),
     ]);
     cases.extend(templates());
+    cases.extend(shares());
     cases.extend(disruptions());
     cases
+}
+
+fn shares() -> Vec<Case> {
+    let no_template = &["names a template that the pool doesn't have"][..];
+    vec![
+        ("TenantPool", "/spec/shares", json!([]), &["spec.shares"][..]),
+        ("TenantPool", "/spec/shares/0", json!({"max": "70%"}), &["either template or capacityType"]),
+        ("TenantPool", "/spec/shares/0/template", json!("a"), &["either template or capacityType"]),
+        ("TenantPool", "/spec/shares/0", json!({"template": "a", "minNodes": 1}), no_template),
+        (
+            "TenantPool",
+            "/spec/shares/0",
+            json!({"capacityType": "spot"}),
+            &["write max, such as 70%, or minNodes"],
+        ),
+        (
+            "TenantPool",
+            "/spec/shares/0/capacityType",
+            json!("cheap"),
+            &["cheap", "spot", "on-demand", "reserved"],
+        ),
+        ("TenantPool", "/spec/shares/0/max", json!("100%"), &["from 1% to 99%"]),
+        ("TenantPool", "/spec/shares/0/max", json!("0.7"), &["from 1% to 99%"]),
+        ("TenantPool", "/spec/shares/0/minNodes", json!(0), &["minNodes", "1"]),
+        ("TenantPool", "/spec/provisioner", json!("Karpenter"), &["shares say which nodes Croft launches"]),
+    ]
 }
 
 #[expect(clippy::too_many_lines, reason = "a table of cases")]
@@ -849,6 +876,7 @@ pub fn base(kind: &str) -> Value {
                 "schedules": [{"schedule": "0 19 * * mon-fri", "duration": "12h", "timeZone": "Europe/Berlin", "replicas": 0, "limits": {"nodes": "2"},
                     "headroomPods": 0}],
                 "return": {"policy": "Eagerly", "after": "10m"},
+                "shares": [{"capacityType": "spot", "max": "70%", "minNodes": 2}],
                 "template": {
                     "metadata": {"labels": {"team": "a", "node.kubernetes.io/class": "x", "karpenter.sh/nodepool": "a"}, "annotations": {"croft.dev/do-not-disrupt": "true"}},
                     "spec": {

@@ -154,6 +154,7 @@ impl Candidates {
             effort: ctx.settings.effort,
             without_counts: true,
             closed_nodes: ctx.snapshot.closed_nodes(),
+            leaving: ctx.snapshot.leaving_nodes(),
             ..Options::default()
         };
         let mut ask = Ask { options, ..Ask::default() };

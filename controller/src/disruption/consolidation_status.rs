@@ -180,6 +180,7 @@ mod tests {
             Rejection::NoSaving { elsewhere: None },
             Rejection::BelowMinSavings { saves: Price::ZERO, needs: Price::ZERO },
             Rejection::SchedulerWouldNotFit,
+            Rejection::PoolShare(String::new()),
             Rejection::FewSpotOptions(0),
             Rejection::ReceivesPods,
             Rejection::Busy,

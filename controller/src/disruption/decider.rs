@@ -16,6 +16,7 @@ use crate::{
         outcomes::History,
         repair,
         replacement::Replacement,
+        shares::ShareGuard,
         validation::{Validation, ValidationInputs},
     },
     nodeclaim::{lifecycle::Lifecycle, status_checks},
@@ -31,6 +32,7 @@ pub struct Disruption {
     drift: Drift,
     candidates: Candidates,
     validation: Validation,
+    shares: ShareGuard,
     statuses: ConsolidationStatuses,
     history: History,
 }
@@ -76,8 +78,17 @@ impl Disruption {
         let snapshot = ctx.snapshot;
         let commands = Commands::read(snapshot);
         let ledger = BudgetLedger::new(snapshot, &commands);
-        let Self { interruptions, replacement, emptiness, drift, candidates, validation, statuses, history } =
-            self;
+        let Self {
+            interruptions,
+            replacement,
+            emptiness,
+            drift,
+            candidates,
+            validation,
+            shares,
+            statuses,
+            history,
+        } = self;
         interruptions.reconcile(ctx, history, &commands);
         history.retain_known(snapshot, &commands);
         candidates.observe_pods(ctx);
@@ -85,7 +96,8 @@ impl Disruption {
         repair::reconcile(ctx, history);
         // A write of the status locks the claim, and would delay its deletion.
         status_checks::reconcile(ctx);
-        emptiness.reconcile(ctx, history, &commands, &ledger);
+        shares.begin(ctx);
+        emptiness.reconcile(ctx, history, &commands, &ledger, shares);
         drift.reconcile(
             ctx,
             &mut DriftInputs { lifecycle, commands: &commands, ledger: &ledger, history: &mut *history },
@@ -96,12 +108,14 @@ impl Disruption {
                 candidates,
                 commands: &commands,
                 ledger: &ledger,
+                shares: &mut *shares,
                 history: &mut *history,
                 statuses,
             },
         );
         candidates.invalidate(history);
         candidates.reconcile(ctx, Past { commands: &commands, history }, &ledger, statuses);
+        emptiness.report(statuses);
         statuses.reconcile(ctx);
     }
 }

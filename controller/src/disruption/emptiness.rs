@@ -11,14 +11,18 @@ use std::{
 
 use croft_api::{NodeClaim, condition::INITIALIZED, disruption::DisruptionReason};
 use croft_cloud::InterruptionKind;
+use croft_disruption::eligibility::ConsolidationStatus;
+use croft_scheduler::consolidation::Rejection;
 
 use crate::{
     action::Key,
     definitions::{events, keys},
     disruption::{
         budgets::BudgetLedger,
+        consolidation_status::ConsolidationStatuses,
         node_blocker::standing_blocker,
         outcomes::{History, Outcome},
+        shares::{ShareConflict, ShareGuard},
     },
     kube_api::Verb,
     nodeclaim::{
@@ -41,6 +45,8 @@ pub struct Emptiness {
     empty_since: BTreeMap<String, Duration>,
     /// Since when empty nodes are cordoned.
     cordoned_since: BTreeMap<String, Duration>,
+    /// Claims whose empty node stays, and the share of its pool that it stays for.
+    kept_for_share: BTreeMap<String, String>,
 }
 
 /// An initialized node with its claim.
@@ -58,17 +64,26 @@ impl Emptiness {
         &self.cordoned_since
     }
 
+    /// Says of each empty node that stays for a share why it does.
+    pub fn report(&self, statuses: &mut ConsolidationStatuses) {
+        for (claim, share) in &self.kept_for_share {
+            statuses.set(claim, ConsolidationStatus::from(&Rejection::PoolShare(share.clone())));
+        }
+    }
+
     /// Takes the next step of every empty node.
-    pub fn reconcile(
+    pub(crate) fn reconcile(
         &mut self,
         ctx: &mut ReconcileContext<'_>,
         history: &mut History,
         commands: &Commands<'_>,
         ledger: &BudgetLedger<'_>,
+        shares: &mut ShareGuard,
     ) {
         let snapshot = ctx.snapshot;
         let mono = ctx.now.mono;
         let mut seen = BTreeSet::new();
+        self.kept_for_share.clear();
         for (name, claim) in snapshot.dirty_claims() {
             // A recommendation to leave may be kept waiting for as long as too many nodes would be out.
             let is_going = interruption_kind(claim).is_some_and(InterruptionKind::is_final);
@@ -98,7 +113,7 @@ impl Emptiness {
                 }
             } else if !has_work && !elsewhere {
                 self.cordoned_since.remove(node_name);
-                self.cordon(ctx, history, ledger, &empty);
+                self.cordon(ctx, history, ledger, &empty, shares);
             }
         }
         self.empty_since.retain(|node, _| seen.contains(node));
@@ -107,13 +122,14 @@ impl Emptiness {
 
     /// Cordons a node that has been empty for its pool's consolidateAfter.
     fn cordon(
-        &self,
+        &mut self,
         ctx: &mut ReconcileContext<'_>,
         history: &mut History,
         ledger: &BudgetLedger<'_>,
         empty: &EmptyNode<'_>,
+        shares: &mut ShareGuard,
     ) {
-        let EmptyNode { claim, node_name, node, .. } = empty;
+        let EmptyNode { name, claim, node_name, node } = empty;
         let Some(pool) = ctx.snapshot.pools().get(&claim.spec.pool) else { return };
         let after = croft_api::duration::parse(pool.spec.disruption.consolidate_after());
         let Ok(Some(after)) = after else { return };
@@ -126,8 +142,17 @@ impl Emptiness {
         if !ctx.has_lasted(since, after) || ledger.allowance(ctx, pool, REASON).more == 0 {
             return;
         }
+        match shares.check(ctx, &claim.spec.pool, &[*node_name], &[]) {
+            Ok(()) => {}
+            Err(ShareConflict::Creating) => return,
+            Err(ShareConflict::Broken(share)) => {
+                self.kept_for_share.insert((*name).to_owned(), share);
+                return;
+            }
+        }
         if cordon(ctx, history, node_name, node) {
             ledger.take(&claim.spec.pool);
+            shares.take(ctx, &[*node_name], &[]);
         }
     }
 

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! One ledger of budgets covers all of them but interruption and repair; the breaker caps those. The first decider in the
-//! list takes from the budget first. The rules of eligibility, blockers, cost and budgets are `croft_disruption`'s.
+//! list takes from the budget first. What could stay is removed only if its pool keeps its shares (`shares`): empty nodes, and those
+//! of consolidation. The rules of eligibility, blockers, cost and budgets are `croft_disruption`'s.
 
 pub mod budgets;
 pub mod candidates;
@@ -28,6 +29,7 @@ mod node_blocker;
 pub mod outcomes;
 pub mod repair;
 pub mod replacement;
+mod shares;
 mod template_return;
 pub mod validation;
 

@@ -275,8 +275,8 @@ fn plan_pods(
         .map(|(key, _)| key.clone())
         .collect();
     let without_nodes = nodes.iter().map(|n| (*n).to_owned()).collect();
-    let closed_nodes = snapshot.closed_nodes();
-    let options = Options { without_nodes, without_counts: true, closed_nodes, ..options };
+    let (closed_nodes, leaving) = (snapshot.closed_nodes(), snapshot.leaving_nodes());
+    let options = Options { without_nodes, without_counts: true, closed_nodes, leaving, ..options };
     let planned = solver.plan(Purpose::Disruption, cluster, &options);
     let mut plan = planned.map_err(|panicked| panicked.to_string())?;
     if let Some(left) = plan.unschedulable.iter().find(|left| pods.contains(&left.pod)) {

@@ -19,6 +19,7 @@ use crate::{
         eligibility::{Eligibility, Past, evaluate},
         outcomes::{History, Outcome},
         replacement::{self, NewCommand},
+        shares::ShareGuard,
         template_return::of_consolidation,
     },
     reconcile::{ReconcileContext, commands::Commands},
@@ -32,6 +33,8 @@ pub(crate) struct ValidationInputs<'p> {
     pub(crate) commands: &'p Commands<'p>,
     /// The ledger of budgets.
     pub(crate) ledger: &'p BudgetLedger<'p>,
+    /// The shares of pools.
+    pub(crate) shares: &'p mut ShareGuard,
     /// Outcomes and backoff.
     pub(crate) history: &'p mut History,
     /// Statuses of nodes.
@@ -67,7 +70,10 @@ impl Validation {
                 .filter_map(|node| ctx.snapshot.claim_of_node(node))
                 .filter_map(|claim| Some((claim.metadata.name.as_deref()?, claim)))
                 .collect();
-            if !is_valid(ctx, inputs, command, &claims) || !started.fits(ctx, command) {
+            if !is_valid(ctx, inputs, command, &claims)
+                || !keeps_shares(ctx, inputs.shares, command, &claims)
+                || !started.fits(ctx, command)
+            {
                 search_again(inputs.history, &claims);
                 inputs.history.count(REASON.as_str(), Outcome::Invalidated);
                 continue;
@@ -93,6 +99,8 @@ impl Validation {
             };
             if replacement::start(ctx, inputs.history, &new) {
                 started.add(command);
+                let nodes: Vec<&str> = command.nodes.iter().map(String::as_str).collect();
+                inputs.shares.take(ctx, &nodes, &command.instances);
                 for (name, claim) in &claims {
                     inputs.ledger.take(&claim.spec.pool);
                     let status = ConsolidationStatus::consolidatable(reasons::REPLACING, note.clone());
@@ -161,6 +169,20 @@ fn is_valid(
         let least = if command.instances.is_empty() { *count } else { 1 };
         let Some(pool) = snapshot.pools().get(*pool) else { return false };
         inputs.ledger.allowance(ctx, pool, REASON).more >= least
+    })
+}
+
+/// True if the command leaves the pools of its nodes within their shares.
+fn keeps_shares(
+    ctx: &ReconcileContext<'_>,
+    shares: &mut ShareGuard,
+    command: &Command,
+    claims: &[(&str, &Arc<NodeClaim>)],
+) -> bool {
+    let nodes: Vec<&str> = command.nodes.iter().map(String::as_str).collect();
+    claims.iter().all(|(_, claim)| {
+        let checked = shares.check(ctx, &claim.spec.pool, &nodes, &command.instances);
+        checked.inspect_err(|conflict| tracing::debug!(?conflict, "a command conflicts with a share")).is_ok()
     })
 }
 

@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::condition::INITIALIZED;
-use croft_scheduler::{Options, Plan, PodKey, Price, ReasonKind};
+use croft_scheduler::{Options, Plan, PlannedInstance, PodKey, Price, ReasonKind};
 
 use crate::{
     action::{Action, Key, UserEvent},
@@ -228,12 +228,19 @@ impl Planning {
         let options = Options {
             effort: ctx.settings.effort,
             ruled_out: self.rejected.ruled_out(),
+            leaving: ctx.snapshot.leaving_nodes(),
             ..Options::default()
         };
         ctx.snapshot.release_headroom();
         let mut plan = ctx.panics.plan(ctx.snapshot, ctx.solver, &options, now);
         let pods_arrive = self.batch.opened.is_some() && now.mono < self.batch_end(ctx.settings);
+        let has_shares =
+            |pool: &str| ctx.snapshot.pools().get(pool).is_some_and(|pool| !pool.spec.shares.is_empty());
+        // Shares hold for a plan as a whole: nothing of it is left for later.
+        let whole: Vec<PlannedInstance> =
+            plan.instances.extract_if(.., |instance| has_shares(&instance.pool)).collect();
         let deferred = pods_arrive && self.batch.defer(&mut plan.instances, now.mono, ctx.settings.batch_max);
+        plan.instances.extend(whole);
         if !pods_arrive {
             self.batch.end();
         }

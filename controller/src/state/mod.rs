@@ -21,6 +21,7 @@ pub(crate) mod holdings;
 mod in_flight_nodes;
 mod invalid_objects;
 mod launch_holds;
+mod leaving_nodes;
 mod milestones;
 mod nodes;
 mod pods;

@@ -10,6 +10,7 @@ mod breaker;
 mod edits;
 mod evidence;
 mod pauses;
+mod shares;
 mod steps;
 mod swings;
 mod templates;

@@ -238,6 +238,18 @@ pub(crate) fn capacity_type(_: &mut SchemaGenerator) -> Schema {
     schema(json!({"type": "string", "enum": ["on-demand", "spot", "reserved"]}))
 }
 
+/// The largest part of a pool that some of its nodes may be.
+pub(crate) fn max_share(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "string",
+        "maxLength": 8,
+        "x-kubernetes-validations": [rule(
+            "self.matches('^[1-9][0-9]?%$')",
+            "write a part of the pool's vCPU from 1% to 99%, such as 70%",
+        )],
+    }))
+}
+
 /// The key of a pool's label and taint.
 pub(crate) fn pool_key(_: &mut SchemaGenerator) -> Schema {
     let own = "self.matches('^([^/]*\\\\.)?node-restriction\\\\.kubernetes\\\\.io/')";

@@ -59,7 +59,9 @@ pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
     validation = ("!has(self.templates) || self.templates.all(t, (!has(t.spec.requirements) || !t.spec.requirements.exists(r, r.key == self.key)) && (!has(t.metadata) || !has(t.metadata.labels) || !(self.key in t.metadata.labels)))", "every node of the pool has the pool's key already: leave it out of metadata.labels and requirements of its templates"),
     validation = ("!has(self.templates) || self.templates.all(t, (!has(t.spec.taints) || !t.spec.taints.exists(x, x.key == self.key)) && (!has(t.spec.startupTaints) || !t.spec.startupTaints.exists(x, x.key == self.key)))", "every node of the pool has the taint of the pool's key already: write spec.effects, and leave the key out of taints and startupTaints of its templates"),
     validation = ("!has(self.template) || !has(self.templates)", "template is the short form of templates with one entry: write one of the two"),
-    validation = ("self.provisioner != 'Croft' || has(self.template) || has(self.templates)", "a pool that Croft provisions needs spec.template or spec.templates; write one, or set provisioner: None")
+    validation = ("self.provisioner != 'Croft' || has(self.template) || has(self.templates)", "a pool that Croft provisions needs spec.template or spec.templates; write one, or set provisioner: None"),
+    validation = ("!has(self.shares) || (self.provisioner == 'Croft' && !has(self.replicas))", "shares say which nodes Croft launches by demand: set provisioner: Croft and leave replicas out, or leave shares out"),
+    validation = ("!has(self.shares) || self.shares.all(s, !has(s.template) || (has(self.templates) && self.templates.exists(t, t.name == s.template)))", "a share names a template that the pool doesn't have: write the name of one of spec.templates, or a capacityType")
 )]
 pub struct TenantPoolSpec {
     /// Key of the label and the taint that every node of the pool carries: one of your own, or one under
@@ -107,6 +109,12 @@ pub struct TenantPoolSpec {
     /// What becomes of nodes of a lighter template once a heavier one has room again.
     #[serde(default, rename = "return", skip_serializing_if = "Option::is_none")]
     pub template_return: Option<TemplateReturn>,
+    /// Which part of the pool's nodes those of one template or capacity type may be, or must be: such as at most 70 % of the vCPU on
+    /// spot, or the first two nodes on-demand. No plan launches a node by which a share would not hold once all that it launches is
+    /// there, and no consolidation leaves the pool outside a share, or further outside than it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1, max = 5))]
+    pub shares: Vec<PoolShare>,
     /// When nodes are removed, and how many at once.
     #[serde(default)]
     pub disruption: Disruption,
@@ -236,6 +244,33 @@ pub enum ReturnPolicy {
     /// They are replaced whatever that costs, within the disruption budgets, and consolidation launches no lighter node in the place
     /// of a heavier one.
     Eagerly,
+}
+
+/// A bound on the pool's nodes of one template or capacity type.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = ("has(self.template) != has(self.capacityType)", "a share is of one kind of nodes: write either template or capacityType"),
+    validation = ("has(self.max) || has(self.minNodes)", "a share bounds something: write max, such as 70%, or minNodes, such as 2")
+)]
+pub struct PoolShare {
+    /// The share is of the nodes of this template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::template_name")]
+    pub template: Option<String>,
+    /// The share is of the nodes of this capacity type: `spot`, `on-demand` or `reserved`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::capacity_type")]
+    pub capacity_type: Option<String>,
+    /// These nodes have at most this part of the vCPU of all the pool's nodes: `1%` to `99%`. The first node of a pool is another
+    /// one, since a node alone is all of its pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "bounds::max_share")]
+    pub max: Option<String>,
+    /// So many of the pool's nodes are these; while the pool has fewer nodes, all of them. It asks for no node that no pod needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000))]
+    pub min_nodes: Option<i32>,
 }
 
 impl TenantPoolSpec {

@@ -59,6 +59,10 @@ pub const MEANINGS: &[(&str, &str)] = &[
         "A limit of the TenantPool is reached. Raise spec.limits, or free nodes.",
     ),
     (
+        ReasonKind::PoolShare.as_str(),
+        "A share of the pool leaves no room for nodes of the only kind that the pod runs on. Let the pod run on other nodes as well, or change spec.shares of the TenantPool.",
+    ),
+    (
         ReasonKind::TenantLimit.as_str(),
         "A limit of the Tenant is reached over all its pools. Raise spec.limits of the Tenant, or free nodes.",
     ),

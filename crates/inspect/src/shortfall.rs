@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use croft_manifest::Input;
-use croft_scheduler::{LimitOwner, REPLICAS, ReachedLimit};
+use croft_scheduler::{LimitOwner, REPLICAS, ReachedLimit, SHARES};
 use serde::Serialize;
 
 use crate::{
@@ -54,6 +54,7 @@ impl Limit {
         };
         let field = |of: &String| match of.as_str() {
             REPLICAS => format!("{within}.replicas"),
+            SHARES => "spec.shares".to_owned(),
             of => format!("{within}.limits.{of}"),
         };
         Self { kind, name, fields: reached.resources.iter().map(field).collect() }

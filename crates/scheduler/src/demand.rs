@@ -109,6 +109,8 @@ pub(crate) struct Demand {
     pub(crate) gone: FxHashSet<NodeIx>,
     /// Nodes left out count against limits all the same.
     pub(crate) gone_counts: bool,
+    /// Nodes that no share counts, beside `gone`.
+    pub(crate) leaving: FxHashSet<NodeIx>,
     /// Of the drivers of the pods' volumes.
     pub(crate) attach_limits: AttachLimits,
     /// Pods that need no place by this plan, since kube-scheduler makes room for them on a node: it preempts others there.
@@ -179,7 +181,8 @@ impl Demand {
         }
         let turns = turns.iter().filter_map(|ix| number_of.get(ix).copied()).collect();
         let gone_counts = options.without_counts;
-        let mut demand = Self { classes, turns, gone, gone_counts, preempting, ..Self::default() };
+        let leaving = options.leaving.iter().flat_map(|name| cluster.numbers_of(name)).collect();
+        let mut demand = Self { classes, turns, gone, gone_counts, leaving, preempting, ..Self::default() };
         demand.count_volumes(cluster);
         demand.count_missing_requests(cluster);
         demand

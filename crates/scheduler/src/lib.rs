@@ -69,14 +69,19 @@ pub use model::{
     options::{LaunchTemplates, Options},
     plan::{
         ExistingPlacement, LimitOwner, Plan, PlannedInstance, PodKey, REPLICAS, ReachedLimit, Reason,
-        ReasonKind, Relaxed, Unschedulable,
+        ReasonKind, Relaxed, SHARES, Unschedulable,
     },
     pool::{ComingNode, LIMIT_COST, LIMIT_NODES, Pool, TenantLimits},
     price::{Price, PriceError},
     quantity::{Quantity, QuantityError},
     requirement::{Operator, Requirement},
     resources::{self, Resources},
+    share::{Balance, NodeSum, Share, ShareBound, ShareOf},
     well_known::EPHEMERAL_TAINTS,
 };
 pub use solve::solver::solve;
-pub use state::{cluster::Cluster, waiting::Waiting};
+pub use state::{
+    cluster::Cluster,
+    shares::{ShareLedger, ShareState},
+    waiting::Waiting,
+};

@@ -3,8 +3,8 @@
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
 use croft_scheduler::{
-    InputError, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Pool, Quantity, Requirement, Resources,
-    TenantLimits, resources,
+    CapacityType, InputError, InstanceType, LIMIT_COST, LIMIT_NODES, Operator, Pool, Quantity, Requirement,
+    Resources, Share, ShareBound, ShareOf, TenantLimits, resources,
 };
 use k8s_openapi::api::core::v1::{Pod, PodSpec, Taint, Toleration};
 use kube::ResourceExt;
@@ -89,6 +89,7 @@ fn one_kind(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
         template: String::new(),
         weight: 0,
         template_limits: BTreeMap::new(),
+        shares: shares(pool).map_err(|(at, problem)| error(format!("spec.shares[{at}]"), problem))?,
         limits: limits(&spec.limits)
             .map_err(|(key, problem)| error(format!("spec.limits.{key}"), problem))?,
         requirements,
@@ -105,6 +106,31 @@ fn one_kind(pool: &TenantPool, instance_types: Arc<[InstanceType]>) -> Result<Po
 
 fn count(nodes: Option<i32>) -> Option<u32> {
     nodes.and_then(|nodes| u32::try_from(nodes).ok())
+}
+
+/// The shares of a pool, each with one bound.
+///
+/// # Errors
+/// The place of one that can't be read, and why.
+pub fn shares(pool: &TenantPool) -> Result<Vec<Share>, (usize, String)> {
+    let mut shares = Vec::new();
+    for (at, share) in pool.spec.shares.iter().enumerate() {
+        let of = match (&share.template, share.capacity_type.as_deref().map(CapacityType::parse)) {
+            (Some(template), None) => ShareOf::Template(template.clone()),
+            (None, Some(Some(capacity_type))) => ShareOf::CapacityType(capacity_type),
+            _ => return Err((at, "write either a template or a capacityType".to_owned())),
+        };
+        if let Some(text) = &share.max {
+            let percent = text.strip_suffix('%').and_then(|number| number.parse().ok());
+            let Some(percent) = percent.filter(|percent| (1..100).contains(percent)) else {
+                return Err((at, format!("{text:?} is no part of a pool; write max from 1% to 99%")));
+            };
+            shares.push(Share { of: of.clone(), bound: ShareBound::MaxPercent(percent) });
+        }
+        let least = share.min_nodes.and_then(|least| u32::try_from(least).ok());
+        shares.extend(least.map(|least| Share { of, bound: ShareBound::MinNodes(least) }));
+    }
+    Ok(shares)
 }
 
 /// Checks that a node of the pool would not be due for replacement from its first moment; its replacement would be as
@@ -313,6 +339,38 @@ mod tests {
         assert_eq!((steady.labels["team"].as_str(), steady.labels["node-pool"].as_str()), ("a", "p"));
         assert_eq!((spot.taints.len(), steady.taints.len()), (2, 1));
         assert!(spot.launches && steady.launches);
+    }
+
+    #[test]
+    fn share_is_one_bound_or_two_and_every_template_has_it() {
+        let pool = read(
+            r#"{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{"name":"p"},"spec":{
+                "shares":[{"capacityType":"spot","max":"70%"},{"template":"b","max":"50%","minNodes":2}],
+                "templates":[{"name":"a","spec":{"nodeClassRef":{"name":"c"}}},{"name":"b","spec":{"nodeClassRef":{"name":"c"}}}]}}"#,
+        );
+        let of_b = ShareOf::Template("b".to_owned());
+        let wanted = [
+            Share { of: ShareOf::CapacityType(CapacityType::Spot), bound: ShareBound::MaxPercent(70) },
+            Share { of: of_b.clone(), bound: ShareBound::MaxPercent(50) },
+            Share { of: of_b, bound: ShareBound::MinNodes(2) },
+        ];
+        let pools = super::pool(&pool, |_| Arc::from([])).unwrap();
+        assert!(pools.iter().all(|one| one.shares == wanted), "{pools:?}");
+
+        for (share, said) in [
+            (r#"{"max":"70%"}"#, "either a template or a capacityType"),
+            (r#"{"capacityType":"cheap","max":"70%"}"#, "either a template or a capacityType"),
+            (r#"{"capacityType":"spot","max":"100%"}"#, "from 1% to 99%"),
+            (r#"{"capacityType":"spot","max":"0.7"}"#, "from 1% to 99%"),
+        ] {
+            let pool = read(&format!(
+                r#"{{"apiVersion":"croft.dev/v1alpha1","kind":"TenantPool","metadata":{{"name":"p"}},"spec":{{
+                "template":{{"spec":{{"nodeClassRef":{{"name":"c"}}}}}},"shares":[{share}]}}}}"#
+            ));
+            let error = super::pool(&pool, |_| Arc::from([])).unwrap_err();
+            assert_eq!(error.field, "spec.shares[0]");
+            assert!(error.problem.contains(said), "{error}");
+        }
     }
 
     #[test]

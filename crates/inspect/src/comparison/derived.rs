@@ -69,6 +69,7 @@ pub(super) fn pool(title: &str, nodes: &[(&Node, &NodeInfo)], offerings: &Offeri
             replicas: None,
             headroom: None,
             schedules: Vec::new(),
+            shares: Vec::new(),
             template_return: None,
             shared_with: Vec::new(),
         },

@@ -16,7 +16,7 @@ use croft_disruption::budgets::{NodeCounts, allowance, constraints};
 use croft_manifest::Input;
 use croft_policy::definitions::TEMPLATE_LABEL;
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Options, Price,
+    CapacityType, Cluster, InstanceType, Options, Price, ShareLedger,
     consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
 };
 use jiff::Timestamp;
@@ -25,6 +25,7 @@ use kube::ResourceExt as _;
 
 use super::{
     eligibility::{Horizon, PodIndex, closed_zones, has_do_not_disrupt, time_of},
+    leaving_nodes::leaving_nodes,
     outcome::{Savings, Simulation},
 };
 use crate::{
@@ -45,6 +46,30 @@ pub(super) struct Question {
     pub(super) held: Vec<Candidate>,
     /// Nodes without work whose price is unknown: as candidates they cost nothing.
     pub(super) unpriced: BTreeSet<String>,
+}
+
+impl Question {
+    /// Keeps nodes without work that a share of their pool needs.
+    pub(super) fn within_shares(mut self, cluster: &Cluster) -> Self {
+        let leaving = &self.ask.options.leaving;
+        let mut ledger = ShareLedger::default();
+        let kept = &mut self.kept;
+        self.empty.retain(|one| {
+            ledger.observe(cluster, &one.pool, &|node| leaving.iter().any(|leaving| leaving == node));
+            let node = [one.node.as_str()];
+            match ledger.check(cluster, &node, &[]) {
+                Ok(()) => {
+                    ledger.take(cluster, &node, &[]);
+                    true
+                }
+                Err(share) => {
+                    kept.insert(one.node.clone(), Rejection::PoolShare(share).to_string());
+                    false
+                }
+            }
+        });
+        self
+    }
 }
 
 /// The subject of a search.
@@ -70,7 +95,8 @@ pub(super) fn question(
     let pods = PodIndex::new(input, now, horizon).with_changes(changed);
     let mut kept = BTreeMap::new();
     let closed_nodes = if horizon == Horizon::Now { closed_nodes(input, now) } else { Vec::new() };
-    let options = Options { without_counts: true, closed_nodes, ..options.clone() };
+    let leaving = leaving_nodes(input);
+    let options = Options { without_counts: true, closed_nodes, leaving, ..options.clone() };
     let mut ask = Ask { options, ..Ask::default() };
     let (mut empty, mut held, mut unpriced) = (Vec::new(), Vec::new(), BTreeSet::new());
     let planned = simulation.nodes_with_pods();
@@ -157,7 +183,8 @@ pub(super) fn search(
     simulation: &Simulation,
 ) -> Savings {
     let subject = Subject { horizon: Horizon::Now, pools: None, changed: None, simulation };
-    let Question { mut ask, kept, empty, held, mut unpriced } = question(input, types, options, &subject);
+    let question = question(input, types, options, &subject).within_shares(cluster);
+    let Question { mut ask, kept, empty, held, mut unpriced } = question;
     unpriced.retain(|node| empty.iter().any(|one| one.node == *node));
     let mut cluster = cluster.clone();
     empty.iter().for_each(|one| cluster.remove_node(&one.node));

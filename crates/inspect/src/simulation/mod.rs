@@ -11,6 +11,7 @@
 mod consolidation;
 mod demand;
 mod eligibility;
+mod leaving_nodes;
 mod outcome;
 mod replay;
 mod schedules;

@@ -189,7 +189,7 @@ impl Settling {
         }
         self.observe(&simulation);
         let subject = Subject { horizon, pools: self.pools.as_ref(), changed, simulation: &simulation };
-        let question = question(&self.input, &self.types, &self.options, &subject);
+        let question = question(&self.input, &self.types, &self.options, &subject).within_shares(&cluster);
         if !question.empty.is_empty() {
             self.remove(&question.empty.into_iter().map(|one| one.node).collect());
             return Ok(1);

@@ -10,6 +10,7 @@ use super::{
     consolidation,
     demand::{self, Created, Demand},
     eligibility::{closed_zones, time_of},
+    leaving_nodes::leaving_nodes,
     outcome::Simulation,
     schedules, static_capacity,
 };
@@ -94,7 +95,8 @@ fn solve(input: &Input, types: &ClassTypes, options: &Options, demand: Demand) -
     let Demand { mut cluster, denied, mut warnings, created } = demand;
     let closed = closed_zones(input, time_of(input));
     let replicas = static_capacity::launch(input, types, &mut cluster, &mut warnings);
-    let mut plan = croft_scheduler::solve(&cluster, options, &|| false);
+    let options = Options { leaving: leaving_nodes(input), ..options.clone() };
+    let mut plan = croft_scheduler::solve(&cluster, &options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
     warnings.extend(closed.iter().map(ToString::to_string));
     static_capacity::nominate_headroom(&plan, &mut cluster);

@@ -106,6 +106,8 @@ pub enum Rejection {
     },
     /// Its pods fit elsewhere, but not as kube-scheduler would bind them.
     SchedulerWouldNotFit,
+    /// Without it, its pool would break a share, which is named.
+    PoolShare(String),
     /// Too few spot types are available to replace it.
     FewSpotOptions(usize),
     /// It receives pods of nodes that are removed.
@@ -127,6 +129,7 @@ impl Rejection {
             Self::NoSaving { .. } => "NoSaving",
             Self::BelowMinSavings { .. } => "BelowMinSavings",
             Self::SchedulerWouldNotFit => "SchedulerWouldNotFit",
+            Self::PoolShare(_) => "PoolShare",
             Self::FewSpotOptions(_) => "FewSpotOptions",
             Self::ReceivesPods => "ReceivesPods",
             Self::Busy => "Busy",
@@ -152,6 +155,7 @@ impl std::fmt::Display for Rejection {
             Self::SchedulerWouldNotFit => {
                 f.write_str("its pods would fit elsewhere, but not as kube-scheduler would bind them")
             }
+            Self::PoolShare(share) => write!(f, "removing it would break a share of its pool: {share}"),
             Self::FewSpotOptions(options) => {
                 write!(f, "only {options} spot types could be launched in its place")
             }

@@ -8,7 +8,7 @@ use std::{
 use rayon::prelude::*;
 
 use crate::{
-    Cluster, ComingNode, Options, PodKey, Price, Resources,
+    Cluster, ComingNode, Options, PodKey, Price, Resources, ShareLedger,
     consolidation::{
         Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection,
         completion::complete,
@@ -123,6 +123,8 @@ struct Search<'a> {
     /// The cluster after the commands so far.
     work: Cluster,
     cache: SolveCache,
+    /// The shares of the pools, with the commands so far.
+    shares: ShareLedger,
     commands: Vec<Command>,
     /// Nodes that are removed, or that receive pods.
     settled: BTreeSet<String>,
@@ -143,9 +145,13 @@ impl<'a> Search<'a> {
             rejections: ask.candidates.iter().map(|c| (c.node.clone(), Rejection::NotTried)).collect(),
             ..Consolidation::default()
         };
+        let is_leaving = |node: &str| ask.options.leaving.iter().any(|leaving| leaving == node);
+        let mut shares = ShareLedger::default();
+        ask.constraints.keys().for_each(|pool| shares.observe(cluster, pool, &is_leaving));
         Self {
             ask,
             cancel,
+            shares,
             cache: SolveCache::new(cluster),
             work: cluster.clone(),
             commands: Vec::new(),
@@ -307,7 +313,8 @@ impl<'a> Search<'a> {
             let Some(set) = sets.get(at) else { continue };
             let mut made = false;
             for part in tried.parts {
-                if let Some(part) = self.completed(set, part) {
+                let part = self.completed(set, part);
+                if let Some(part) = part.filter(|part| self.keeps_shares(set, part).is_ok()) {
                     allowed.take(part.nodes.len());
                     self.make(set, part);
                     made = true;
@@ -399,15 +406,28 @@ impl<'a> Search<'a> {
         if plan.cut_short && (self.cancel)() {
             return Tried { steps, ..Tried::default() };
         }
-        let (mut parts, rejections) = split::split(&self.work, self.ask, set, plan);
+        let (mut parts, mut rejections) = split::split(&self.work, self.ask, set, plan);
+        parts.retain(|part| match self.keeps_shares(set, part) {
+            Ok(()) => true,
+            Err(share) => {
+                rejections.extend(part.nodes.iter().map(|at| (*at, Rejection::PoolShare(share.clone()))));
+                false
+            }
+        });
         allowed.limit(&mut parts);
         let net = parts.iter().map(Part::net).sum();
         Tried { parts, rejections, net, steps }
     }
 
+    /// Checks that a part leaves its pool within its shares. The error is the share that it would break.
+    fn keeps_shares(&self, set: &[&Candidate], part: &Part) -> Result<(), String> {
+        self.shares.check(&self.work, &part.names(set), &part.instances)
+    }
+
     /// Applies a command to the working cluster. Free room on its instances is left to the next search: a
     /// command that used it would depend on this one.
     fn make(&mut self, set: &[&Candidate], part: Part) {
+        self.shares.take(&self.work, &part.names(set), &part.instances);
         let nodes = part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
         for (at, instance) in part.instances.iter().enumerate() {
             let name = format!("\u{1}{}-{at}", self.commands.len());

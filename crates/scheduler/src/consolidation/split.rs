@@ -25,6 +25,11 @@ impl Part {
     pub(super) fn net(&self) -> i64 {
         self.before.micros() - self.after.micros() - self.disruption_cost.micros()
     }
+
+    /// The names of its nodes.
+    pub(super) fn names<'c>(&self, set: &[&'c Candidate]) -> Vec<&'c str> {
+        self.nodes.iter().filter_map(|at| set.get(*at)).map(|candidate| candidate.node.as_str()).collect()
+    }
 }
 
 /// Members of one part, before it is evaluated.

@@ -10,4 +10,5 @@ pub(crate) mod price;
 pub(crate) mod quantity;
 pub(crate) mod requirement;
 pub mod resources;
+pub(crate) mod share;
 pub(crate) mod well_known;

@@ -30,6 +30,8 @@ pub struct Options {
     pub without_nodes: Vec<String>,
     /// Such nodes still count against limits: they stay until their replacements are ready.
     pub without_counts: bool,
+    /// Names of nodes that are about to go, beside those of `without_nodes`: no share counts them. Their pods stay where they are.
+    pub leaving: Vec<String>,
     /// Binds pods onto existing and coming nodes as kube-scheduler does without nominations: each to the emptiest node.
     /// Pods of `without_nodes` come node by node.
     pub simulate_default_scheduler: bool,
@@ -74,6 +76,7 @@ impl Default for Options {
             option_price_permille: 1250,
             without_nodes: Vec::new(),
             without_counts: false,
+            leaving: Vec::new(),
             simulate_default_scheduler: false,
             ruled_out: Vec::new(),
             closed_nodes: Vec::new(),

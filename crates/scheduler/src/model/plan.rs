@@ -172,6 +172,8 @@ reason_kinds! {
     PodAntiAffinity,
     /// A limit of the pool is reached.
     PoolLimit,
+    /// A share of the pool leaves no room for nodes of this kind.
+    PoolShare,
     /// A limit of the tenant is reached.
     TenantLimit,
     /// A limit of the whole cluster is reached.
@@ -195,6 +197,7 @@ impl ReasonKind {
         matches!(
             self,
             Self::PoolLimit
+                | Self::PoolShare
                 | Self::TenantLimit
                 | Self::ClusterLimit
                 | Self::NoCapacity
@@ -237,6 +240,9 @@ pub struct ReachedLimit {
 
 /// In [`ReachedLimit::resources`]: the number of nodes of a pool of a fixed size.
 pub const REPLICAS: &str = "replicas";
+
+/// In [`ReachedLimit::resources`]: the shares of a pool.
+pub const SHARES: &str = "shares";
 
 /// The object that declares a limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,6 +9,7 @@ use crate::model::{
     quantity::Quantity,
     requirement::Requirement,
     resources::Resources,
+    share::Share,
 };
 
 /// Limit on the number of nodes.
@@ -34,6 +35,8 @@ pub struct Pool {
     pub limits: BTreeMap<String, Quantity>,
     /// The limits of the nodes of this template, likewise.
     pub template_limits: BTreeMap<String, Quantity>,
+    /// The shares of all nodes of the TenantPool: the first template's count.
+    pub shares: Vec<Share>,
     /// Which instances may be launched. Keys left out default to linux and on-demand; every architecture of the catalogue is allowed.
     pub requirements: Vec<Requirement>,
     /// Labels that the template gives to nodes. The pool's own label needn't be among them.

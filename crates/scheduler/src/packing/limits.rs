@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::{
     ids::{LimitIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    packing::problem::{Limit, PackingProblem},
+    packing::problem::{Counted, Limit, PackingProblem},
     state::{
         catalog_index::CatalogIndex,
         requests::{ResourceId, amount},
@@ -15,6 +15,11 @@ use crate::{
 fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: ResourceId) -> i64 {
     let kind = catalog.kind(offer.into());
     catalog.capacity.find(kind).map_or(0, |list| amount(list, resource))
+}
+
+/// The vCPU of an instance, in thousandths.
+pub(crate) fn cpu_of(catalog: &CatalogIndex, offer: OfferIx) -> i64 {
+    capacity_of(catalog, offer, ResourceId::CPU)
 }
 
 fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> Option<i64> {
@@ -45,8 +50,20 @@ impl Limit {
         }
     }
 
-    fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
-        self.only.is_none() || self.only == catalog.identity(offer)
+    /// True if some amount is bounded: the packing searches freely without limits.
+    pub(crate) const fn is_bound(&self) -> bool {
+        self.nodes.is_some() || self.cost.is_some() || !self.resources.is_empty()
+    }
+
+    /// True if the limit counts instances of this offering, of the pools whose limit it is.
+    pub(crate) fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
+        let is_of = |own| catalog.offers.get(usize::from(offer)).is_some_and(|offer| offer.capacity == own);
+        match self.counted {
+            Counted::All => true,
+            Counted::Only(id) => catalog.identity(offer) == Some(id),
+            Counted::Of(own) => is_of(own),
+            Counted::NotOf(own) => !is_of(own),
+        }
     }
 
     /// Counts an instance of `offer`, whether or not the limit allows it.
@@ -96,7 +113,7 @@ impl Limit {
         new: OfferIx,
     ) -> bool {
         let counts = |o| problem.variants.find(variant).is_some_and(|ctx| self.is_counted(&ctx.catalog, o));
-        if self.only.is_some() && !counts(new) {
+        if self.counted != Counted::All && !counts(new) {
             return true;
         }
         let old = old.filter(|o| counts(*o));

@@ -49,7 +49,7 @@ struct Best<'a> {
 }
 
 fn rank(problem: &PackingProblem, packing: &Packing<'_>) -> Rank {
-    let mut left: BTreeMap<Reverse<i32>, u64> = BTreeMap::new();
+    let mut left: BTreeMap<Reverse<i64>, u64> = BTreeMap::new();
     for (item_type, placed) in problem.item_types.iter().zip(packing.placed()) {
         *left.entry(Reverse(item_type.priority)).or_default() +=
             u64::from(item_type.count.saturating_sub(placed));

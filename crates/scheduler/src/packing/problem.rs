@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::{
     ids::{CompatSetIx, GroupIx, ItemTypeIx, LimitIx, OfferIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
+    model::catalog::CapacityType,
     packing::{offering_table::Table, rows::Rows},
     state::{
         catalog_index::{CatalogIndex, OfferId},
@@ -71,7 +72,7 @@ pub(crate) struct ItemType {
     pub(crate) rules: Option<Box<Rules>>,
     pub(crate) count: u32,
     /// The order of packing under a limit, which may leave pods out; zero without one.
-    pub(crate) priority: i32,
+    pub(crate) priority: i64,
     /// The priority in kube-scheduler's queue, where host affinity makes it matter which pod is bound first; otherwise zero.
     pub(crate) queue_priority: i32,
 }
@@ -154,6 +155,21 @@ pub(crate) struct Limit {
     /// Micro-dollars per hour.
     pub(crate) cost: Option<i64>,
     pub(crate) resources: Vec<(ResourceId, i64)>,
-    /// The only offering that it counts, if it doesn't count all.
-    pub(crate) only: Option<OfferId>,
+    pub(crate) counted: Counted,
+}
+
+/// The offerings that a limit counts, of the pools whose limit it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Counted {
+    #[default]
+    All,
+    Only(OfferId),
+    Of(CapacityType),
+    NotOf(CapacityType),
+}
+
+impl Counted {
+    pub(crate) const fn is_by_capacity_type(self) -> bool {
+        matches!(self, Self::Of(_) | Self::NotOf(_))
+    }
 }

@@ -29,7 +29,7 @@ use crate::{
 /// The parts of an item that the packing reads: items alike in all of them are one item type.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
-    priority: i32,
+    priority: i64,
     queue_priority: i32,
     size: SmallVec<[i64; 4]>,
     options: SmallVec<[(VariantIx, CompatSetIx); 2]>,
@@ -81,7 +81,7 @@ impl Context<'_> {
             });
             let priority = self.demand.classes[class].priority;
             let key = Key {
-                priority: if limited { priority } else { 0 },
+                priority: if limited { tier.turn_of(item.class, priority) } else { 0 },
                 queue_priority: if has_queue_order(&groups.of[item.class]) { priority } else { 0 },
                 size: self.size(tier, class),
                 options: options.clone(),
@@ -253,7 +253,7 @@ impl Context<'_> {
                 dims: Arc::clone(&tier.dims),
                 used,
                 content,
-                limited: ctx.limits.iter().any(|l| problem.limits[*l].only.is_none())
+                limited: ctx.limits.iter().any(|l| self.limits.has_amounts(*l))
                     || !self.cluster.limits.is_empty(),
             });
         }

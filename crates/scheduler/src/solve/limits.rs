@@ -8,12 +8,17 @@ use crate::{
     demand::Demand,
     ids::{LimitIx, NodeIx, OfferIx, PoolIx},
     index_vec::IndexVec,
+    model::share::{ShareBound, ShareOf},
     model::{
         pool::{LIMIT_COST, LIMIT_NODES},
         quantity::Quantity,
         resources::native,
     },
-    packing::problem::Limit,
+    packing::{
+        limits::cpu_of,
+        problem::{Counted, Limit},
+    },
+    solve::shares::PlannedShare,
     state::{
         catalog_index::{CatalogIndex, Keys, Offer, OfferId, PoolRec},
         cluster::Cluster,
@@ -33,6 +38,8 @@ pub(crate) enum Owner<'a> {
     Tenant(&'a str),
     /// The whole cluster.
     Cluster,
+    /// The TenantPool's share of this number.
+    Share(usize),
     /// An offering of which only so many instances can be had.
     Offering,
 }
@@ -46,7 +53,7 @@ struct Declared<'a, 'm> {
     members: &'m [PoolIx],
 }
 
-/// All limits: of templates, of pools, then of Tenants, then of the cluster, then of offerings.
+/// All limits: of templates, of pools, then of Tenants, then of the cluster, then of offerings and of shares.
 #[derive(Debug, Default)]
 pub(crate) struct Limits<'a> {
     /// The rest of each.
@@ -55,6 +62,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) owners: IndexVec<LimitIx, Owner<'a>>,
     /// Limits that count each pool's nodes.
     pub(crate) of: IndexVec<PoolIx, Vec<LimitIx>>,
+    /// The shares of all pools, each with a limit that is none until a plan breaks the share.
+    pub(crate) shares: Vec<PlannedShare<'a>>,
     /// The cluster's limit, while it counts no pool: see [`Limits::is_overrun`].
     apart: Option<LimitIx>,
 }
@@ -66,7 +75,7 @@ impl<'a> Limits<'a> {
     pub(crate) fn new(
         cluster: &'a Cluster,
         demand: &Demand,
-        pools: &IndexVec<PoolIx, &PoolRec>,
+        pools: &IndexVec<PoolIx, &'a PoolRec>,
         joint: bool,
     ) -> Self {
         let mut limits = Self { of: IndexVec::filled(Vec::new(), pools.len()), ..Self::default() };
@@ -98,6 +107,9 @@ impl<'a> Limits<'a> {
             limits.of.iter_mut().for_each(|of| of.retain(|limit| Some(*limit) != limits.apart));
         }
         limits.add_offerings(pools);
+        for templates in by_name.into_values() {
+            limits.add_shares(cluster, demand, pools, &templates);
+        }
         limits
     }
 
@@ -110,7 +122,7 @@ impl<'a> Limits<'a> {
                 let count = Some(i64::from(*count));
                 let limit = *known.entry(id).or_insert_with(|| {
                     self.owners.push(Owner::Offering);
-                    self.left.push(Limit { nodes: count, only: Some(id), ..Limit::default() })
+                    self.left.push(Limit { nodes: count, counted: Counted::Only(id), ..Limit::default() })
                 });
                 if let Some(limit) = self.left.find_mut(limit) {
                     limit.nodes = limit.nodes.max(count);
@@ -120,6 +132,46 @@ impl<'a> Limits<'a> {
                 }
             }
         }
+    }
+
+    /// The shares of the TenantPool with these templates.
+    fn add_shares(
+        &mut self,
+        cluster: &Cluster,
+        demand: &Demand,
+        pools: &IndexVec<PoolIx, &'a PoolRec>,
+        templates: &[PoolIx],
+    ) {
+        let Some(first) = templates.first().and_then(|first| pools.find(*first)).copied() else { return };
+        let is_gone = |node| demand.gone.contains(&node) || demand.leaving.contains(&node);
+        for share in &first.pool.shares {
+            let counted = match (&share.of, share.bound) {
+                (ShareOf::Template(_), _) => Counted::All,
+                (ShareOf::CapacityType(own), ShareBound::MaxPercent(_)) => Counted::Of(*own),
+                (ShareOf::CapacityType(own), ShareBound::MinNodes(_)) => Counted::NotOf(*own),
+            };
+            self.owners.push(Owner::Share(self.shares.len()));
+            let limit = self.left.push(Limit { counted, ..Limit::default() });
+            let there = cluster.balance(first, share, &is_gone);
+            let planned = PlannedShare { share, members: templates.to_vec(), there, limit };
+            for member in templates {
+                let is_bound = pools.find(*member).is_some_and(|rec| planned.may_bound(&rec.pool));
+                if let Some(of) = self.of.find_mut(*member).filter(|_| is_bound) {
+                    of.push(limit);
+                }
+            }
+            self.shares.push(planned);
+        }
+    }
+
+    /// True if a limit is that of a share.
+    pub(crate) fn is_share(&self, limit: LimitIx) -> bool {
+        matches!(self.owners.find(limit), Some(Owner::Share(_)))
+    }
+
+    /// True if a limit is one of amounts that somebody wrote.
+    pub(crate) fn has_amounts(&self, limit: LimitIx) -> bool {
+        !matches!(self.owners.find(limit), Some(Owner::Offering | Owner::Share(_)))
     }
 
     fn add(
@@ -186,14 +238,41 @@ impl<'a> Limits<'a> {
         any && left.is_overdrawn()
     }
 
+    /// Sets in `left` what the shares leave for one more node after `launches`.
+    fn leave_shares(
+        &self,
+        left: &mut IndexVec<LimitIx, Limit>,
+        pools: &IndexVec<PoolIx, &PoolRec>,
+        launches: impl Iterator<Item = (PoolIx, OfferIx)> + Clone,
+    ) {
+        for share in &self.shares {
+            if let Some(limit) = left.find_mut(share.limit) {
+                share.leave(limit, share.launched(pools, launches.clone()));
+            }
+        }
+    }
+
+    /// The vCPU that an instance may have that is launched in place of the planned one, so that the plan keeps the shares of its pool:
+    /// of those that a maximum bounds no more, of the others no less.
+    pub(super) fn replacement_cpu(&self, rec: &PoolRec, pool: PoolIx, offer: OfferIx) -> (i64, i64) {
+        let (mut least, mut most) = (0, i64::MAX);
+        for share in self.shares.iter().filter(|share| share.members.contains(&pool)) {
+            if matches!(share.share.bound, ShareBound::MaxPercent(_)) {
+                let end = if share.is_own(rec, offer) { &mut most } else { &mut least };
+                *end = cpu_of(&rec.catalog, offer);
+            }
+        }
+        (least, most)
+    }
+
     /// The rest of each limit once `launches` are there.
     pub(crate) fn after(
         &self,
         pools: &IndexVec<PoolIx, &PoolRec>,
-        launches: impl Iterator<Item = (PoolIx, OfferIx)>,
+        launches: impl Iterator<Item = (PoolIx, OfferIx)> + Clone,
     ) -> IndexVec<LimitIx, Limit> {
         let mut left = self.left.clone();
-        for (pool, offer) in launches {
+        for (pool, offer) in launches.clone() {
             let Some(rec) = pools.find(pool) else { continue };
             for limit in self.of.find(pool).into_iter().flatten() {
                 if let Some(limit) = left.find_mut(*limit) {
@@ -201,6 +280,7 @@ impl<'a> Limits<'a> {
                 }
             }
         }
+        self.leave_shares(&mut left, pools, launches);
         left
     }
 }

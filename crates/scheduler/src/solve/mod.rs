@@ -7,6 +7,7 @@
 //! | `solver` | which steps a run has, and which classes and pools share constraints |
 //! | `block` | what one block of classes and pools is given, and what it returns |
 //! | `limits` | which limits there are, and what is left of each |
+//! | `shares` | which launches keep a pool within its shares |
 //! | `tiers` | which classes a block solves together, heavier pools first |
 //! | `tier_packing` | how the classes of one tier get domain sets, then instances |
 //! | `findings` | what an attempt at a tier showed that the next one must respect |
@@ -23,6 +24,7 @@ pub(crate) mod limits;
 pub(crate) mod offerings;
 pub(crate) mod reasons;
 pub(crate) mod result;
+pub(crate) mod shares;
 pub(crate) mod solver;
 pub(crate) mod tables;
 pub(crate) mod tier_packing;

@@ -17,7 +17,7 @@ use crate::{
     solve::{
         block::{Context, Launch},
         findings::Findings,
-        tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, Wanted},
+        tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, Turn, Wanted},
     },
     state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
@@ -33,16 +33,19 @@ impl Context<'_> {
         &self,
         tier: &Tier<'_>,
         local: LocalClassIx,
-        weight: i32,
+        turn: Turn,
         findings: &Findings,
     ) -> (ClassOptions, bool) {
         let class = tier.block.classes[local].class;
         let size = self.size(tier, class);
         let mut result = SmallVec::new();
-        for a in self.allowed[class].iter().filter(|a| self.weight(a) == weight) {
+        for a in self.allowed[class].iter().filter(|a| self.weight(a) == turn.weight) {
             let Some(at) = tier.variants.position(|v| *v == a.from) else { continue };
             let table = &tier.tables[at];
-            let open = a.bits.and(&self.pools[a.from.pool].catalog.available);
+            let mut open = a.bits.and(&self.pools[a.from.pool].catalog.available);
+            if let Some(bounded) = tier.bounded[at].as_ref().filter(|_| !turn.bounded) {
+                open.take_away(bounded);
+            }
             // The maximal offerings decide whether anything fits; the packing checks sizes again.
             let edges = table.edges(&open);
             if edges.maximal.iter().any(|offer| fits(&size, table.row(*offer)) > 0) {

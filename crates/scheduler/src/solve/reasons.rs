@@ -14,7 +14,7 @@ use crate::{
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
-        plan::{LimitOwner, REPLICAS, ReachedLimit, Reason, ReasonKind},
+        plan::{LimitOwner, REPLICAS, ReachedLimit, Reason, ReasonKind, SHARES},
         pool::{LIMIT_COST, LIMIT_NODES},
         price::Price,
         quantity::Quantity,
@@ -473,6 +473,10 @@ fn reached(
         Owner::Pool => LimitOwner::Pool(rec.pool.name.clone()),
         Owner::Tenant(tenant) => LimitOwner::Tenant((*tenant).to_owned()),
         Owner::Cluster => LimitOwner::Cluster,
+        Owner::Share(_) => {
+            let (owner, resources) = (LimitOwner::Pool(rec.pool.name.clone()), vec![SHARES.to_owned()]);
+            return Some(ReachedLimit { owner, resources });
+        }
         Owner::Offering => return None,
     };
     let left = left.find(full)?;
@@ -535,6 +539,10 @@ fn limit(
                 used(context, limits, context.pools.as_slice()),
             );
             (ReasonKind::ClusterLimit, detail)
+        }
+        Owner::Share(number) => {
+            let shares = context.limits.shares.get(*number);
+            (ReasonKind::PoolShare, shares.map(|share| share.reason(name)).unwrap_or_default())
         }
         Owner::Offering => {
             let detail = format!("what {name} offers and would hold the pod is used up by this plan");

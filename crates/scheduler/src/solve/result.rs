@@ -21,6 +21,7 @@ use crate::{
         resources::Resources,
         well_known::{CAPACITY_TYPE, CROFT_CAPACITY_TYPE, INSTANCE_TYPE, ZONE},
     },
+    packing::limits::cpu_of,
     solve::{
         block::{Context, Launch, LeftOutPods, Solved},
         limits::node_price,
@@ -323,12 +324,14 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
     let has = |kind: InstanceTypeIx| catalog.capacity.find(kind);
+    let (least, most) = context.limits.replacement_cpu(rec, launch.from.pool, launch.offer);
     let suits = |o: OfferIx| {
         launch.bits.contains(o.into())
             && catalog.offers.get(usize::from(o)).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
                     && has_room(launch, o)
+                    && (least..=most).contains(&cpu_of(catalog, o))
                     // A limit counts the planned type's capacity; a larger alternative would exceed it.
                     && (!launch.limited
                         || cost(o) <= cost(launch.offer)

@@ -428,6 +428,11 @@ fn connect(context: &Context<'_>, groups: &Groups) -> Sets {
             sets.join(sets.pool(pool), sets.limit(*limit));
         }
     }
+    for share in &context.limits.shares {
+        for pool in &share.members {
+            sets.join(sets.pool(*pool), sets.limit(share.limit));
+        }
+    }
     sets
 }
 

@@ -6,12 +6,12 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     existing::cache::TableKey,
-    ids::{InstanceTypeIx, PoolVariant, VariantIx},
+    ids::{InstanceTypeIx, LimitIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::bit_set::BitSet,
     packing::{
         offering_table::{Surcharge, Table},
-        problem::{MinValues, VariantCtx},
+        problem::{Limit, MinValues, VariantCtx},
     },
     solve::{block::Context, tier_packing::Tier},
     state::{
@@ -159,7 +159,12 @@ impl Context<'_> {
         }))
     }
 
-    pub(super) fn variant_contexts(&self, tier: &Tier<'_>) -> IndexVec<VariantIx, VariantCtx> {
+    pub(super) fn variant_contexts(
+        &self,
+        tier: &Tier<'_>,
+        limits: &IndexVec<LimitIx, Limit>,
+    ) -> IndexVec<VariantIx, VariantCtx> {
+        let bounds = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
         let mut list = IndexVec::new();
         for (from, table) in tier.variants.iter().zip(&tier.tables) {
             let rec = self.pools[from.pool];
@@ -173,7 +178,7 @@ impl Context<'_> {
                 catalog: Arc::clone(&rec.catalog),
                 table: Arc::clone(table),
                 ports,
-                limits: self.limits.of[from.pool].clone(),
+                limits: self.limits.of[from.pool].iter().copied().filter(bounds).collect(),
                 min_values: self.min_values(rec),
             });
         }

@@ -130,12 +130,20 @@ enum GivesWay {
     Anywhere,
 }
 
-/// Pods of a class that a tier takes, and the weight of the pools that they go to.
+/// Pods of a class that a tier takes, and the turn of the pools that they go to.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) local: LocalClassIx,
     pub(super) count: u32,
+    pub(super) turn: Turn,
+}
+
+/// When pools are used: those of a higher turn first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
     pub(super) weight: i32,
+    /// First all offerings, then those that no share bounds: beside cheaper ones the packing doesn't see them.
+    pub(super) bounded: bool,
 }
 
 /// Input of the choices of all classes of a tier.
@@ -159,7 +167,18 @@ pub(super) struct Tier<'b> {
     pub(super) variants: IndexVec<VariantIx, PoolVariant>,
     pub(super) dims: Arc<[Dimension]>,
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
+    /// Offerings that a share of their capacity type bounds.
+    pub(super) bounded: IndexVec<VariantIx, Option<BitSet>>,
+    /// While a share leaves room for some nodes only: the classes that have no others to go to.
+    pub(super) without_others: BTreeSet<LocalClassIx>,
     pub(super) block: &'b Block,
+}
+
+impl Tier<'_> {
+    /// The order in which a class is packed under a limit: by priority, and of one priority first those that have nowhere else to go.
+    pub(super) fn turn_of(&self, class: LocalClassIx, priority: i32) -> i64 {
+        2 * i64::from(priority) + i64::from(self.without_others.contains(&class))
+    }
 }
 
 impl Context<'_> {
@@ -408,8 +427,8 @@ impl Context<'_> {
             left: Vec::new(),
         };
         for wanted in now.iter().copied() {
-            let Wanted { local, count, weight } = wanted;
-            let (options, is_narrowed) = self.options_of(tier, local, weight, findings);
+            let Wanted { local, count, turn } = wanted;
+            let (options, is_narrowed) = self.options_of(tier, local, turn, findings);
             if is_narrowed {
                 choices.narrowed.insert(local);
             }
@@ -503,7 +522,7 @@ impl Context<'_> {
     ) -> PackingProblem {
         let mut problem = PackingProblem {
             d: tier.dims.len(),
-            variants: self.variant_contexts(tier),
+            variants: self.variant_contexts(tier, limits),
             item_types: IndexVec::new(),
             sizes: Rows::new(tier.dims.len()),
             limits: limits.clone(),

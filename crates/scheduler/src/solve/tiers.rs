@@ -4,26 +4,64 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    ids::{LocalClassIx, PoolVariant, VariantIx},
+    ids::{LimitIx, LocalClassIx, OfferIx, PoolIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::plan::ReasonKind,
+    model::{
+        bit_set::BitSet,
+        plan::ReasonKind,
+    },
+    packing::problem::Limit,
     solve::{
-        block::{Block, Context, LeftOutPods, Solved},
-        tier_packing::{Tier, TierDomains, Unplaced, Wanted},
+        block::{Allowed, Block, Context, LeftOutPods, Solved},
+        shares::ROUNDS,
+        tier_packing::{Tier, TierDomains, Turn, Unplaced, Wanted},
     },
     state::{attachments::Dimension, requests::ResourceId},
 };
 
 impl Context<'_> {
-    /// Solves one block.
+    /// Solves one block within the shares of its pools: see [`shares`](crate::solve::shares).
+    pub(crate) fn solve(&self, block: Block) -> Solved {
+        let shares = &self.limits.shares;
+        let mut limits = self.limits.left.clone();
+        let (mut steps, mut round, mut bound) = (0, 0, i64::MAX);
+        loop {
+            let mut solved = self.solve_within(block.clone(), &limits);
+            steps += solved.steps;
+            if round == 0 {
+                bound = solved.bound;
+            }
+            let mut is_kept = true;
+            for share in shares {
+                let launches = solved.launches.iter().map(|launch| (launch.from.pool, launch.offer));
+                let launched = share.launched(&self.pools, launches);
+                if let Some(limit) = limits.find_mut(share.limit) {
+                    is_kept &= !share.tighten(limit, launched, round);
+                }
+            }
+            // Once limits aren't lowered any more, each round bars the nodes of one share at least.
+            if is_kept || round > ROUNDS + shares.len() {
+                solved.steps = steps;
+                if round > 0 {
+                    // A bound under these limits says nothing of plans that divide the pods otherwise.
+                    solved.bound = if solved.left.is_empty() { bound } else { 0 };
+                    solved.relaxed.insert(Relaxed::Limits);
+                }
+                return solved;
+            }
+            round += 1;
+        }
+    }
+
+    /// Solves one block within `limits`.
     ///
     /// Pods that a tier leaves out come to lighter pools once the pods of those are placed, and may count for their spreads. A
     /// class whose spread that violates is solved again, with the rest of the heavier pools and not before.
-    pub(crate) fn solve(&self, block: Block) -> Solved {
+    pub(super) fn solve_within(&self, block: Block, limits: &IndexVec<LimitIx, Limit>) -> Solved {
         let mut deferred = BTreeSet::new();
         let mut steps = 0;
         loop {
-            let (mut solved, violating) = self.solve_tiers(block.clone(), &deferred);
+            let (mut solved, violating) = self.solve_tiers(block.clone(), limits, &deferred);
             steps += solved.steps;
             let before = deferred.len();
             deferred.extend(violating);
@@ -39,11 +77,12 @@ impl Context<'_> {
     fn solve_tiers(
         &self,
         mut block: Block,
+        limits: &IndexVec<LimitIx, Limit>,
         deferred: &BTreeSet<LocalClassIx>,
     ) -> (Solved, BTreeSet<LocalClassIx>) {
         let mut out = Solved::default();
         let mut tiers: Vec<TierDomains> = Vec::new();
-        let mut limits = self.limits.left.clone();
+        let mut limits = limits.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
             block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
         out.has_weights = block.classes.iter().any(|pods| {
@@ -51,31 +90,31 @@ impl Context<'_> {
             weights.next().is_some_and(|first| weights.any(|other| other != first))
         });
         // Each class starts with its heaviest pool; the rest falls to its next lighter one.
-        let mut ceiling: IndexVec<LocalClassIx, i32> = IndexVec::filled(i32::MAX, block.classes.len());
+        let mut ceiling: IndexVec<LocalClassIx, Option<Turn>> = IndexVec::filled(None, block.classes.len());
         let mut blame: IndexVec<LocalClassIx, Option<ReasonKind>> =
             IndexVec::filled(None, block.classes.len());
         while !waiting.is_empty() {
             let mut now: Vec<Wanted> = Vec::new();
             for (local, count) in waiting.drain(..) {
                 let class = block.classes[local].class;
-                let weight = self.allowed[class]
+                let turn = self.allowed[class]
                     .iter()
-                    .map(|a| self.weight(a))
-                    .filter(|w| *w < ceiling[local] || ceiling[local] == i32::MAX)
+                    .flat_map(|allowed| self.turns(allowed, &limits))
+                    .filter(|turn| ceiling[local].is_none_or(|ceiling| *turn < ceiling))
                     .max();
-                match weight {
-                    Some(weight) => now.push(Wanted { local, count, weight }),
+                match turn {
+                    Some(turn) => now.push(Wanted { local, count, turn }),
                     None => out.left.push(LeftOutPods { class, count, reason: blame[local] }),
                 }
             }
             if now.is_empty() {
                 break;
             }
-            let heaviest = now.iter().map(|wanted| wanted.weight).max();
+            let first = now.iter().map(|wanted| wanted.turn).max();
             let too_early =
-                |wanted: &mut Wanted| deferred.contains(&wanted.local) && Some(wanted.weight) < heaviest;
+                |wanted: &mut Wanted| deferred.contains(&wanted.local) && Some(wanted.turn) < first;
             waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
-            let packed = self.pack_tier(&self.tier(&block, &now), &now, &limits);
+            let packed = self.pack_tier(&self.tier(&block, &now, &limits), &now, &limits);
             out.add(packed.solved);
             limits = packed.limits;
             // Counts of placed pods stay with the groups for the next tier.
@@ -83,13 +122,10 @@ impl Context<'_> {
             tiers.push(packed.domains);
             for Unplaced { local, count, reason } in packed.left {
                 if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
-                    ceiling[local] = wanted.weight;
+                    ceiling[local] = Some(wanted.turn);
                 }
                 blame[local] = blame[local].or(reason);
-                if ceiling[local] == i32::MIN {
-                    let class = block.classes[local].class;
-                    out.left.push(LeftOutPods { class, count, reason: blame[local] });
-                } else if let Some((_, rest)) = waiting.iter_mut().find(|(other, _)| *other == local) {
+                if let Some((_, rest)) = waiting.iter_mut().find(|(other, _)| *other == local) {
                     *rest += count;
                 } else {
                     waiting.push((local, count));
@@ -102,12 +138,52 @@ impl Context<'_> {
         (out, violating)
     }
 
-    fn tier<'b>(&self, block: &'b Block, now: &[Wanted]) -> Tier<'b> {
+    /// The turns of an offering's pool, the first one first.
+    fn turns(&self, allowed: &Allowed, limits: &IndexVec<LimitIx, Limit>) -> impl Iterator<Item = Turn> {
+        let weight = self.weight(allowed);
+        let later = self.bounded(allowed.from, limits).is_some_and(|bounded| {
+            let mut others = BitSet::clone(&allowed.bits);
+            others.take_away(&bounded);
+            !others.is_empty()
+        });
+        [true, false].into_iter().take(if later { 2 } else { 1 }).map(move |bounded| Turn { weight, bounded })
+    }
+
+    /// The limits of a pool's nodes by capacity type.
+    fn bounds_by_capacity_type<'l>(
+        &'l self,
+        pool: PoolIx,
+        limits: &'l IndexVec<LimitIx, Limit>,
+    ) -> impl Iterator<Item = &'l Limit> {
+        let limits = self.limits.of[pool].iter().filter_map(|limit| limits.find(*limit));
+        limits.filter(|limit| limit.is_bound() && limit.counted.is_by_capacity_type())
+    }
+
+    /// True if a share limits nodes of this pool.
+    fn is_within_share(&self, pool: PoolIx, limits: &IndexVec<LimitIx, Limit>) -> bool {
+        let is_bound = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
+        self.limits.of[pool].iter().any(|limit| self.limits.is_share(*limit) && is_bound(limit))
+    }
+
+    /// The offerings of a variant that limits by capacity type count; `None` if there is no such limit.
+    fn bounded(&self, from: PoolVariant, limits: &IndexVec<LimitIx, Limit>) -> Option<BitSet> {
+        let catalog = &self.pools[from.pool].catalog;
+        let mut bits = None;
+        for limit in self.bounds_by_capacity_type(from.pool, limits) {
+            let bits = bits.get_or_insert_with(|| BitSet::none(catalog.offers.len()));
+            for offer in (0..catalog.offers.len()).filter(|o| limit.is_counted(catalog, OfferIx::from(*o))) {
+                bits.insert(offer);
+            }
+        }
+        bits
+    }
+
+    fn tier<'b>(&self, block: &'b Block, now: &[Wanted], limits: &IndexVec<LimitIx, Limit>) -> Tier<'b> {
         let mut variants = BTreeSet::new();
         let mut others = BTreeSet::new();
-        for Wanted { local, weight, .. } in now {
+        for Wanted { local, turn, .. } in now {
             let class = block.classes[*local].class;
-            let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == *weight);
+            let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == turn.weight);
             variants.extend(heavy.map(|a| a.from));
             others.extend(self.demand.classes[class].requests.iter().map(|(id, _)| *id));
         }
@@ -121,6 +197,17 @@ impl Context<'_> {
         dims.push(pods);
         let variants: IndexVec<VariantIx, PoolVariant> = variants.into_iter().collect();
         let tables = variants.iter().map(|from| self.table(*from, &dims)).collect();
-        Tier { variants, dims: dims.into(), tables, block }
+        let bounded = variants.iter().map(|from| self.bounded(*from, limits)).collect();
+        let without_others = if variants.iter().any(|from| self.is_within_share(from.pool, limits)) {
+            let is_last = |wanted: &&Wanted| {
+                let class = block.classes[wanted.local].class;
+                let mut turns = self.allowed[class].iter().flat_map(|allowed| self.turns(allowed, limits));
+                turns.all(|turn| turn >= wanted.turn)
+            };
+            now.iter().filter(is_last).map(|wanted| wanted.local).collect()
+        } else {
+            BTreeSet::new()
+        };
+        Tier { variants, dims: dims.into(), tables, bounded, without_others, block }
     }
 }

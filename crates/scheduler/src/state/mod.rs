@@ -12,6 +12,7 @@ pub(crate) mod pod;
 pub(crate) mod pod_shape;
 pub(crate) mod requests;
 pub(crate) mod selector;
+pub(crate) mod shares;
 pub(crate) mod taint;
 pub(crate) mod volume;
 pub(crate) mod waiting;

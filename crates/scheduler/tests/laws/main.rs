@@ -15,3 +15,4 @@ mod consolidation;
 mod host_spread;
 mod limits;
 mod random_clusters;
+mod shares;

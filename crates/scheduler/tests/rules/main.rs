@@ -19,6 +19,7 @@ mod nominate;
 mod pod_affinity;
 mod pod_anti_affinity;
 mod resources;
+mod shares;
 mod taints;
 mod templates;
 mod topology_spread;

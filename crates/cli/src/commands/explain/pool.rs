@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::{amount::Amount, convert::template_return};
+use croft_api::{TenantPool, amount::Amount, convert::template_return};
 use croft_inspect::{
     TemplateNodes,
     inventory::{self, NodeInfo},
@@ -10,6 +10,10 @@ use croft_inspect::{
     templates,
 };
 use croft_manifest::{Input, sum_quantities};
+use croft_scheduler::{
+    Balance, CapacityType, NodeSum, Quantity, ShareBound,
+    resources::{self, Round, readable},
+};
 use kube::ResourceExt as _;
 
 use super::conditions::write_conditions;
@@ -60,6 +64,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         cost_text(inventory::total_cost(its.iter().copied()))
     )?;
     write_limits(input, &pool.spec.limits, &its, out)?;
+    write_shares(input, pool, &its, out)?;
     for TemplateNodes { template, nodes, cost, passed_over } in
         templates(input, pool, &its, Some(&catalog), time_of(input))
     {
@@ -104,6 +109,38 @@ fn write_limits(
             _ => capacity(input, nodes, resource),
         };
         writeln!(out, "  limit {resource}: {used} of {}", limit.0)?;
+    }
+    Ok(())
+}
+
+/// A line for each share of the pool, and what its nodes have of it.
+fn write_shares(
+    input: &Input,
+    pool: &TenantPool,
+    nodes: &[&NodeInfo],
+    out: &mut Output,
+) -> Result<(), Failure> {
+    for share in croft_api::convert::scheduler::shares(pool).unwrap_or_default() {
+        let mut balance = Balance::default();
+        for info in nodes {
+            let Some(node) = input.nodes.get("", &info.name) else { continue };
+            let template = node.labels().get(TEMPLATE_LABEL).map(String::as_str);
+            let capacity =
+                node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(resources::CPU));
+            let cpu = capacity.and_then(|amount| amount.0.parse::<Quantity>().ok());
+            let is_own = share.is_about(template, CapacityType::parse(&info.capacity_type));
+            balance.count(is_own, cpu.map_or(0, |cpu| resources::native(resources::CPU, cpu)), 1);
+        }
+        let (own, all) = (balance.own, balance.all());
+        let has = match share.bound {
+            ShareBound::MaxPercent(_) => {
+                let cpu = |sum: NodeSum| readable(resources::CPU, sum.cpu, Round::Down);
+                format!("{} of {}", cpu(own), cpu(all))
+            }
+            ShareBound::MinNodes(_) => format!("{} of {}", own.nodes, all.nodes),
+        };
+        let outside = if share.holds(balance) { "" } else { ", which is outside the share" };
+        writeln!(out, "  share: {}: {has}{outside}", share.of_pool(&pool.name_any()))?;
     }
     Ok(())
 }
