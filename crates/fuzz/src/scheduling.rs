@@ -81,6 +81,7 @@ fn pool(value: &Value, number: usize, types: &Arc<[InstanceType]>) -> Pool {
         launches: value["launches"] != false,
         replicas: value["replicas"].as_u64().and_then(|n| u32::try_from(n).ok()),
         template_replicas: value["templateReplicas"].as_u64().and_then(|n| u32::try_from(n).ok()),
+        shares: Vec::new(),
         held: text("held"),
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
-        plan::ReasonKind,
+        plan::{ReasonKind, Relaxed},
     },
     packing::problem::Limit,
     solve::{

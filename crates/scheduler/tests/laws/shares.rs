@@ -198,6 +198,7 @@ proptest! {
             price: price(held.cpu, held.spot),
             capacity_type: held.capacity_type(),
             disruption_cost: Price::ZERO,
+            templates: None,
         });
         let constraints = PoolConstraints { min_savings: Price::ZERO, nodes: usize::MAX, steps: 1 };
         let ask = Ask {

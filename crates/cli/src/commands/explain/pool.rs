@@ -124,7 +124,7 @@ fn write_shares(
         let mut balance = Balance::default();
         for info in nodes {
             let Some(node) = input.nodes.get("", &info.name) else { continue };
-            let template = node.labels().get(TEMPLATE_LABEL).map(String::as_str);
+            let template = info.template.as_deref();
             let capacity =
                 node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(resources::CPU));
             let cpu = capacity.and_then(|amount| amount.0.parse::<Quantity>().ok());
