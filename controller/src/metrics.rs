@@ -295,10 +295,6 @@ impl Metrics {
         definitions::SCHEDULING_RUNS.register(registry, metrics.scheduling_runs.clone());
         definitions::SOLVE_DURATION.register(registry, metrics.solve_duration.clone());
         definitions::PLAN_GAP.register(registry, metrics.plan_gap.clone());
-        definitions::LAUNCHES.register(registry, metrics.launches.family.clone());
-        definitions::LAUNCHES_UNREGISTERED.register(registry, metrics.launches_unregistered.clone());
-        definitions::LAUNCHES_UNINITIALIZED.register(registry, metrics.launches_uninitialized.clone());
-        definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, metrics.pools_in_launch_backoff.clone());
         let held = metrics.pods_held_by_cluster_limits.clone();
         definitions::PODS_HELD_BY_CLUSTER_LIMITS.register(registry, held);
         definitions::SOLVER_PANICS.register(registry, metrics.solver_panics.clone());
@@ -309,10 +305,18 @@ impl Metrics {
         definitions::NODES_CONSOLIDATION_STATUS.register(registry, statuses);
         definitions::CONSOLIDATION_SAVED.register(registry, metrics.consolidation_saved.clone());
         definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
+        metrics.register_launches(registry);
         metrics.register_pools(registry);
         metrics.register_record(registry);
         metrics.register_tenants(registry);
         metrics
+    }
+
+    fn register_launches(&self, registry: &mut Registry) {
+        definitions::LAUNCHES.register(registry, self.launches.family.clone());
+        definitions::LAUNCHES_UNREGISTERED.register(registry, self.launches_unregistered.clone());
+        definitions::LAUNCHES_UNINITIALIZED.register(registry, self.launches_uninitialized.clone());
+        definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, self.pools_in_launch_backoff.clone());
     }
 
     fn register_tenants(&self, registry: &mut Registry) {

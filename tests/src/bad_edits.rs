@@ -307,6 +307,7 @@ fn pools() -> Vec<Case> {
     ]);
     cases.extend(templates());
     cases.extend(shares());
+    cases.extend(schedules());
     cases.extend(disruptions());
     cases
 }
@@ -532,6 +533,25 @@ fn templates() -> Vec<Case> {
     cases
 }
 
+fn schedules() -> Vec<Case> {
+    vec![
+        ("TenantPool", "/spec/perTenant", json!(true), &["leave value and forTenant out"][..]),
+        ("TenantPool", "/spec/forTenant", json!({"pool": "p", "tenant": "A"}), &["the name of an object"]),
+        ("TenantPool", "/spec/schedules/0/schedule", json!("0 19 * *"), &["five fields as in crontab"]),
+        ("TenantPool", "/spec/schedules/0/duration", json!("soon"), &["hours and minutes"]),
+        ("TenantPool", "/spec/schedules/0/timeZone", json!("+02:00"), &["IANA database"]),
+        ("TenantPool", "/spec/schedules/0/replicas", json!(-1), &["0"]),
+        ("TenantPool", "/spec/schedules/0/limits", json!({"nodes": "-1"}), &["isn't negative"]),
+        ("TenantPool", "/spec/schedules/0/headroomPods", json!(1_001), &["1000"]),
+        (
+            "TenantPool",
+            "/spec/schedules/0",
+            json!({"schedule": "@daily", "duration": "8h"}),
+            &["replicas, limits or headroomPods"],
+        ),
+    ]
+}
+
 fn disruptions() -> Vec<Case> {
     let schedule = "/spec/disruption/budgets/0/schedule";
     let words = &["five fields as in crontab"][..];
@@ -595,20 +615,6 @@ fn disruptions() -> Vec<Case> {
             "/spec/disruption/budgets/0/timeZone",
             json!("berlin"),
             &["IANA database", "Europe/Berlin"],
-        ),
-        ("TenantPool", "/spec/perTenant", json!(true), &["leave value and forTenant out"]),
-        ("TenantPool", "/spec/forTenant", json!({"pool": "p", "tenant": "A"}), &["the name of an object"]),
-        ("TenantPool", "/spec/schedules/0/schedule", json!("0 19 * *"), &["five fields as in crontab"]),
-        ("TenantPool", "/spec/schedules/0/duration", json!("soon"), &["hours and minutes"]),
-        ("TenantPool", "/spec/schedules/0/timeZone", json!("+02:00"), &["IANA database"]),
-        ("TenantPool", "/spec/schedules/0/replicas", json!(-1), &["0"]),
-        ("TenantPool", "/spec/schedules/0/limits", json!({"nodes": "-1"}), &["isn't negative"]),
-        ("TenantPool", "/spec/schedules/0/headroomPods", json!(1_001), &["1000"]),
-        (
-            "TenantPool",
-            "/spec/schedules/0",
-            json!({"schedule": "@daily", "duration": "8h"}),
-            &["replicas, limits or headroomPods"],
         ),
         (
             "TenantPool",

@@ -225,7 +225,8 @@ fn with_templates(failed: &[&str]) -> Box<TenantPool> {
 
 #[test]
 fn a_template_whose_nodes_do_not_register_does_not_hold_the_others_back() {
-    let cases: [(&[&str], Option<(&str, &str)>); 4] = [
+    type Launched = Option<(&'static str, &'static str)>;
+    let cases: [(&[&str], Launched); 4] = [
         (&[], Some(("first", "m5.large"))),
         (&["first"], Some(("second", "m5.large"))),
         (&["second"], Some(("first", "m5.large"))),

@@ -70,23 +70,23 @@ fn kinds() -> Vec<Pool> {
             .into_iter()
             .map(|[key, operator, value]| json!({"key": key, "operator": operator, "values": [value]}))
             .collect();
-        let template = |labels: Value, taints: Value| {
+        let template = |name: Option<&str>, labels: Value, taints: Value| {
             let spec = json!({"requirements": requirements, "taints": taints});
-            json!({"metadata": {"labels": labels}, "spec": spec})
+            json!({"name": name, "metadata": {"labels": labels}, "spec": spec})
         };
         let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
         let spec = if name == "team" {
             // What two templates have in common holds for the pool; of what differs, either may be.
-            let mut fast = template(
+            let fast = template(
+                Some("first"),
                 json!({"team": "x", "lane": "fast"}),
                 json!([taint("team", "x"), taint("lane", "fast")]),
             );
-            fast["name"] = json!("first");
-            let mut slow = template(json!({"team": "x", "lane": "slow"}), json!([taint("team", "x")]));
-            slow["name"] = json!("second");
+            let slow =
+                template(Some("second"), json!({"team": "x", "lane": "slow"}), json!([taint("team", "x")]));
             json!({"templates": [fast, slow]})
         } else {
-            json!({"template": template(json!({}), json!([]))})
+            json!({"template": template(None, json!({}), json!([]))})
         };
         let resources: Vec<_> =
             resources.iter().map(|resource| json!({"name": resource, "dedicated": name == "gpu"})).collect();

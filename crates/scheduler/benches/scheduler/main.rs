@@ -77,11 +77,7 @@ fn main() -> ExitCode {
     );
     let sizes = [1_000, 2_000, 5_000, 10_000, 20_000];
     let a: Vec<Value> = sizes.iter().map(|n| part(&format!("a{n}"))).collect();
-    let b = part("b");
-    let c = part("c");
-    let d = part("d");
-    let e = part("e");
-    let small = part("small");
+    let [b, c, d, e, small] = ["b", "c", "d", "e", "small"].map(part);
     let f = |v: &Value, key: &str| v[key].as_f64().unwrap();
     // Least squares of log(seconds per pod) over log(pods): 0 is flat.
     let points: Vec<(f64, f64)> =
