@@ -120,6 +120,20 @@ fn node_expires_by_its_own_template() {
     assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
 }
 
+#[test]
+fn node_of_a_fixed_size_that_fills_a_share_is_replaced_within_it() {
+    let fixed = json!({"replicas": 1, "spec": {"expireAfter": "1h"}});
+    let templates = [template("a", 10, "m.2", json!({})), template("b", 0, "m.2", fixed)];
+    let mut world = world(&templates);
+    show_with(&mut world, &templates, &json!({"shares": [{"template": "b", "max": "50%"}]}));
+    world.node("n0", "m.2", of("a"));
+    world.node("n1", "m.2", of("b"));
+    world.pod("pod0", "n0", 1800, json!({}));
+    let made = launched(&mut world);
+    let replaced = |claim: &Value| claim["metadata"]["annotations"]["croft.dev/replaces"].clone();
+    assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
+}
+
 /// A world with a node of template `light`, whose pod the heavier and dearer template `heavy` could hold.
 fn outweighed(policy: &str, pod: Value) -> World {
     let mut world = World::new(json!({}));
