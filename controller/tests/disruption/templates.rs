@@ -193,6 +193,24 @@ fn a_node_whose_pods_fit_in_no_heavier_template_stays_without_a_warning() {
 }
 
 #[test]
+fn a_node_that_a_share_needs_does_not_return() {
+    for (shares, gone) in [(json!([]), 1), (json!([{"template": "light", "minNodes": 1}]), 0)] {
+        let mut world = World::new(json!({}));
+        let templates = [template("heavy", 10, "m.8", json!({})), template("light", 0, "m.2", json!({}))];
+        show_with(&mut world, &templates, &json!({"return": {"policy": "Eagerly"}, "shares": shares}));
+        world.node("n0", "m.2", of("light"));
+        // It has room for the pod of the other.
+        world.node("n1", "m.8", of("heavy"));
+        world.pod("pod0", "n0", 1000, json!({}));
+        world.pod("pod1", "n1", 1000, json!({}));
+        world.step(0);
+        world.step(610);
+        assert_eq!(world.deleted().len(), gone, "{shares}: {:?}", world.actions);
+        assert!(world.told("DisruptionBlocked").is_empty(), "{:?}", world.actions);
+    }
+}
+
+#[test]
 fn budgets_hold_for_returns_by_their_own_reason() {
     for (reason, created) in [("Outweighed", 0), ("Drifted", 1)] {
         let mut world = outweighed("Eagerly", json!({}));
