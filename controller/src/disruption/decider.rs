@@ -100,7 +100,13 @@ impl Disruption {
         emptiness.reconcile(ctx, history, &commands, &ledger, shares);
         drift.reconcile(
             ctx,
-            &mut DriftInputs { lifecycle, commands: &commands, ledger: &ledger, history: &mut *history },
+            &mut DriftInputs {
+                lifecycle,
+                commands: &commands,
+                ledger: &ledger,
+                shares: &mut *shares,
+                history: &mut *history,
+            },
         );
         validation.reconcile(
             ctx,

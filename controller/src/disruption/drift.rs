@@ -28,6 +28,7 @@ use crate::{
         node_blocker::{requeue_at_end, standing_blocker},
         outcomes::History,
         replacement::{self, NewCommand},
+        shares::{ShareConflict, ShareGuard},
         template_return::{self, TemplateReturn},
     },
     kube_api::{Call, Target, Verb},
@@ -69,6 +70,8 @@ pub(crate) struct DriftInputs<'p> {
     pub(crate) commands: &'p Commands<'p>,
     /// The ledger of budgets.
     pub(crate) ledger: &'p BudgetLedger<'p>,
+    /// The shares of pools, which a return keeps.
+    pub(crate) shares: &'p mut ShareGuard,
     /// Outcomes and backoff.
     pub(crate) history: &'p mut History,
 }
@@ -369,7 +372,7 @@ fn drifts_at_once(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim,
 }
 
 /// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason. Returns the claims of those whose
-/// pods find no room in a heavier template.
+/// pods find no room in a heavier template, or that a share needs.
 fn replace<'a>(
     ctx: &mut ReconcileContext<'_>,
     inputs: &mut DriftInputs<'_>,
@@ -378,6 +381,7 @@ fn replace<'a>(
     ready: &BTreeSet<String>,
 ) -> Vec<&'a str> {
     let mut without_room = Vec::new();
+    let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
     due.sort_by_key(|d| {
         let (expired, outweighed) =
             (d.reason == DisruptionReason::Expired, d.reason == DisruptionReason::Outweighed);
@@ -399,6 +403,15 @@ fn replace<'a>(
         };
         match replacement::plan_replacements(ctx, claims(), &nodes, &[], &templates) {
             Ok(plan) => {
+                // Nobody but the order of weights asks for a return: like what saves money it keeps the pool within its shares.
+                if reason == DisruptionReason::Outweighed
+                    && let Err(conflict) = inputs.shares.check(ctx, pool_name, &nodes, &plan.instances)
+                {
+                    if let ([one], ShareConflict::Broken(_)) = (set, conflict) {
+                        without_room.push(one.name.as_str());
+                    }
+                    continue;
+                }
                 let claims: Vec<(&str, &Arc<NodeClaim>)> =
                     set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
                 let note = set.first().map_or("", |d| d.why.as_str());
@@ -406,6 +419,7 @@ fn replace<'a>(
                 let command = NewCommand { reason: reason.as_str(), claims: &claims, instances, note };
                 if replacement::start(ctx, inputs.history, &command) {
                     set.iter().for_each(|d| inputs.ledger.take(&d.claim.spec.pool));
+                    inputs.shares.take(ctx, &nodes, instances);
                 }
                 return without_room;
             }

@@ -338,7 +338,8 @@ pub(crate) fn plan_replacements<'a>(
         let plan = completed(snapshot, solver, &nodes, templates, plan)?;
         return check_launches(snapshot, &plan.instances).map(|()| plan);
     };
-    let planned = static_capacity::plan_nodes(snapshot, solver, pool, &size, nodes.len());
+    let going = [nodes, leaving].concat();
+    let planned = static_capacity::plan_nodes(snapshot, solver, pool, &size, nodes.len(), &going);
     let (plan, lack) = planned.map_err(|panicked| panicked.to_string())?;
     match lack {
         Some(lack) => {

@@ -1,4 +1,5 @@
-//! Shares of pools, where nodes are removed that could stay: empty ones, and those of consolidation.
+//! Shares of pools, where nodes are removed that could stay: empty ones, those of consolidation, and those that return to a heavier
+//! template.
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use croft_api::{
     condition::REGISTERED,
     convert::static_capacity::{self as convert, FixedSize, Shortfall, sizes},
 };
-use croft_scheduler::{Plan, ReasonKind};
+use croft_scheduler::{Options, Plan, ReasonKind};
 
 use crate::{
     action::{Action, Key},
@@ -105,7 +105,7 @@ impl StaticCapacity {
                 return;
             }
         }
-        let planned = plan_nodes(snapshot, ctx.solver, pool, size, missing);
+        let planned = plan_nodes(snapshot, ctx.solver, pool, size, missing, &[]);
         panics.record(name, Purpose::Replicas, planned.as_ref().err());
         let panicked = planned.is_err();
         let (plan, lack) = planned.unwrap_or_else(|panicked| {
@@ -159,7 +159,8 @@ fn scale_down(
     }
 }
 
-/// Plans `count` nodes of a fixed size beside those that there are, and why there can't be all of them.
+/// Plans `count` nodes of a fixed size beside those that there are, and why there can't be all of them. `leaving` are the nodes that they
+/// replace: no share counts them.
 ///
 /// # Errors
 /// If planning panics.
@@ -169,12 +170,15 @@ pub fn plan_nodes(
     pool: &TenantPool,
     size: &FixedSize<'_>,
     count: usize,
+    leaving: &[&str],
 ) -> Result<(Plan, Option<Shortfall>), Panicked> {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
     let plannable = snapshot.plannable_templates(name, pool);
+    let mut all = snapshot.leaving_nodes();
+    all.extend(leaving.iter().map(|node| (*node).to_owned()));
     solver.run(Purpose::Replicas, |solve| {
         convert::new_nodes(snapshot.cluster(), pool, size, plannable, count, |cluster, options| {
-            solve(cluster, options)
+            solve(cluster, &Options { leaving: all, ..options.clone() })
         })
     })
 }

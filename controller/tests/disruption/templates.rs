@@ -120,6 +120,20 @@ fn node_expires_by_its_own_template() {
     assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
 }
 
+#[test]
+fn node_of_a_fixed_size_that_fills_a_share_is_replaced_within_it() {
+    let fixed = json!({"replicas": 1, "spec": {"expireAfter": "1h"}});
+    let templates = [template("a", 10, "m.2", json!({})), template("b", 0, "m.2", fixed)];
+    let mut world = world(&templates);
+    show_with(&mut world, &templates, &json!({"shares": [{"template": "b", "max": "50%"}]}));
+    world.node("n0", "m.2", of("a"));
+    world.node("n1", "m.2", of("b"));
+    world.pod("pod0", "n0", 1800, json!({}));
+    let made = launched(&mut world);
+    let replaced = |claim: &Value| claim["metadata"]["annotations"]["croft.dev/replaces"].clone();
+    assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
+}
+
 /// A world with a node of template `light`, whose pod the heavier and dearer template `heavy` could hold.
 fn outweighed(policy: &str, pod: Value) -> World {
     let mut world = World::new(json!({}));
@@ -174,6 +188,24 @@ fn a_node_whose_pods_fit_in_no_heavier_template_stays_without_a_warning() {
     for _ in 0..5 {
         world.step(310);
         assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
+        assert!(world.told("DisruptionBlocked").is_empty(), "{:?}", world.actions);
+    }
+}
+
+#[test]
+fn a_node_that_a_share_needs_does_not_return() {
+    for (shares, gone) in [(json!([]), 1), (json!([{"template": "light", "minNodes": 1}]), 0)] {
+        let mut world = World::new(json!({}));
+        let templates = [template("heavy", 10, "m.8", json!({})), template("light", 0, "m.2", json!({}))];
+        show_with(&mut world, &templates, &json!({"return": {"policy": "Eagerly"}, "shares": shares}));
+        world.node("n0", "m.2", of("light"));
+        // It has room for the pod of the other.
+        world.node("n1", "m.8", of("heavy"));
+        world.pod("pod0", "n0", 1000, json!({}));
+        world.pod("pod1", "n1", 1000, json!({}));
+        world.step(0);
+        world.step(610);
+        assert_eq!(world.deleted().len(), gone, "{shares}: {:?}", world.actions);
         assert!(world.told("DisruptionBlocked").is_empty(), "{:?}", world.actions);
     }
 }

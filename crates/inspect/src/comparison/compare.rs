@@ -69,6 +69,7 @@ pub fn compare(
         nodes_of_unsaid_capacity_type: nodes.values().filter(|node| unsaid(&node.info)).count(),
         bound_relaxes: plan.bound_relaxes.clone(),
         bound_given_domains: plan.bound_given_domains,
+        bound_given_weights: plan.bound_given_weights,
         cut_short: plan.cut_short,
         warnings,
     })

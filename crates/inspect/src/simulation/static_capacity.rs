@@ -11,11 +11,16 @@ use croft_api::{
 };
 use croft_manifest::Input;
 use croft_policy::definitions::TEMPLATE_LABEL;
-use croft_scheduler::{Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price, resources, solve};
+use croft_scheduler::{
+    Cluster, ExistingPlacement, Options, Plan, PlannedInstance, PodKey, Price, resources, solve,
+};
 use kube::ResourceExt as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{amounts::counted, class_types::ClassTypes, node_index::NodeIndex};
+use crate::{
+    amounts::counted, class_types::ClassTypes, node_index::NodeIndex,
+    simulation::leaving_nodes::leaving_nodes,
+};
 
 /// Instances that static pools and templates lack.
 #[derive(Default)]
@@ -40,6 +45,7 @@ pub(super) fn launch(
     }
     fixed.sort_by_key(|(pool, _)| pool.name_any());
     let counts = ReplicaCounts::new(input);
+    let leaving = leaving_nodes(input);
     for (pool, size) in fixed {
         let missing = size.replicas.saturating_sub(counts.of(pool, &size));
         if missing == 0 || pool.metadata.deletion_timestamp.is_some() {
@@ -51,7 +57,9 @@ pub(super) fn launch(
             &size,
             scheduler::pool(pool, |template| Arc::clone(types.of_pool(template))),
             missing,
-            |cluster, options| solve(cluster, options, &|| false),
+            |cluster, options| {
+                solve(cluster, &Options { leaving: leaving.clone(), ..options.clone() }, &|| false)
+            },
         );
         if let Some(reason) = reason {
             let lacking = missing.saturating_sub(plan.instances.len());

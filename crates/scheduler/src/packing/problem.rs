@@ -167,9 +167,3 @@ pub(crate) enum Counted {
     Of(CapacityType),
     NotOf(CapacityType),
 }
-
-impl Counted {
-    pub(crate) const fn is_by_capacity_type(self) -> bool {
-        matches!(self, Self::Of(_) | Self::NotOf(_))
-    }
-}

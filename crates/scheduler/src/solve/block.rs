@@ -85,6 +85,8 @@ pub(crate) struct Solved {
     pub(crate) relaxed: BTreeSet<crate::model::plan::Relaxed>,
     /// Some pods may use pools of several weights.
     pub(crate) has_weights: bool,
+    /// Some pods may use pools of one weight in several turns.
+    pub(crate) has_turns: bool,
     pub(crate) steps: u64,
     pub(crate) cut_short: bool,
 }

@@ -2,8 +2,9 @@
 //!
 //! A share bounds some nodes by what all nodes of the pool are, which is known only once they are planned: it is no limit. So a block is
 //! planned without its shares first. If one doesn't hold then, the nodes that it bounds get the limit that the plan's own size gives
-//! them, and the block is planned again. A smaller plan may break the share again and gets a lower limit. After a few rounds the nodes
-//! aren't launched at all, by which no share is broken.
+//! them, and the block is planned again. A smaller plan may break the share again and gets a lower limit. After a few rounds the limit
+//! is what the plan's other nodes allow by themselves: pods that nothing but the bounded nodes can take make each plan smaller than the
+//! last. Where that isn't enough the nodes aren't launched at all, by which no share is broken.
 
 use crate::{
     ids::{LimitIx, OfferIx, PoolIx},
@@ -18,7 +19,7 @@ use crate::{
 };
 
 /// Limits are lowered this often before the nodes aren't launched at all.
-pub(super) const ROUNDS: usize = 4;
+pub(super) const ROUNDS: usize = 5;
 
 /// A share, and the limit that keeps it in a plan.
 #[derive(Debug)]
@@ -30,6 +31,11 @@ pub(crate) struct PlannedShare<'a> {
     pub(crate) there: Balance,
     /// The limit of the nodes that the share bounds: its own for a maximum, all others for a minimum.
     pub(crate) limit: LimitIx,
+}
+
+/// The percentage that a maximum leaves to other nodes.
+fn rest(percent: u32) -> i128 {
+    i128::from(100_u32.saturating_sub(percent).max(1))
 }
 
 impl PlannedShare<'_> {
@@ -105,19 +111,21 @@ impl PlannedShare<'_> {
             return false;
         }
         if round < ROUNDS {
-            self.lower(limit, launched);
+            self.lower(limit, launched, round + 1 == ROUNDS);
         } else {
-            self.bar(limit);
+            limit.nodes = Some(0);
         }
         true
     }
 
-    /// The limit by which the share would hold, were the next plan no smaller.
-    fn lower(&self, limit: &mut Limit, launched: Balance) {
+    /// The limit by which the share would hold, were the next plan no smaller; if it is the `last`, were only its other nodes no smaller.
+    fn lower(&self, limit: &mut Limit, launched: Balance, last: bool) {
         match self.share.bound {
             ShareBound::MaxPercent(percent) => {
-                let all = i128::from(self.there.plus(launched).all().cpu);
-                let most = i64::try_from(all * i128::from(percent) / 100).unwrap_or(i64::MAX);
+                let after = self.there.plus(launched);
+                let (cpu, whole) =
+                    if last { (after.others.cpu, rest(percent)) } else { (after.all().cpu, 100) };
+                let most = i64::try_from(i128::from(cpu) * i128::from(percent) / whole).unwrap_or(i64::MAX);
                 limit.resources = vec![(ResourceId::CPU, most.saturating_sub(self.there.own.cpu).max(0))];
             }
             ShareBound::MinNodes(least) => {
@@ -128,22 +136,13 @@ impl PlannedShare<'_> {
         }
     }
 
-    /// The limit that leaves out the nodes that the share bounds.
-    fn bar(&self, limit: &mut Limit) {
-        match self.share.bound {
-            ShareBound::MaxPercent(_) => limit.resources = vec![(ResourceId::CPU, 0)],
-            ShareBound::MinNodes(_) => limit.nodes = Some(0),
-        }
-    }
-
     /// What the share leaves for one more node once `launched` are there.
     pub(super) fn leave(&self, limit: &mut Limit, launched: Balance) {
         let after = self.there.plus(launched);
         match self.share.bound {
             ShareBound::MaxPercent(percent) => {
                 // A node counts for itself and for the whole: own + more <= (all + more) * percent / 100.
-                let more =
-                    -self.share.bound.excess(after) / i128::from(100_u32.saturating_sub(percent).max(1));
+                let more = -self.share.bound.excess(after) / rest(percent);
                 limit.resources = vec![(ResourceId::CPU, i64::try_from(more.max(0)).unwrap_or(i64::MAX))];
             }
             ShareBound::MinNodes(least) => {

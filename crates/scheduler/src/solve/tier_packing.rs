@@ -167,8 +167,10 @@ pub(super) struct Tier<'b> {
     pub(super) variants: IndexVec<VariantIx, PoolVariant>,
     pub(super) dims: Arc<[Dimension]>,
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
-    /// Offerings that a share of their capacity type bounds.
+    /// Offerings that the limit of a share counts.
     pub(super) bounded: IndexVec<VariantIx, Option<BitSet>>,
+    /// Some limit bounds its launches.
+    pub(super) is_limited: bool,
     /// While a share leaves room for some nodes only: the classes that have no others to go to.
     pub(super) without_others: BTreeSet<LocalClassIx>,
     pub(super) block: &'b Block,
@@ -306,7 +308,6 @@ impl Context<'_> {
     /// Why the packing left a class out.
     fn reason(&self, tier: &Tier<'_>, local: LocalClassIx) -> Option<ReasonKind> {
         let groups = &tier.block.groups;
-        let limited = tier.variants.iter().any(|from| !self.limits.of[from.pool].is_empty());
         let has_no_target = |g: GroupIx| {
             let affinity_target = |(class, of): (LocalClassIx, &Topology)| {
                 of.host_matching_groups.contains(&g) && (class != local || of.may_be_first)
@@ -314,8 +315,8 @@ impl Context<'_> {
             groups.list[g].total == 0 && !groups.of.enumerate().any(affinity_target)
         };
         match groups.of[local].host_affinity {
-            Some(g) if !limited || has_no_target(g) => Some(ReasonKind::PodAffinity),
-            _ => limited.then_some(ReasonKind::PoolLimit),
+            Some(g) if !tier.is_limited || has_no_target(g) => Some(ReasonKind::PodAffinity),
+            _ => tier.is_limited.then_some(ReasonKind::PoolLimit),
         }
     }
 

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use rustc_hash::FxHashMap;
+
 use crate::{
-    ids::{LimitIx, LocalClassIx, OfferIx, PoolIx, PoolVariant, VariantIx},
+    ids::{ClassIx, LimitIx, LocalClassIx, OfferIx, PoolIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
     model::{
         bit_set::BitSet,
@@ -13,26 +15,61 @@ use crate::{
     packing::problem::Limit,
     solve::{
         block::{Allowed, Block, Context, LeftOutPods, Solved},
-        shares::ROUNDS,
+        shares::{PlannedShare, ROUNDS},
         tier_packing::{Tier, TierDomains, Turn, Unplaced, Wanted},
     },
     state::{attachments::Dimension, requests::ResourceId},
 };
 
+/// By pool, the offerings that the limit of a share counts; none of a pool without such a limit.
+type Bounded = FxHashMap<PoolIx, BitSet>;
+
+/// True if a share bounds some of these offerings.
+fn has_bounded(allowed: &Allowed, bounded: &Bounded) -> bool {
+    bounded.get(&allowed.from.pool).is_some_and(|bounded| bounded.intersects(&allowed.bits))
+}
+
+/// True if some of these offerings are bounded by no share.
+fn has_unbounded(allowed: &Allowed, bounded: &Bounded) -> bool {
+    bounded.get(&allowed.from.pool).is_none_or(|bounded| {
+        let mut others = BitSet::clone(&allowed.bits);
+        others.take_away(bounded);
+        !others.is_empty()
+    })
+}
+
+/// The bound of a plan that keeps its shares by limits, made after one without these limits, whose bound was `of_first`.
+///
+/// Its own bound is the sum over turns. How it divides the pods between weights is given; how it divides them between the turns of one
+/// weight isn't, and there the first plan's bound is that of all pods together, for that plan's weights and domains.
+fn bound_within_shares(solved: &Solved, of_first: i64) -> i64 {
+    let mut items = solved.launches.iter().flat_map(|launch| &launch.content);
+    if !solved.has_turns {
+        solved.bound
+    } else if solved.has_weights || !solved.left.is_empty() || items.any(|item| item.domain_set.is_some()) {
+        0
+    } else {
+        of_first
+    }
+}
+
 impl Context<'_> {
     /// Solves one block within the shares of its pools: see [`shares`](crate::solve::shares).
     pub(crate) fn solve(&self, block: Block) -> Solved {
-        let shares = &self.limits.shares;
+        let shares = self.shares_of(&block);
+        if shares.is_empty() {
+            return self.solve_within(block, &self.limits.left);
+        }
         let mut limits = self.limits.left.clone();
-        let (mut steps, mut round, mut bound) = (0, 0, i64::MAX);
+        let (mut steps, mut round, mut of_first) = (0, 0, 0);
         loop {
             let mut solved = self.solve_within(block.clone(), &limits);
             steps += solved.steps;
             if round == 0 {
-                bound = solved.bound;
+                of_first = solved.bound;
             }
             let mut is_kept = true;
-            for share in shares {
+            for share in &shares {
                 let launches = solved.launches.iter().map(|launch| (launch.from.pool, launch.offer));
                 let launched = share.launched(&self.pools, launches);
                 if let Some(limit) = limits.find_mut(share.limit) {
@@ -43,14 +80,24 @@ impl Context<'_> {
             if is_kept || round > ROUNDS + shares.len() {
                 solved.steps = steps;
                 if round > 0 {
-                    // A bound under these limits says nothing of plans that divide the pods otherwise.
-                    solved.bound = if solved.left.is_empty() { bound } else { 0 };
+                    solved.bound = bound_within_shares(&solved, of_first);
                     solved.relaxed.insert(Relaxed::Limits);
                 }
                 return solved;
             }
             round += 1;
         }
+    }
+
+    /// The shares of the pools that a block's pods may use.
+    fn shares_of(&self, block: &Block) -> Vec<&PlannedShare<'_>> {
+        if self.limits.shares.is_empty() {
+            return Vec::new();
+        }
+        let allowed = block.classes.iter().flat_map(|pods| &self.allowed[pods.class]);
+        let pools: BTreeSet<PoolIx> = allowed.map(|allowed| allowed.from.pool).collect();
+        let is_own = |share: &&PlannedShare<'_>| share.members.iter().any(|pool| pools.contains(pool));
+        self.limits.shares.iter().filter(is_own).collect()
     }
 
     /// Solves one block within `limits`.
@@ -85,6 +132,9 @@ impl Context<'_> {
         let mut limits = limits.clone();
         let mut waiting: Vec<(LocalClassIx, u32)> =
             block.classes.enumerate().map(|(local, pods)| (local, pods.count)).collect();
+        let bounded = self.bounded(&block, &limits);
+        let mut turns = block.classes.iter().flat_map(|pods| self.turns(pods.class, &bounded));
+        out.has_turns = !bounded.is_empty() && turns.any(|turn| !turn.bounded);
         out.has_weights = block.classes.iter().any(|pods| {
             let mut weights = self.allowed[pods.class].iter().map(|a| self.weight(a));
             weights.next().is_some_and(|first| weights.any(|other| other != first))
@@ -97,9 +147,8 @@ impl Context<'_> {
             let mut now: Vec<Wanted> = Vec::new();
             for (local, count) in waiting.drain(..) {
                 let class = block.classes[local].class;
-                let turn = self.allowed[class]
-                    .iter()
-                    .flat_map(|allowed| self.turns(allowed, &limits))
+                let turn = self
+                    .turns(class, &bounded)
                     .filter(|turn| ceiling[local].is_none_or(|ceiling| *turn < ceiling))
                     .max();
                 match turn {
@@ -114,7 +163,7 @@ impl Context<'_> {
             let too_early =
                 |wanted: &mut Wanted| deferred.contains(&wanted.local) && Some(wanted.turn) < first;
             waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
-            let packed = self.pack_tier(&self.tier(&block, &now, &limits), &now, &limits);
+            let packed = self.pack_tier(&self.tier(&block, &now, &limits, &bounded), &now, &limits);
             out.add(packed.solved);
             limits = packed.limits;
             // Counts of placed pods stay with the groups for the next tier.
@@ -138,47 +187,50 @@ impl Context<'_> {
         (out, violating)
     }
 
-    /// The turns of an offering's pool, the first one first.
-    fn turns(&self, allowed: &Allowed, limits: &IndexVec<LimitIx, Limit>) -> impl Iterator<Item = Turn> {
-        let weight = self.weight(allowed);
-        let later = self.bounded(allowed.from, limits).is_some_and(|bounded| {
-            let mut others = BitSet::clone(&allowed.bits);
-            others.take_away(&bounded);
-            !others.is_empty()
-        });
-        [true, false].into_iter().take(if later { 2 } else { 1 }).map(move |bounded| Turn { weight, bounded })
+    /// The turns of a class, in no order and some of them more than once.
+    fn turns(&self, class: ClassIx, bounded: &Bounded) -> impl Iterator<Item = Turn> {
+        let all = &self.allowed[class];
+        all.iter().flat_map(move |allowed| {
+            let weight = self.weight(allowed);
+            let later = !bounded.is_empty()
+                && has_unbounded(allowed, bounded)
+                && all.iter().any(|other| self.weight(other) == weight && has_bounded(other, bounded));
+            [true, false]
+                .into_iter()
+                .take(if later { 2 } else { 1 })
+                .map(move |bounded| Turn { weight, bounded })
+        })
     }
 
-    /// The limits of a pool's nodes by capacity type.
-    fn bounds_by_capacity_type<'l>(
-        &'l self,
-        pool: PoolIx,
-        limits: &'l IndexVec<LimitIx, Limit>,
-    ) -> impl Iterator<Item = &'l Limit> {
-        let limits = self.limits.of[pool].iter().filter_map(|limit| limits.find(*limit));
-        limits.filter(|limit| limit.is_bound() && limit.counted.is_by_capacity_type())
-    }
-
-    /// True if a share limits nodes of this pool.
-    fn is_within_share(&self, pool: PoolIx, limits: &IndexVec<LimitIx, Limit>) -> bool {
-        let is_bound = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
-        self.limits.of[pool].iter().any(|limit| self.limits.is_share(*limit) && is_bound(limit))
-    }
-
-    /// The offerings of a variant that limits by capacity type count; `None` if there is no such limit.
-    fn bounded(&self, from: PoolVariant, limits: &IndexVec<LimitIx, Limit>) -> Option<BitSet> {
-        let catalog = &self.pools[from.pool].catalog;
-        let mut bits = None;
-        for limit in self.bounds_by_capacity_type(from.pool, limits) {
-            let bits = bits.get_or_insert_with(|| BitSet::none(catalog.offers.len()));
-            for offer in (0..catalog.offers.len()).filter(|o| limit.is_counted(catalog, OfferIx::from(*o))) {
-                bits.insert(offer);
+    /// The offerings that limits of shares count, by pool of the block's classes.
+    fn bounded(&self, block: &Block, limits: &IndexVec<LimitIx, Limit>) -> Bounded {
+        let mut bounded = Bounded::default();
+        if self.limits.shares.is_empty() {
+            return bounded;
+        }
+        for allowed in block.classes.iter().flat_map(|pods| &self.allowed[pods.class]) {
+            let pool = allowed.from.pool;
+            if bounded.contains_key(&pool) {
+                continue;
+            }
+            let catalog = &self.pools[pool].catalog;
+            let of_shares = self.limits.of[pool].iter().filter(|limit| self.limits.is_share(**limit));
+            for limit in of_shares.filter_map(|limit| limits.find(*limit)).filter(|limit| limit.is_bound()) {
+                let bits = bounded.entry(pool).or_insert_with(|| BitSet::none(catalog.offers.len()));
+                let is_counted = |offer: &usize| limit.is_counted(catalog, OfferIx::from(*offer));
+                (0..catalog.offers.len()).filter(is_counted).for_each(|offer| bits.insert(offer));
             }
         }
-        bits
+        bounded
     }
 
-    fn tier<'b>(&self, block: &'b Block, now: &[Wanted], limits: &IndexVec<LimitIx, Limit>) -> Tier<'b> {
+    fn tier<'b>(
+        &self,
+        block: &'b Block,
+        now: &[Wanted],
+        limits: &IndexVec<LimitIx, Limit>,
+        bounded: &Bounded,
+    ) -> Tier<'b> {
         let mut variants = BTreeSet::new();
         let mut others = BTreeSet::new();
         for Wanted { local, turn, .. } in now {
@@ -197,17 +249,18 @@ impl Context<'_> {
         dims.push(pods);
         let variants: IndexVec<VariantIx, PoolVariant> = variants.into_iter().collect();
         let tables = variants.iter().map(|from| self.table(*from, &dims)).collect();
-        let bounded = variants.iter().map(|from| self.bounded(*from, limits)).collect();
-        let without_others = if variants.iter().any(|from| self.is_within_share(from.pool, limits)) {
+        let is_bound = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
+        let is_limited = variants.iter().any(|from| self.limits.of[from.pool].iter().any(is_bound));
+        let without_others = if variants.iter().any(|from| bounded.contains_key(&from.pool)) {
             let is_last = |wanted: &&Wanted| {
                 let class = block.classes[wanted.local].class;
-                let mut turns = self.allowed[class].iter().flat_map(|allowed| self.turns(allowed, limits));
-                turns.all(|turn| turn >= wanted.turn)
+                self.turns(class, bounded).all(|turn| turn >= wanted.turn)
             };
             now.iter().filter(is_last).map(|wanted| wanted.local).collect()
         } else {
             BTreeSet::new()
         };
-        Tier { variants, dims: dims.into(), tables, bounded, without_others, block }
+        let bounded = variants.iter().map(|from| bounded.get(&from.pool).cloned()).collect();
+        Tier { variants, dims: dims.into(), tables, bounded, is_limited, without_others, block }
     }
 }

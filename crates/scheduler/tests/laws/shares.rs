@@ -166,6 +166,7 @@ proptest! {
     #[test]
     fn no_plan_launches_a_node_by_which_a_share_does_not_hold(world in world()) {
         let plan = solve(&world.cluster(), &Options::default(), &|| false);
+        prop_assert!(plan.bound <= plan.cost, "{} above {}", plan.bound, plan.cost);
         let launched: Vec<&PlannedInstance> = plan.instances.iter().collect();
         let after = world.nodes(&[], &launched);
         let new = &after[world.held.len()..];

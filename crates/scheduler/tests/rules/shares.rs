@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use croft_scheduler::{
-    CapacityType, Cluster, ComingNode, InstanceType, Options, Plan, Pool, Share, ShareBound, ShareOf, solve,
+    CapacityType, Cluster, ComingNode, InstanceType, Options, Plan, Pool, Price, Share, ShareBound, ShareOf,
+    solve,
 };
 use serde_json::json;
 
@@ -32,8 +33,7 @@ fn both() -> Vec<InstanceType> {
         let mut spot = kind.offerings.clone();
         for offering in &mut spot {
             offering.capacity_type = CapacityType::Spot;
-            let third =
-                |price: croft_scheduler::Price| croft_scheduler::Price::from_micros(price.micros() / 3);
+            let third = |price: Price| Price::from_micros(price.micros() / 3);
             offering.price = offering.price.map(third);
         }
         kind.offerings.extend(spot);
@@ -180,7 +180,13 @@ fn pod_that_runs_on_the_bounded_kind_alone_waits_and_is_told_why() {
 fn pods_that_run_on_the_bounded_kind_alone_come_before_larger_ones_that_need_not() {
     let spot = at_most(of_type(CapacityType::Spot), 40);
     let single = vec![on("", 0, &["spot", "on-demand"], std::slice::from_ref(&spot))];
-    for templates in [spot_first(std::slice::from_ref(&spot)), single] {
+    let alike = |of: ShareOf| {
+        let mut templates = spot_first(&[at_most(of, 40)]);
+        templates.iter_mut().for_each(|template| template.weight = 0);
+        templates
+    };
+    let alike = [alike(of_type(CapacityType::Spot)), alike(of_template("spot"))];
+    for templates in [spot_first(std::slice::from_ref(&spot)), single].into_iter().chain(alike) {
         let mut cluster = Cluster::new();
         cluster.upsert_templates(templates).unwrap();
         large(&mut cluster, 2, &json!({}));
@@ -192,6 +198,44 @@ fn pods_that_run_on_the_bounded_kind_alone_come_before_larger_ones_that_need_not
         assert!(plan.unschedulable.is_empty(), "{:?}", plan.unschedulable);
         assert_eq!(launched(&plan)["on-demand"], 2, "{:?}", plan.instances);
     }
+}
+
+#[test]
+fn pods_without_another_kind_get_the_nodes_that_the_others_allow_however_many_wait() {
+    let only_spot = json!({"spec": {"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}});
+    for (percent, wanted) in [(50, 2), (70, 4)] {
+        let mut cluster = Cluster::new();
+        cluster.upsert_templates(spot_first(&[at_most(of_type(CapacityType::Spot), percent)])).unwrap();
+        cluster.upsert_coming(full("a", "8", CapacityType::OnDemand, "steady"));
+        large(&mut cluster, 40, &only_spot);
+        let plan = plan(&cluster);
+        assert_eq!(launched(&plan), [("spot", wanted)].into());
+        assert_eq!(plan.unschedulable.len(), 40 - wanted);
+        assert!(why(&plan).iter().any(|reason| reason.starts_with("p PoolShare: ")), "{:?}", why(&plan));
+    }
+}
+
+#[test]
+fn bound_is_not_above_the_cost_where_a_share_moves_pods_to_cheaper_nodes() {
+    // The dearer template comes first, and may be half of the pool.
+    let shares = [at_most(of_template("steady"), 50)];
+    let steady_first = || vec![on("steady", 10, &["on-demand"], &shares), on("spot", 0, &["spot"], &shares)];
+    let plan = planned(steady_first(), 4, &[]);
+    assert_eq!(launched(&plan), [("on-demand", 2), ("spot", 2)].into());
+    assert!(
+        plan.bound_given_weights && plan.bound > Price::ZERO && plan.bound <= plan.cost,
+        "{}",
+        plan.bound
+    );
+    // Both as offerings of one template.
+    let spot = [at_most(of_type(CapacityType::Spot), 50)];
+    let plan = planned(vec![on("", 0, &["spot", "on-demand"], &spot)], 4, &[]);
+    assert_eq!(launched(&plan), [("on-demand", 2), ("spot", 2)].into());
+    assert!(
+        !plan.bound_given_weights && plan.bound > Price::ZERO && plan.bound <= plan.cost,
+        "{}",
+        plan.bound
+    );
 }
 
 #[test]

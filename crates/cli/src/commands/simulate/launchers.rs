@@ -204,13 +204,18 @@ fn left_out(uncounted: &Uncounted) -> Vec<String> {
 fn about_bound(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     if comparison.lower_bound_per_hour.is_some() && comparison.planned.nodes > 0 {
-        let domains = if comparison.bound_given_domains { ", given its choice of domains" } else { "" };
+        let given = match (comparison.bound_given_domains, comparison.bound_given_weights) {
+            (false, false) => "",
+            (true, false) => ", given its choice of domains",
+            (false, true) => ", given its order of weights",
+            (true, true) => ", given its choice of domains and its order of weights",
+        };
         let relaxed: Vec<&str> = comparison.bound_relaxes.iter().map(|one| relaxed(*one)).collect();
         let without = match relaxed.as_slice() {
             [] => String::new(),
             names => format!(", even without {}", names.join(", ")),
         };
-        notes.push(format!("no plan for the same pods costs less than the bound{domains}{without}"));
+        notes.push(format!("no plan for the same pods costs less than the bound{given}{without}"));
     }
     if comparison.cut_short {
         notes.push("the search was cut short: a cheaper plan may exist".to_owned());

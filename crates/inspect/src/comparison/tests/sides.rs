@@ -109,6 +109,16 @@ fn pods_of_a_tenant_move_to_its_pool_and_others_stay_in_their_group() {
 }
 
 #[test]
+fn bound_of_templates_of_several_weights_is_that_of_their_order() {
+    let template = |name: &str, weight: u32| json!({"name": name, "weight": weight, "spec": {"nodeClassRef": {"name": "default"}}});
+    for (weight, is_given) in [(10, true), (0, false)] {
+        let mut objects = tenant(&json!({"templates": [template("first", weight), template("then", 0)]}));
+        objects.extend([web_node("w1", "f.large"), pod("shop", "a", Some("w1"), &none())]);
+        assert_eq!(compared(&objects).bound_given_weights, is_given, "{weight}");
+    }
+}
+
+#[test]
 fn nodes_with_the_label_of_a_pool_are_compared_with_that_pool() {
     let mut objects = tenant(&json!({"template": {"spec": {"nodeClassRef": {"name": "default"}}}}));
     let labels = json!({"karpenter.sh/nodepool": "shop-karpenter", "node-pool": "shop"});
