@@ -150,6 +150,9 @@ impl Candidates {
             return;
         }
         let mut evaluations = self.due(ctx, past, ledger);
+        if evaluations.is_empty() {
+            return;
+        }
         let options = Options {
             effort: ctx.settings.effort,
             without_counts: true,

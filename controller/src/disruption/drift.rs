@@ -16,6 +16,7 @@ use croft_api::{
     pool::Provisioner,
 };
 use croft_disruption::blockers::DisruptionBlocker;
+use croft_scheduler::Plan;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
@@ -70,7 +71,7 @@ pub(crate) struct DriftInputs<'p> {
     pub(crate) commands: &'p Commands<'p>,
     /// The ledger of budgets.
     pub(crate) ledger: &'p BudgetLedger<'p>,
-    /// The shares of pools, which a return keeps.
+    /// The shares of pools.
     pub(crate) shares: &'p mut ShareGuard,
     /// Outcomes and backoff.
     pub(crate) history: &'p mut History,
@@ -156,6 +157,8 @@ struct DueNode<'a> {
     node: &'a str,
     reason: DisruptionReason,
     why: String,
+    /// When its pods found no room in a heavier template.
+    without_room: Option<Duration>,
 }
 
 /// The status of one claim: whether it is expired, and how it has drifted.
@@ -231,13 +234,14 @@ impl Drift {
             let due = self.evaluate_claim(ctx, inputs.lifecycle, (name, claim, view), &mut found);
             let due = due.or_else(|| self.returns.due(ctx, pool, name, claim, &ready));
             let Some((reason, why)) = due else { continue };
-            let due = DueNode { name, claim, node, reason, why };
+            let without_room = self.returns.without_room_since(name);
+            let due = DueNode { name, claim, node, reason, why, without_room };
             if is_replaceable(ctx, inputs, pool, view, &due) {
                 found.due.push(due);
             }
         }
         if !inputs.commands.concern(pool_name) && !snapshot.is_ending(pool_name, pool) {
-            for claim in replace(ctx, inputs, pool, &mut found.due, &ready) {
+            for claim in replace(ctx, inputs, pool, found.due, &ready) {
                 self.returns.observe_no_room(ctx, claim);
                 // Other nodes come next.
                 ctx.requeue_after(EVALUATE_EVERY);
@@ -332,7 +336,7 @@ fn is_replaceable(
     view: &NodeView,
     due: &DueNode<'_>,
 ) -> bool {
-    let DueNode { name, claim, node, reason, why } = due;
+    let DueNode { name, claim, node, reason, why, .. } = due;
     if inputs.commands.is_replaced(name)
         || inputs.commands.is_replacement(name)
         || inputs.history.is_in_backoff(name, ctx)
@@ -371,69 +375,127 @@ fn drifts_at_once(ctx: &mut ReconcileContext<'_>, name: &str, claim: &NodeClaim,
         && !ctx.has_lasted(created, DRIFTS_AGAIN_AFTER)
 }
 
-/// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason. Returns the claims of those whose
-/// pods find no room in a heavier template, or that a share needs.
+/// Starts a command for nodes that are due: the oldest first, and only nodes with the same reason. Nodes that can't be replaced, or that
+/// the budget of their reason keeps, hold up no others. Returns the claims of those whose pods find no room in a heavier template, or that a
+/// share needs.
 fn replace<'a>(
     ctx: &mut ReconcileContext<'_>,
     inputs: &mut DriftInputs<'_>,
     pool: &TenantPool,
-    due: &mut Vec<DueNode<'a>>,
+    due: Vec<DueNode<'a>>,
     ready: &BTreeSet<String>,
 ) -> Vec<&'a str> {
     let mut without_room = Vec::new();
-    let pool_name = pool.metadata.name.as_deref().unwrap_or_default();
+    for mut group in groups(ctx.snapshot, due) {
+        let Some(reason) = group.first().map(|d| d.reason) else { continue };
+        group.truncate(inputs.ledger.allowance(ctx, pool, reason).more.min(NODES_PER_COMMAND));
+        if replace_group(ctx, inputs, pool, &group, ready, &mut without_room) {
+            break;
+        }
+    }
+    without_room
+}
+
+/// Nodes that one command may replace, in the order in which they are tried: with the same reason, and of the same fixed size or of
+/// none, since nodes of a fixed size are replaced by as many, and others by what their pods need.
+fn groups<'a>(snapshot: &Snapshot, mut due: Vec<DueNode<'a>>) -> Vec<Vec<DueNode<'a>>> {
     due.sort_by_key(|d| {
         let (expired, outweighed) =
             (d.reason == DisruptionReason::Expired, d.reason == DisruptionReason::Outweighed);
-        (!expired, outweighed, d.claim.metadata.creation_timestamp.clone())
+        (!expired, outweighed, d.without_room, d.claim.metadata.creation_timestamp.clone())
     });
-    let Some(reason) = due.first().map(|d| d.reason) else { return without_room };
-    // Nodes of a fixed size are replaced by as many, and others by what their pods need.
-    let size = due.first().and_then(|d| size_of(ctx.snapshot, d.claim));
-    due.retain(|d| d.reason == reason && size_of(ctx.snapshot, d.claim) == size);
-    due.truncate(inputs.ledger.allowance(ctx, pool, reason).more.min(NODES_PER_COMMAND));
-    // All nodes together if they can be replaced; else the first that can alone.
-    let sets = [due.get(..)].into_iter().chain((0..due.len()).map(|at| due.get(at..=at))).flatten();
-    for set in sets.filter(|set| !set.is_empty()) {
+    let mut groups: Vec<Vec<DueNode<'a>>> = Vec::new();
+    for one in due {
+        let size = size_of(snapshot, one.claim);
+        let is_same =
+            |first: &DueNode<'_>| first.reason == one.reason && size_of(snapshot, first.claim) == size;
+        match groups.iter_mut().find(|group| group.first().is_some_and(is_same)) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups
+}
+
+/// Starts a command for all of a group's nodes together if they can be replaced, else for the first that can alone. False if none can.
+fn replace_group<'a>(
+    ctx: &mut ReconcileContext<'_>,
+    inputs: &mut DriftInputs<'_>,
+    pool: &TenantPool,
+    group: &[DueNode<'a>],
+    ready: &BTreeSet<String>,
+    without_room: &mut Vec<&'a str>,
+) -> bool {
+    let Some(reason) = group.first().map(|d| d.reason) else { return false };
+    let alone = group.chunks(1).filter(|_| group.len() > 1);
+    for set in [group].into_iter().chain(alone) {
         let nodes: Vec<&str> = set.iter().map(|d| d.node).collect();
         let claims = || set.iter().map(|d| d.claim);
         let templates = match reason {
             DisruptionReason::Outweighed => template_return::heavier_ones(pool, claims(), ready),
             _ => template_return::not_heavier(ctx.snapshot, claims()),
         };
-        match replacement::plan_replacements(ctx, claims(), &nodes, &[], &templates) {
-            Ok(plan) => {
-                // Nobody but the order of weights asks for a return: like what saves money it keeps the pool within its shares.
-                if reason == DisruptionReason::Outweighed
-                    && let Err(conflict) = inputs.shares.check(ctx, pool_name, &nodes, &plan.instances)
-                {
-                    if let ([one], ShareConflict::Broken(_)) = (set, conflict) {
-                        without_room.push(one.name.as_str());
-                    }
-                    continue;
-                }
-                let claims: Vec<(&str, &Arc<NodeClaim>)> =
-                    set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
-                let note = set.first().map_or("", |d| d.why.as_str());
-                let instances = &plan.instances;
-                let command = NewCommand { reason: reason.as_str(), claims: &claims, instances, note };
-                if replacement::start(ctx, inputs.history, &command) {
-                    set.iter().for_each(|d| inputs.ledger.take(&d.claim.spec.pool));
-                    inputs.shares.take(ctx, &nodes, instances);
-                }
-                return without_room;
+        let planned = replacement::plan_replacements(ctx, claims(), &nodes, &[], &templates);
+        let why = match planned {
+            Ok(plan)
+                if reason == DisruptionReason::Outweighed && !template_return::is_return(pool, &plan) =>
+            {
+                "only another pool has room".to_owned()
             }
-            Err(why) => {
-                if let ([one], DisruptionReason::Outweighed) = (set, reason) {
-                    without_room.push(one.name.as_str());
-                } else if let [one] = set {
-                    let note = format!("{}: {}, but without the node {why}", reason.as_str(), one.why);
-                    ctx.event(object_reference(&**one.claim), true, events::DISRUPTION_BLOCKED, note);
+            Ok(plan) => match check_shares(ctx, inputs, pool, reason, (nodes.as_slice(), &plan)) {
+                Ok(()) => {
+                    start(ctx, inputs, set, &plan);
+                    return true;
                 }
-            }
+                Err(ShareConflict::Creating) => {
+                    ctx.requeue_after(EVALUATE_EVERY);
+                    return true;
+                }
+                Err(ShareConflict::Broken(share)) => share,
+            },
+            Err(why) => why,
+        };
+        if let ([one], DisruptionReason::Outweighed) = (set, reason) {
+            without_room.push(one.name.as_str());
+        } else if let [one] = set {
+            let note = format!("{}: {}, but without the node {why}", reason.as_str(), one.why);
+            ctx.event(object_reference(&**one.claim), true, events::DISRUPTION_BLOCKED, note);
         }
     }
-    without_room
+    false
+}
+
+/// Checks that a pool stays within its shares if it loses nodes that could stay. One that expires or drifts leaves whatever they say.
+///
+/// # Errors
+/// As of [`ShareGuard::check`].
+fn check_shares(
+    ctx: &ReconcileContext<'_>,
+    inputs: &mut DriftInputs<'_>,
+    pool: &TenantPool,
+    reason: DisruptionReason,
+    (nodes, plan): (&[&str], &Plan),
+) -> Result<(), ShareConflict> {
+    if reason != DisruptionReason::Outweighed {
+        return Ok(());
+    }
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    inputs.shares.check(ctx, name, nodes, &plan.instances)
+}
+
+/// Starts a command for nodes with the same reason, or has it tried again soon.
+fn start(ctx: &mut ReconcileContext<'_>, inputs: &mut DriftInputs<'_>, set: &[DueNode<'_>], plan: &Plan) {
+    let claims: Vec<(&str, &Arc<NodeClaim>)> = set.iter().map(|d| (d.name.as_str(), d.claim)).collect();
+    let Some(first) = set.first() else { return };
+    let (reason, instances) = (first.reason.as_str(), &plan.instances);
+    let command = NewCommand { reason, claims: &claims, instances, note: &first.why };
+    if !replacement::start(ctx, inputs.history, &command) {
+        ctx.requeue_after(EVALUATE_EVERY);
+        return;
+    }
+    set.iter().for_each(|d| inputs.ledger.take(&d.claim.spec.pool));
+    let nodes: Vec<&str> = set.iter().map(|d| d.node).collect();
+    inputs.shares.take(ctx, &nodes, instances);
 }
 
 /// Returns the blocker of the replacement of a node. With a terminationGracePeriod nothing may keep a node forever, so its pods

@@ -22,7 +22,7 @@ use croft_api::{
     condition::{INTERRUPTED, Statement, set},
     disruption::RebalanceRecommendations,
 };
-use croft_cloud::{Interruption, InterruptionKind};
+use croft_cloud::{Interruption, InterruptionKind, ScheduledChange};
 use croft_scheduler::{LaunchTemplates, Plan};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -36,7 +36,7 @@ use crate::{
     },
     kube_api::Verb,
     nodeclaim::{
-        conditions::interruption_kind,
+        conditions::{find_condition, interruption_kind},
         node_patch,
         writes::{delete_claim, patch_node, status_action},
     },
@@ -60,6 +60,8 @@ const LEFT_FOR_OTHERS: Duration = Duration::from_secs(600);
 const OVERDUE: SignedDuration = SignedDuration::from_secs(120);
 /// By then the cloud's own list shows what a message says of an instance.
 const SHOWS_AFTER: Duration = Duration::from_secs(10);
+/// The list's scheduled changes are as of a minute before, at most, and the cloud's own view may lag a little.
+const LIST_LAGS: SignedDuration = SignedDuration::from_secs(120);
 /// Backoff of an instance that isn't urgent and can't be replaced.
 const BACKOFF: Duration = Duration::from_secs(60);
 /// So many nodes are planned one by one in a pass where not all can be replaced together: each takes a plan.
@@ -195,10 +197,21 @@ fn record_scheduled(ctx: &mut ReconcileContext<'_>) {
             over_at: None,
             receipt: String::new(),
         };
-        if says_more(claim, &message) {
+        if says_more(claim, &message) || is_postponed(ctx, claim, change) {
             write_condition(ctx, name, claim, &message);
         }
     }
+}
+
+/// True if the last list shows a later time of the scheduled change than the claim says, as where a user has moved it, and is surely
+/// newer than what the claim was told.
+fn is_postponed(ctx: &ReconcileContext<'_>, claim: &NodeClaim, change: &ScheduledChange) -> bool {
+    let Some((status, list)) = claim.status.as_ref().zip(ctx.snapshot.instances()) else { return false };
+    let by = status.leave_by.as_ref().map(|by| by.0.as_second());
+    let told = find_condition(status, INTERRUPTED).map(|told| told.last_transition_time.0);
+    interruption_kind(claim) == Some(InterruptionKind::ScheduledChange)
+        && by.zip(change.not_before).is_some_and(|(by, at)| by < at)
+        && told.is_some_and(|told| list.asked.wall.duration_since(told) > LIST_LAGS)
 }
 
 fn ignores_recommendations(ctx: &ReconcileContext<'_>, claim: &NodeClaim) -> bool {

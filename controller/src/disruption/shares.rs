@@ -1,7 +1,7 @@
 //! Shares of pools, where nodes are removed that could stay: empty ones, those of consolidation, and those that return to a heavier
 //! template.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use croft_scheduler::{PlannedInstance, ShareLedger};
 
@@ -21,7 +21,7 @@ pub(crate) enum ShareConflict {
 pub(crate) struct ShareGuard {
     /// Of this pass.
     ledger: ShareLedger,
-    leaving: Option<Vec<String>>,
+    leaving: Option<BTreeSet<String>>,
     /// Nodes whose removal was started and may not be in the snapshot yet, and their claims.
     started: BTreeMap<String, String>,
 }
@@ -55,10 +55,9 @@ impl ShareGuard {
         if !ctx.is_idle(&Key::CreateClaims(pool.to_owned())) {
             return Err(ShareConflict::Creating);
         }
-        let leaving = self.leaving.get_or_insert_with(|| snapshot.leaving_nodes());
+        let leaving = self.leaving.get_or_insert_with(|| snapshot.leaving_nodes().into_iter().collect());
         let started = &self.started;
-        let is_leaving =
-            |name: &str| started.contains_key(name) || leaving.iter().any(|leaving| leaving == name);
+        let is_leaving = |name: &str| started.contains_key(name) || leaving.contains(name);
         self.ledger.observe(snapshot.cluster(), pool, &is_leaving);
         self.ledger.check(snapshot.cluster(), nodes, instances).map_err(ShareConflict::Broken)
     }

@@ -25,7 +25,7 @@ use croft_api::{
     convert::template_return::{self, after, heavier},
     disruption::DisruptionReason,
 };
-use croft_scheduler::LaunchTemplates;
+use croft_scheduler::{LaunchTemplates, Plan};
 
 use crate::{disruption::outcomes::History, reconcile::ReconcileContext, state::Snapshot};
 
@@ -39,9 +39,12 @@ pub(super) struct TemplateReturn {
 }
 
 impl TemplateReturn {
-    /// Forgets deleted pools and claims.
+    /// Forgets templates and claims that are gone: a template that comes again begins anew.
     pub(super) fn retain_known(&mut self, snapshot: &Snapshot) {
-        self.steady_since.retain(|(pool, _), _| snapshot.pools().contains_key(pool));
+        self.steady_since.retain(|(pool, template), _| {
+            let templates = snapshot.pools().get(pool).map(|pool| &pool.spec.templates);
+            templates.is_some_and(|templates| templates.iter().any(|one| one.name == *template))
+        });
         self.without_room.retain(|claim, _| snapshot.claims().contains_key(claim));
     }
 
@@ -96,6 +99,11 @@ impl TemplateReturn {
         Some((DisruptionReason::Outweighed, why))
     }
 
+    /// When a claim's pods found no room.
+    pub(super) fn without_room_since(&self, claim: &str) -> Option<Duration> {
+        self.without_room.get(claim).copied()
+    }
+
     /// Leaves a claim alone for a while: its pods have found no room.
     pub(super) fn observe_no_room(&mut self, ctx: &ReconcileContext<'_>, claim: &str) {
         self.without_room.insert(claim.to_owned(), ctx.now.mono);
@@ -114,6 +122,11 @@ pub(super) fn heavier_ones<'a>(
         templates.restrict(&claim.spec.pool, &own.map(str::to_owned).collect());
     }
     templates
+}
+
+/// True if a plan for nodes that return launches nothing in another pool, whose templates no weight of this one compares.
+pub(super) fn is_return(pool: &TenantPool, plan: &Plan) -> bool {
+    plan.instances.iter().all(|instance| Some(&instance.pool) == pool.metadata.name.as_ref())
 }
 
 /// The templates that may take the place of nodes that are replaced for another reason than their cost.

@@ -68,8 +68,8 @@ pub fn edit_hash(pool: &TenantPool) -> i64 {
 /// The edit hash of the pool and the generation of its class.
 pub(super) fn generations(snapshot: &Snapshot, pool: &TenantPool) -> (i64, i64) {
     let name = pool.metadata.name.as_deref().unwrap_or_default();
-    // `pool` may be narrowed to one of its templates.
-    let whole = snapshot.pools().get(name).map_or(pool, |whole| &**whole);
+    // `pool` may be narrowed to one of its templates, and a schedule that begins or ends is no edit.
+    let whole = snapshot.declared_pool(name).map_or(pool, |whole| &**whole);
     let of_classes = snapshot.classes_of(name).filter_map(|class| class.object.metadata.generation);
     // Of several classes the sum: an edit of any of them makes it grow.
     let of_classes = of_classes.fold(0i64, i64::saturating_add);

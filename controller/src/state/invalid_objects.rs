@@ -102,7 +102,7 @@ impl Snapshot {
                 self.observe_tenant(*tenant);
             }
             Object::CroftConfig(mut config) => {
-                // Admission leaves out single entries of lists; limits and the pause are enforced here.
+                // Admission leaves out single entries of lists; limits, the pause and closed zones are enforced here.
                 let is_of = |field: &str| flaw.why.starts_with(field);
                 let stands_in = self.is_stand_in(Kind::CroftConfig, &config.name_any());
                 if let Some(held) = self.config.as_ref().filter(|_| !stands_in) {
@@ -110,6 +110,8 @@ impl Snapshot {
                         config.spec.limits.clone_from(&held.spec.limits);
                     } else if is_of("spec.disruption") {
                         config.spec.disruption.clone_from(&held.spec.disruption);
+                    } else if is_of("spec.zones") {
+                        config.spec.zones.clone_from(&held.spec.zones);
                     }
                 }
                 self.observe_config(*config);

@@ -99,6 +99,19 @@ fn a_pool_whose_nodes_do_not_register_launches_nothing_and_then_one_instance() {
 }
 
 #[test]
+fn a_schedule_that_begins_is_no_edit() {
+    let mut object = serde_json::to_value(*failing(10, false, 3, 100, &json!([]))).unwrap();
+    object["spec"]["schedules"] =
+        json!([{"schedule": "* * * * *", "duration": "1h", "limits": {"nodes": 5}}]);
+    let declared: Box<TenantPool> = read(object.clone());
+    object["status"]["launchBackoff"]["poolGeneration"] = json!(edit_hash(&declared));
+    let mut bench = Bench::new();
+    bench.see(1, read::<TenantPool>(object));
+    assert_eq!(bench.engine.snapshot().schedules_of("pool-a").unwrap().in_force, Some(0));
+    assert_eq!(claims(&mut bench, 1, &["a"]), Vec::<Value>::new());
+}
+
+#[test]
 fn no_second_launch_is_tried_while_one_is_under_way() {
     let mut bench = Bench::new();
     bench.see(1, failing(10, false, 3, 100, &json!([])));

@@ -333,6 +333,26 @@ fn a_scheduled_change_that_is_brought_forward_counts_with_its_new_time() {
 }
 
 #[test]
+fn a_scheduled_change_that_is_postponed_counts_with_its_new_time() {
+    let new = json!(at(95_000).wall.to_string());
+    // An early list may be older than the message.
+    for (seconds, expected) in [(60, vec![]), (200, vec![new])] {
+        let mut bench = told(news(InterruptionKind::ScheduledChange, Some(90_000)));
+        written(&mut bench, 1);
+        scheduled(&mut bench, seconds, &[95_000]);
+        let actions = bench.decide(seconds);
+        let leave_by = actions.iter().filter_map(|action| match action {
+            Action::Write { call, .. } => match &call.verb {
+                Verb::PatchStatus(patch) => patch["status"].get("leaveBy").cloned(),
+                _ => None,
+            },
+            _ => None,
+        });
+        assert_eq!(leave_by.collect::<Vec<Value>>(), expected, "{seconds} s: {actions:?}");
+    }
+}
+
+#[test]
 fn a_message_that_an_instance_stops_counts_once_the_cloud_says_so() {
     let acts = |actions: &[Action]| {
         let of = |a: &Action| matches!(a, Action::Write { call, .. } if !matches!(call.verb, Verb::Patch(_)));

@@ -112,3 +112,27 @@ fn a_pause_that_cannot_be_read_is_the_last_good_one_or_one_without_end() {
         assert!(pause.pause.reason.contains(reason), "{pause:?}");
     }
 }
+
+#[test]
+fn zones_that_cannot_be_read_are_those_of_the_last_good_version() {
+    let config = |version: &str, zones: &Value| {
+        let mut object = config(version, &json!({"reason": "an incident"}));
+        object["spec"] = json!({"zones": zones});
+        object
+    };
+    for is_held in [true, false] {
+        let mut bench = Bench::new();
+        if is_held {
+            let zone = json!({"name": "us-east-1a", "state": "NoLaunches", "reason": "an incident"});
+            bench.see(1, read::<CroftConfig>(config("10", &json!([zone]))));
+        }
+        let unread = json!([{"name": "us-east-1a", "state": "Closed", "reason": "an incident"}]);
+        let stored: Box<Stored<CroftConfig>> = read(config("11", &unread));
+        let Unread { stand_in, flaw } = *stored.read(&mut Checked::default()).unwrap_err();
+        let version = Version { flaw: Some(Box::new(flaw)), ..Version::new(Box::new(stand_in.unwrap())) };
+        bench.see(2, Change::Version(version));
+        bench.decide(3);
+        let closed: Vec<&String> = bench.engine.snapshot().closed_zones().keys().collect();
+        assert_eq!(!closed.is_empty(), is_held, "{closed:?}");
+    }
+}

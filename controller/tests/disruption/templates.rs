@@ -134,6 +134,43 @@ fn node_of_a_fixed_size_that_fills_a_share_is_replaced_within_it() {
     assert!(!made.is_empty() && made.iter().all(|claim| replaced(claim) == "n1"), "{made:?}");
 }
 
+#[test]
+fn node_that_cannot_be_replaced_holds_up_no_others() {
+    let soon = json!({"spec": {"expireAfter": "1h"}});
+    // It may have no second node, so that its only one can't be replaced.
+    let fixed = json!({"replicas": 1, "limits": {"nodes": 1}, "spec": {"expireAfter": "1h"}});
+    let mut world = world(&[template("fixed", 10, "m.2", fixed), template("free", 0, "m.4", soon)]);
+    world.node("n0", "m.2", of("fixed"));
+    world.node("n1", "m.4", of("free"));
+    world.pod("pod0", "n0", 1800, json!({}));
+    world.pod("pod1", "n1", 1800, json!({}));
+    let made = launched(&mut world);
+    let of_n1 = |claim: &Value| claim["metadata"]["annotations"]["croft.dev/replaces"] == "n1";
+    assert!(!made.is_empty() && made.iter().all(of_n1), "{made:?}");
+}
+
+#[test]
+fn nodes_that_a_budget_keeps_hold_up_no_nodes_of_another_reason() {
+    let mut world = World::new(json!({}));
+    let old = json!({"spec": {"expireAfter": "1h"}});
+    let templates = [
+        template("heavy", 10, "m.8", json!({})),
+        template("old", 10, "m.4", old),
+        template("light", 0, "m.2", json!({})),
+    ];
+    let budget = json!({"nodes": "0", "reasons": ["Expired"]});
+    let more = json!({"return": {"policy": "Eagerly"}, "disruption": {"budgets": [budget]}});
+    show_with(&mut world, &templates, &more);
+    world.node("n0", "m.4", of("old"));
+    world.node("n1", "m.2", of("light"));
+    world.pod("pod0", "n0", 3500, json!({}));
+    world.pod("pod1", "n1", 1000, json!({}));
+    world.step(0);
+    world.step(610);
+    let made = world.created();
+    assert_eq!(only(&made)["metadata"]["annotations"]["croft.dev/replaces"], "n1");
+}
+
 /// A world with a node of template `light`, whose pod the heavier and dearer template `heavy` could hold.
 fn outweighed(policy: &str, pod: Value) -> World {
     let mut world = World::new(json!({}));
@@ -189,6 +226,41 @@ fn a_node_whose_pods_fit_in_no_heavier_template_stays_without_a_warning() {
         world.step(310);
         assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
         assert!(world.told("DisruptionBlocked").is_empty(), "{:?}", world.actions);
+    }
+}
+
+#[test]
+fn nodes_that_find_no_room_give_way_to_those_that_were_not_tried() {
+    let mut world = World::new(json!({}));
+    let templates = [template("heavy", 10, "m.8", json!({})), template("light", 0, "m.2", json!({}))];
+    let more =
+        json!({"return": {"policy": "Eagerly", "after": "5s"}, "disruption": {"budgets": [{"nodes": "1"}]}});
+    show_with(&mut world, &templates, &more);
+    world.node("n0", "m.2", of("light"));
+    world.node("n1", "m.2", of("light"));
+    world.pod("pod0", "n0", 1500, json!({"spec": {"nodeSelector": {"croft.dev/template": "light"}}}));
+    world.pod("pod1", "n1", 1500, json!({}));
+    let mut created = Vec::new();
+    for _ in 0..10 {
+        world.step(6);
+        created.extend(world.created());
+    }
+    let of_n1 = |claim: &Value| claim["metadata"]["annotations"]["croft.dev/replaces"] == "n1";
+    assert!(!created.is_empty() && created.iter().all(of_n1), "{created:?}");
+}
+
+#[test]
+fn nodes_return_to_no_other_pool() {
+    let anywhere = json!({"spec": {"nodeSelector": null}});
+    let mut world = outweighed("Eagerly", anywhere);
+    let full = json!({"limits": {"nodes": 0}});
+    let templates = [template("heavy", 10, "m.8", full), template("light", 0, "m.2", json!({}))];
+    show_with(&mut world, &templates, &json!({"return": {"policy": "Eagerly"}}));
+    world.pool_named("q", json!({"consolidateAfter": "Never"}), json!({}));
+    world.step(0);
+    for _ in 0..3 {
+        world.step(310);
+        assert!(world.created().is_empty() && world.deleted().is_empty(), "{:?}", world.actions);
     }
 }
 

@@ -15,8 +15,8 @@ use croft_cloud::{FailedCheck, Fault, InstanceHealth, ScheduledChange, StatusChe
 
 use crate::{connect::Clients, pace::Paces};
 
-/// EC2 runs the checks once a minute.
-pub(crate) const ASK_EVERY: Duration = Duration::from_secs(60);
+/// EC2 runs the checks once a minute, and the instances are listed as often: a little less than that, so that each list has a new answer.
+pub(crate) const ASK_EVERY: Duration = Duration::from_secs(50);
 /// EC2's limit. An instance that has no events is a few hundred bytes.
 const PAGE: i32 = 1_000;
 /// How the description of an event begins that no longer lies ahead. EC2 shows it for a week.
