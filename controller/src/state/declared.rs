@@ -177,7 +177,8 @@ impl Snapshot {
         }
     }
 
-    /// The Tenants whose pods may use a pool, in order of their names: those that name it, or the one that it was made for.
+    /// The Tenants whose pods may use a pool, in order of their names: those that name it, or the one that it was made for, while that
+    /// names the pool it was made from.
     pub fn tenants_of_pool<'a>(
         &'a self,
         pool: &str,
@@ -186,7 +187,9 @@ impl Snapshot {
         let named = if made_for.is_some() { None } else { self.tenants_of_pool.get(pool) };
         let only = made_for.filter(|of| {
             let names = self.tenants_of_pool.get(&of.pool);
-            names.is_some_and(|names| names.contains(&of.tenant))
+            // The name may be that of an ordinary pool since then. One that is missing may come back.
+            self.pools.get(&of.pool).is_none_or(|pool| pool.spec.per_tenant)
+                && names.is_some_and(|names| names.contains(&of.tenant))
         });
         let names = named.into_iter().flatten().chain(only.map(|of| &of.tenant));
         names.filter_map(|name| self.tenants.get_key_value(name))

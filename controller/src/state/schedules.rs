@@ -16,6 +16,8 @@ pub struct ScheduledPool {
     pub(super) declared: Arc<TenantPool>,
     /// The schedule that holds.
     pub in_force: Option<usize>,
+    /// When that was found.
+    since: Timestamp,
     /// When the next schedule begins or ends.
     pub until: Option<Timestamp>,
 }
@@ -47,13 +49,16 @@ impl Snapshot {
             Err(_) => (pool.clone(), None, None),
         };
         let declared = Arc::new(pool);
-        self.scheduled.insert(name, ScheduledPool { declared, in_force: schedule, until });
+        self.scheduled.insert(name, ScheduledPool { declared, in_force: schedule, since: now.wall, until });
         in_force
     }
 
-    /// Ends schedules that are over and begins those whose time has come. Returns when the next one begins or ends.
+    /// Ends schedules that are over and begins those whose time has come, also where the clock was set back. Returns when the next one
+    /// begins or ends.
     pub fn apply_schedules(&mut self, now: Now) -> Option<Duration> {
-        let is_due = |pool: &&ScheduledPool| pool.until.is_some_and(|until| until <= now.wall);
+        let is_due = |pool: &&ScheduledPool| {
+            pool.until.is_some_and(|until| until <= now.wall || now.wall < pool.since)
+        };
         let due: Vec<_> =
             self.scheduled.values().filter(is_due).map(|pool| TenantPool::clone(&pool.declared)).collect();
         for pool in due {
