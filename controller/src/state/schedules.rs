@@ -35,15 +35,14 @@ impl Snapshot {
         self.scheduled.get(name).map(|pool| &pool.declared).or_else(|| self.pools.get(name))
     }
 
-    /// The pool as its schedules make it now. One from which pools are made for tenants has no nodes itself.
+    /// The pool as its schedules make it now.
     pub(super) fn under_schedules(&mut self, pool: TenantPool, now: Now) -> TenantPool {
         let name = pool.name_any();
-        if pool.spec.schedules.is_empty() && !pool.spec.per_tenant {
+        if pool.spec.schedules.is_empty() {
             self.scheduled.remove(&name);
             return pool;
         }
         let (in_force, schedule, until) = match pool.in_force(now.wall) {
-            _ if pool.spec.per_tenant => (pool.without_nodes(), None, None),
             Ok(PoolInForce { pool, schedule, until }) => (pool.into_owned(), schedule, until),
             // A pool whose schedules can't be read is invalid: what was valid before it stands in for it.
             Err(_) => (pool.clone(), None, None),

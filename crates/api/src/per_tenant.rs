@@ -58,18 +58,6 @@ pub fn pool_of(pool: &TenantPool, tenant: &str) -> TenantPool {
     TenantPool { metadata, spec, status: None }
 }
 
-impl TenantPool {
-    /// A pool with `perTenant` as it is itself: it asks for no node, whatever is declared for the pools that are made from it.
-    #[must_use]
-    pub fn without_nodes(&self) -> Self {
-        let mut pool = self.clone();
-        pool.spec.replicas = None;
-        pool.spec.headroom = None;
-        pool.spec.templates.iter_mut().for_each(|template| template.replicas = None);
-        pool
-    }
-}
-
 /// True if `pool` is what the pool `made_from` makes for this tenant.
 #[must_use]
 pub fn is_of(pool: &TenantPool, made_from: &str, tenant: &str) -> bool {

@@ -39,6 +39,7 @@ pub(in crate::commands) struct Edit {
 pub(in crate::commands) fn edit(now: &Input, edit: &Input, removals: &[Removal]) -> Result<Edit, InputError> {
     let (mut then, mut objects) = changes::apply(now, edit);
     objects.extend(removal::apply(&mut then, edit, removals)?);
+    then.end_pools_for_tenants(now);
     then.make_pools_for_tenants();
     let (admission_before, admission_after) = (Admission::new(now)?, Admission::new(&then)?);
     let mut impact = Impact { objects, ..Impact::default() };
