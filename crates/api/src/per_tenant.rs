@@ -72,11 +72,12 @@ pub fn pools_of<'t, 'p>(
 ) -> impl Iterator<Item = Cow<'t, str>> {
     let own = tenant.name_any();
     tenant.spec.pools.iter().filter_map(move |name| {
-        let made = name_of(name, &own);
-        if find(&made).is_some_and(|pool| is_of(pool, name, &own)) {
+        let (made, named) = (name_of(name, &own), find(name));
+        let may_make = named.is_none_or(|pool| pool.spec.per_tenant);
+        if may_make && find(&made).is_some_and(|pool| is_of(pool, name, &own)) {
             return Some(Cow::Owned(made));
         }
-        let made_for = find(name).and_then(|pool| pool.spec.for_tenant.as_ref());
+        let made_for = named.and_then(|pool| pool.spec.for_tenant.as_ref());
         made_for.is_none_or(|of| of.tenant == own).then_some(Cow::Borrowed(name.as_str()))
     })
 }

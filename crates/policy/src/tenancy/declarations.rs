@@ -376,10 +376,11 @@ impl Declarations {
         self.tenants.push(declared);
     }
 
-    /// The pool that `tenant` means by `name`: the one that was made for it from the pool of this name, or else the pool itself,
-    /// unless that is for another tenant.
+    /// The pool that `tenant` means by `name`: the one that was made for it from the pool of this name, unless an ordinary one is called
+    /// so by now; or else the pool itself, unless that is for another tenant.
     fn pool_of_tenant(&self, tenant: &str, name: &str) -> (Box<str>, Option<PoolId>) {
-        let made = self.made.get(&(name.into(), tenant.into())).and_then(|id| self.pool(*id));
+        let made = self.made.get(&(name.into(), tenant.into())).filter(|_| self.pool_id(name).is_none());
+        let made = made.and_then(|id| self.pool(*id));
         if let Some(pool) = made {
             return (pool.name.clone(), Some(pool.id));
         }

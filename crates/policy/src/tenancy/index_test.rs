@@ -379,4 +379,7 @@ fn a_pool_for_many_tenants_gives_each_its_own_and_no_other() {
         ..made("shop")
     });
     assert_eq!(pools(&mut index, "shop"), [("dev-shop".to_owned(), true)]);
+    // An ordinary pool that has the name by now is the one that Tenants name, and the other ends.
+    index.upsert_pool(pool("dev", "another-key", "dev", 4));
+    assert_eq!(pools(&mut index, "shop"), [("dev".to_owned(), true)]);
 }
