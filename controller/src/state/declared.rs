@@ -85,7 +85,8 @@ impl Snapshot {
     /// Tells the scheduler the limits of the Tenants whose pools are others by a changed pool: the one that it was made for, and, if it
     /// isn't for many any more or only now, those that name it.
     fn update_limits_of_tenants(&mut self, name: &str, old: Option<&TenantPool>, new: &TenantPool) {
-        let made_for = [old, Some(new)].into_iter().flatten().filter_map(|pool| pool.spec.for_tenant.as_ref());
+        let made_for =
+            [old, Some(new)].into_iter().flatten().filter_map(|pool| pool.spec.for_tenant.as_ref());
         let mut tenants: BTreeSet<String> = made_for.map(|of| of.tenant.clone()).collect();
         if old.is_none_or(|old| old.spec.per_tenant != new.spec.per_tenant) {
             tenants.extend(self.tenants_of_pool.get(name).into_iter().flatten().cloned());
