@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::{events, keys},
-    kube_api::{Call, Target, Verb},
+    kube_api::{Call, Kind, Target, Verb},
     merge_patch,
     nodeclaim::writes::WATCH_LAG,
     reconcile::{ReconcileContext, object_reference},
@@ -37,17 +37,13 @@ impl PoolsForTenants {
     /// Makes the pools that are missing, brings the others in line with what they are made from, and deletes those that no Tenant names.
     pub fn reconcile(&mut self, ctx: &mut ReconcileContext<'_>) {
         let snapshot = ctx.snapshot;
-        let mut wanted: BTreeSet<String> = BTreeSet::new();
         for (name, pool) in many(snapshot) {
             for (tenant, _) in snapshot.tenants_of_pool(name) {
-                let made = name_of(name, tenant);
-                keep(ctx, &made, pool, tenant);
-                wanted.insert(made);
+                keep(ctx, &name_of(name, tenant), pool, tenant);
             }
         }
-        let made = snapshot.pools().iter().filter(|(_, pool)| pool.spec.for_tenant.is_some());
-        let unwanted: BTreeSet<&String> =
-            made.map(|(name, _)| name).filter(|name| !wanted.contains(*name)).collect();
+        let made = snapshot.pools().iter().filter(|(name, pool)| is_unwanted(snapshot, name, pool));
+        let unwanted: BTreeSet<&String> = made.map(|(name, _)| name).collect();
         self.unwanted_since.retain(|name, _| unwanted.contains(name));
         for name in unwanted {
             let since = *self.unwanted_since.entry(name.clone()).or_insert(ctx.now.mono);
@@ -60,10 +56,18 @@ impl PoolsForTenants {
     }
 }
 
-/// The pools from which others are made, as they are declared.
+/// The pools from which others are made, as they are declared. None follows one that can't be read.
 fn many(snapshot: &Snapshot) -> impl Iterator<Item = (&String, &Arc<TenantPool>)> {
     let many = snapshot.pools().iter().filter(|(_, pool)| pool.spec.per_tenant);
+    let many = many.filter(|(name, _)| !snapshot.is_stand_in(Kind::TenantPool, name));
     many.filter_map(|(name, _)| Some((name, snapshot.declared_pool(name)?)))
+}
+
+/// True if a pool was made for a Tenant that doesn't name it any more. What a Tenant names that can't be read isn't known.
+fn is_unwanted(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> bool {
+    pool.spec.for_tenant.as_ref().is_some_and(|of| {
+        snapshot.tenants_of_pool(name).next().is_none() && !snapshot.is_stand_in(Kind::Tenant, &of.tenant)
+    })
 }
 
 /// Makes the pool of a tenant, or brings it in line.
@@ -83,10 +87,15 @@ fn keep(ctx: &mut ReconcileContext<'_>, name: &str, made_from: &Arc<TenantPool>,
         );
         return ctx.event(object_reference(&**made_from), true, events::POOL_NAME_TAKEN, note);
     }
-    // A pool that is being deleted ends as it is, and is made again.
-    if held.metadata.deletion_timestamp.is_some() {
-        return;
+    if held.spec.key != made.spec.key {
+        let note = format!(
+            "TenantPool {name} has the key {} of an earlier TenantPool {own}, and the key of a pool is immutable: take {own} out of \
+             spec.pools of Tenant {tenant} until {name} is gone",
+            held.spec.key
+        );
+        return ctx.event(object_reference(&**made_from), true, events::POOL_NAME_TAKEN, note);
     }
+    // Also where its deletion has begun: while the Tenant names it, it works.
     if let Some(patch) = merge_patch::diff_of(&held.spec, &made.spec) {
         let metadata = json!({"uid": held.metadata.uid, "resourceVersion": held.metadata.resource_version});
         ctx.request(write(name, Verb::Patch(json!({"metadata": metadata, "spec": patch}))));

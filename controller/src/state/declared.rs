@@ -1,6 +1,11 @@
 //! Objects that users write: pools, classes, tenants and the CroftConfig; and other inputs of placement.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use croft_api::{
     CroftConfig, EC2NodeClass, Tenant, TenantPool,
@@ -69,16 +74,24 @@ impl Snapshot {
             self.pool_versions.bump(&name);
         }
         if changed {
-            for of in
-                [old.as_deref(), Some(&*pool)].into_iter().flatten().filter_map(|p| p.spec.for_tenant.clone())
-            {
-                self.update_tenant_limits(&of.tenant);
-            }
+            self.update_limits_of_tenants(&name, old.as_deref(), &pool);
             self.unclaimed.count_again();
             self.index_pool_labels(&name, old.as_deref(), Some(&pool));
             self.update_cluster_pool(&name);
             self.update_headroom_pods(&name);
         }
+    }
+
+    /// Tells the scheduler the limits of the Tenants whose pools are others by a changed pool: the one that it was made for, and, if it
+    /// isn't for many any more or only now, those that name it.
+    fn update_limits_of_tenants(&mut self, name: &str, old: Option<&TenantPool>, new: &TenantPool) {
+        let made_for =
+            [old, Some(new)].into_iter().flatten().filter_map(|pool| pool.spec.for_tenant.as_ref());
+        let mut tenants: BTreeSet<String> = made_for.map(|of| of.tenant.clone()).collect();
+        if old.is_none_or(|old| old.spec.per_tenant != new.spec.per_tenant) {
+            tenants.extend(self.tenants_of_pool.get(name).into_iter().flatten().cloned());
+        }
+        tenants.iter().for_each(|tenant| self.update_tenant_limits(tenant));
     }
 
     /// Indexes the labels that the pool's nodes carry. If another pool has one of them, finds which of the two
@@ -177,7 +190,8 @@ impl Snapshot {
         }
     }
 
-    /// The Tenants whose pods may use a pool, in order of their names: those that name it, or the one that it was made for.
+    /// The Tenants whose pods may use a pool, in order of their names: those that name it, or the one that it was made for, while that
+    /// names the pool it was made from.
     pub fn tenants_of_pool<'a>(
         &'a self,
         pool: &str,
@@ -186,7 +200,9 @@ impl Snapshot {
         let named = if made_for.is_some() { None } else { self.tenants_of_pool.get(pool) };
         let only = made_for.filter(|of| {
             let names = self.tenants_of_pool.get(&of.pool);
-            names.is_some_and(|names| names.contains(&of.tenant))
+            // The name may be that of an ordinary pool since then. One that is missing may come back.
+            self.pools.get(&of.pool).is_none_or(|pool| pool.spec.per_tenant)
+                && names.is_some_and(|names| names.contains(&of.tenant))
         });
         let names = named.into_iter().flatten().chain(only.map(|of| &of.tenant));
         names.filter_map(|name| self.tenants.get_key_value(name))

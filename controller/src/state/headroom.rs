@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use croft_api::convert::static_capacity::{headroom_key, headroom_of, headroom_pods};
 use croft_scheduler::{Plan, PodKey};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::{records::HeadroomStatus, snapshot::Snapshot};
 
@@ -54,9 +55,12 @@ impl Snapshot {
         if object.metadata.deletion_timestamp.is_some() || !self.has_own_label(pool) {
             return;
         }
-        let Some(wanted) = &object.spec.headroom else { return };
-        let wanted = usize::try_from(wanted.pods).unwrap_or(0);
-        for pod in headroom_pods(&object) {
+        if object.spec.headroom.is_none() || object.spec.per_tenant {
+            return;
+        }
+        let pods: Vec<Pod> = headroom_pods(&object).collect();
+        let wanted = pods.len();
+        for pod in pods {
             let read = self.cluster.upsert_pod(&pod);
             self.record_problem("TenantPool", &format!("{pool}: spec.headroom"), read);
         }

@@ -60,8 +60,9 @@ impl Snapshot {
         }
     }
 
-    /// True if a stand-in is in force for an object.
-    fn is_stand_in(&self, kind: Kind, name: &str) -> bool {
+    /// True if a stand-in is in force for an object, since no version of it was valid.
+    #[must_use]
+    pub fn is_stand_in(&self, kind: Kind, name: &str) -> bool {
         self.invalid.get(kind, name).is_some_and(|invalid| invalid.stands_in)
     }
 

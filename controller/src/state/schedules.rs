@@ -16,6 +16,8 @@ pub struct ScheduledPool {
     pub(super) declared: Arc<TenantPool>,
     /// The schedule that holds.
     pub in_force: Option<usize>,
+    /// When that was found.
+    since: Timestamp,
     /// When the next schedule begins or ends.
     pub until: Option<Timestamp>,
 }
@@ -33,27 +35,29 @@ impl Snapshot {
         self.scheduled.get(name).map(|pool| &pool.declared).or_else(|| self.pools.get(name))
     }
 
-    /// The pool as its schedules make it now. One from which pools are made for tenants has no nodes itself.
+    /// The pool as its schedules make it now.
     pub(super) fn under_schedules(&mut self, pool: TenantPool, now: Now) -> TenantPool {
         let name = pool.name_any();
-        if pool.spec.schedules.is_empty() && !pool.spec.per_tenant {
+        if pool.spec.schedules.is_empty() {
             self.scheduled.remove(&name);
             return pool;
         }
         let (in_force, schedule, until) = match pool.in_force(now.wall) {
-            _ if pool.spec.per_tenant => (pool.without_nodes(), None, None),
             Ok(PoolInForce { pool, schedule, until }) => (pool.into_owned(), schedule, until),
             // A pool whose schedules can't be read is invalid: what was valid before it stands in for it.
             Err(_) => (pool.clone(), None, None),
         };
         let declared = Arc::new(pool);
-        self.scheduled.insert(name, ScheduledPool { declared, in_force: schedule, until });
+        self.scheduled.insert(name, ScheduledPool { declared, in_force: schedule, since: now.wall, until });
         in_force
     }
 
-    /// Ends schedules that are over and begins those whose time has come. Returns when the next one begins or ends.
+    /// Ends schedules that are over and begins those whose time has come, also where the clock was set back. Returns when the next one
+    /// begins or ends.
     pub fn apply_schedules(&mut self, now: Now) -> Option<Duration> {
-        let is_due = |pool: &&ScheduledPool| pool.until.is_some_and(|until| until <= now.wall);
+        let is_due = |pool: &&ScheduledPool| {
+            pool.until.is_some_and(|until| until <= now.wall || now.wall < pool.since)
+        };
         let due: Vec<_> =
             self.scheduled.values().filter(is_due).map(|pool| TenantPool::clone(&pool.declared)).collect();
         for pool in due {

@@ -10,6 +10,7 @@ use croft_api::{
     condition::{ACCEPTED, READY, Statement, UNLIMITED, set},
     config::Misplaced,
     convert::{policy as convert, unlimited},
+    per_tenant::name_of,
 };
 use croft_policy::{
     Tenants,
@@ -254,6 +255,38 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// Why the tenant doesn't have the first of the pools that it lacks.
+fn missing_pool(state: &State, view: &Tenants, tenant: &str, first: &str, all: &[&str]) -> String {
+    let of_many = state.pools.get(first).filter(|pool| pool.spec.per_tenant);
+    let own = of_many.map_or_else(|| first.to_owned(), |_| name_of(first, tenant));
+    let collision = view.declarations().collisions().iter().find(|(name, _)| **name == *own);
+    let refused = "pods that would go there are refused";
+    match (collision, of_many) {
+        (Some((_, older)), None) => format!(
+            "TenantPool {own} has the label of the older TenantPool {older} and so is ignored, and {refused}; recreate it with another \
+             key or value"
+        ),
+        (Some((_, older)), Some(_)) => format!(
+            "TenantPool {own}, which is made from {first}, has the label of the older TenantPool {older} and so is ignored, and {refused}; \
+             recreate {first} with a key of its own"
+        ),
+        (None, Some(_)) if state.pools.contains_key(&own) => format!(
+            "the tenant's own pool can't be made from TenantPool {first}: another TenantPool is called {own}, and {refused}; rename that one"
+        ),
+        (None, Some(_)) => {
+            format!(
+                "the tenant's own pool is being made from TenantPool {first}, and until then its pods are refused"
+            )
+        }
+        (None, None) => {
+            format!(
+                "TenantPool {} not found, and {refused}; create it, or correct spec.pools",
+                all.join(", ")
+            )
+        }
+    }
+}
+
 fn accepted_condition(
     state: &State,
     view: &Tenants,
@@ -272,23 +305,7 @@ fn accepted_condition(
     let missing: Vec<&str> =
         rule.pools.iter().filter(|(_, id)| id.is_none()).map(|(name, _)| &**name).collect();
     if let Some(first) = missing.first() {
-        let collision = view.declarations().collisions().iter().find(|(name, _)| **name == **first);
-        let message = match collision {
-            Some((_, older)) => format!(
-                "TenantPool {first} has the label of the older TenantPool {older} and so is ignored, and pods that \
-                 would go there are refused; recreate it with another key or value"
-            ),
-            None if state.pools.get(*first).is_some_and(|pool| pool.spec.per_tenant) => {
-                format!(
-                    "the tenant's own pool is being made from TenantPool {first}, and until then its pods are refused"
-                )
-            }
-            None => format!(
-                "TenantPool {} not found, and pods that would go there are refused; create it, or correct spec.pools",
-                missing.join(", ")
-            ),
-        };
-        return no(reasons::POOL_NOT_FOUND, message);
+        return no(reasons::POOL_NOT_FOUND, missing_pool(state, view, &rule.name, first, &missing));
     }
     Statement {
         kind: ACCEPTED,

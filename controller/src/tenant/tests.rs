@@ -414,6 +414,28 @@ fn younger_claim_and_missing_pool_are_not_accepted() {
 }
 
 #[test]
+fn tenant_is_told_why_it_has_no_pool_of_one_for_many() {
+    let mut state = reconciled_state();
+    let pool = |name: &str, created: &str, spec: Value| {
+        Change::from(read::<TenantPool>(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool",
+            "metadata": {"name": name, "creationTimestamp": created}, "spec": spec})))
+    };
+    state.observe(&pool("dev", "2026-01-02T00:00:00Z", json!({"key": "k", "perTenant": true})));
+    state.observe(&tenant("d", "2026-01-03T00:00:00Z", &["d"], &["dev"]));
+    let said = |state: &mut State| {
+        write(state);
+        condition_of(state, "d", "Accepted").1
+    };
+    assert!(said(&mut state).contains("is being made from TenantPool dev"), "{}", said(&mut state));
+    state.observe(&pool("dev-d", "2026-01-02T00:00:00Z", json!({"key": "other"})));
+    assert!(said(&mut state).contains("another TenantPool is called dev-d"), "{}", said(&mut state));
+    state.observe(&pool("taken", "2026-01-02T00:00:00Z", json!({"key": "k", "value": "d"})));
+    let own = json!({"key": "k", "value": "d", "forTenant": {"pool": "dev", "tenant": "d"}});
+    state.observe(&pool("dev-d", "2026-01-03T00:00:00Z", own));
+    assert!(said(&mut state).contains("has the label of the older TenantPool taken"), "{}", said(&mut state));
+}
+
+#[test]
 fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
     let mut state = reconciled_state();
     let accepted_of = |state: &State, pool: &str| {

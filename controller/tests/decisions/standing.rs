@@ -7,6 +7,7 @@ use croft_controller::{
     action::{Action, Key, NewClaims},
     kube_api::{Change, Kind, ObjectId, Target, Verb},
     result::{ActionReport, ActionResult},
+    time::Now,
 };
 use croft_scheduler::PodKey;
 use k8s_openapi::api::core::v1::Pod;
@@ -179,6 +180,19 @@ fn a_schedule_gives_a_pool_another_size_until_it_ends() {
     }
     assert!(bench.decide(900).iter().all(|action| !matches!(action, Action::CreateClaims(_))));
     assert_eq!(made(&bench.decide(200 + 3600)).claims.len(), 2, "the pool has its own size again");
+}
+
+#[test]
+fn a_schedule_ends_where_the_clock_is_set_back_to_before_it() {
+    let night = json!({"schedule": "30 20 * * *", "duration": "1h", "limits": {"nodes": 0}});
+    let mut bench = Bench::with_pool(&json!({"limits": {"nodes": 5}, "schedules": [night]}));
+    let in_force =
+        |bench: &Bench| bench.engine.snapshot().schedules_of("pool-a").and_then(|pool| pool.in_force);
+    drop(bench.engine.step(at(300)));
+    assert_eq!(in_force(&bench), Some(0));
+    let set_back = Now { wall: at(100).wall, ..at(301) };
+    drop(bench.engine.step(set_back));
+    assert_eq!(in_force(&bench), None);
 }
 
 #[test]

@@ -11,8 +11,8 @@
 
 use std::borrow::Cow;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::{KubeSchema, Resource, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{KubeSchema, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use crate::{Tenant, TenantPool, TenantPoolSpec, bounds, hash::hash};
@@ -42,6 +42,9 @@ pub fn name_of(pool: &str, tenant: &str) -> String {
 }
 
 /// The pool that `pool` makes for a tenant.
+///
+/// It has no owner reference: the garbage collector would delete it as soon as `pool` is made again under another uid, by a restored
+/// backup for example, while Tenants name it.
 #[must_use]
 pub fn pool_of(pool: &TenantPool, tenant: &str) -> TenantPool {
     let name = pool.name_any();
@@ -51,32 +54,8 @@ pub fn pool_of(pool: &TenantPool, tenant: &str) -> TenantPool {
         value: Some(shortened(tenant.to_owned(), LONGEST_VALUE, &[tenant])),
         ..pool.spec.clone()
     };
-    let owner = pool.metadata.uid.clone().map(|uid| OwnerReference {
-        api_version: TenantPool::api_version(&()).into_owned(),
-        kind: TenantPool::kind(&()).into_owned(),
-        name: name.clone(),
-        uid,
-        controller: Some(true),
-        block_owner_deletion: None,
-    });
-    let metadata = ObjectMeta {
-        name: Some(name_of(&name, tenant)),
-        owner_references: owner.map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    };
+    let metadata = ObjectMeta { name: Some(name_of(&name, tenant)), ..ObjectMeta::default() };
     TenantPool { metadata, spec, status: None }
-}
-
-impl TenantPool {
-    /// A pool with `perTenant` as it is itself: it asks for no node, whatever is declared for the pools that are made from it.
-    #[must_use]
-    pub fn without_nodes(&self) -> Self {
-        let mut pool = self.clone();
-        pool.spec.replicas = None;
-        pool.spec.headroom = None;
-        pool.spec.templates.iter_mut().for_each(|template| template.replicas = None);
-        pool
-    }
 }
 
 /// True if `pool` is what the pool `made_from` makes for this tenant.
@@ -85,20 +64,21 @@ pub fn is_of(pool: &TenantPool, made_from: &str, tenant: &str) -> bool {
     pool.spec.for_tenant.as_ref().is_some_and(|of| of.pool == made_from && of.tenant == tenant)
 }
 
-/// The names of the pools that a tenant's pods use: of a pool for many tenants the one that it makes for this tenant, if that is there.
-/// `find` looks up a pool by name.
+/// The names of the pools that a tenant's pods use: of a pool for many tenants the one that it makes for this tenant, if that is there;
+/// none that was made for another. `find` looks up a pool by name.
 pub fn pools_of<'t, 'p>(
     tenant: &'t Tenant,
     find: impl Fn(&str) -> Option<&'p TenantPool>,
 ) -> impl Iterator<Item = Cow<'t, str>> {
     let own = tenant.name_any();
-    tenant.spec.pools.iter().map(move |name| {
-        let made = name_of(name, &own);
-        if find(&made).is_some_and(|pool| is_of(pool, name, &own)) {
-            Cow::Owned(made)
-        } else {
-            Cow::Borrowed(name.as_str())
+    tenant.spec.pools.iter().filter_map(move |name| {
+        let (made, named) = (name_of(name, &own), find(name));
+        let may_make = named.is_none_or(|pool| pool.spec.per_tenant);
+        if may_make && find(&made).is_some_and(|pool| is_of(pool, name, &own)) {
+            return Some(Cow::Owned(made));
         }
+        let made_for = named.and_then(|pool| pool.spec.for_tenant.as_ref());
+        made_for.is_none_or(|of| of.tenant == own).then_some(Cow::Borrowed(name.as_str()))
     })
 }
 
@@ -133,7 +113,7 @@ mod tests {
         assert_eq!((made.spec.value.as_deref(), made.spec.per_tenant), (Some("shop"), false));
         assert_eq!((&made.spec.limits, &made.spec.template), (&pool().spec.limits, &pool().spec.template));
         assert!(is_of(&made, "dev", "shop") && !is_of(&made, "dev", "web") && !is_of(&pool(), "dev", "shop"));
-        assert_eq!(made.metadata.owner_references.as_ref().map(|owners| owners[0].uid.as_str()), Some("u"));
+        assert_eq!(made.metadata.owner_references, None, "Tenants keep it, whatever becomes of the other");
     }
 
     #[test]
@@ -161,5 +141,8 @@ mod tests {
         foreign.spec.for_tenant = None;
         let names: Vec<_> = pools_of(&tenant, |name| (name == "dev-shop").then_some(&foreign)).collect();
         assert_eq!(names, ["dev", "gpu"]);
+        let others = pool_of(&pool(), "web");
+        let names: Vec<_> = pools_of(&tenant, |name| (name == "gpu").then_some(&others)).collect();
+        assert_eq!(names, ["dev"], "one that was made for another tenant isn't its own by any name");
     }
 }

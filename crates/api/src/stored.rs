@@ -16,7 +16,10 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt::Debug};
 
-use croft_policy::{model::DEFAULT_NAMESPACE, stored};
+use croft_policy::{
+    model::{DEFAULT_NAMESPACE, PoolTenants},
+    stored,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Resource, core::ClusterResourceScope};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
@@ -24,7 +27,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption,
-    definitions::DEFECTS, rules,
+    definitions::DEFECTS, per_tenant::ForTenant, rules,
 };
 
 /// Reason of the condition `SpecValid` of an object that can't be decoded or breaks a rule.
@@ -66,7 +69,7 @@ impl Kind for Tenant {
 
 impl Kind for TenantPool {
     const HELD_TO_RULES: bool = true;
-    const KEPT: &[&str] = &["key", "value", "effects", "provisioner", "sharedWith"];
+    const KEPT: &[&str] = &["key", "value", "perTenant", "forTenant", "effects", "provisioner", "sharedWith"];
     fn stand_in() -> Value {
         let repair_after = BTreeMap::from(DEFECTS.map(|defect| (defect, "Never")));
         json!({
@@ -78,6 +81,17 @@ impl Kind for TenantPool {
                 "budgets": [{"nodes": "0"}],
             },
         })
+    }
+    /// Of one tenant, or of none, is a pool also where that can't be read: it isn't taken for one of all that name it.
+    fn complete(stand_in: &mut Self, spec: &Map<String, Value>) {
+        let read = stored::pool(String::new(), None, &Value::Object(spec.clone()), &Value::Null).object;
+        match read.tenants {
+            PoolTenants::AllThatNameIt => {}
+            PoolTenants::Each => stand_in.spec.per_tenant = true,
+            PoolTenants::One { made_from, tenant } => {
+                stand_in.spec.for_tenant = Some(ForTenant { pool: made_from, tenant });
+            }
+        }
     }
 }
 
@@ -479,6 +493,22 @@ mod tests {
         }
         let spec = json!({"key": "kubernetes.io/os", "provisioner": "None"});
         assert!(read::<TenantPool>(spec).unwrap_err().flaw.concerns_admission);
+    }
+
+    #[test]
+    fn invalid_pool_is_for_no_more_tenants_than_the_stored_one() {
+        let stand_in = |mut spec: Value| {
+            spec["template"] = json!({"spec": 5});
+            read::<TenantPool>(spec).unwrap_err().stand_in.unwrap().spec
+        };
+        assert!(stand_in(json!({"perTenant": true})).per_tenant);
+        assert!(stand_in(json!({"perTenant": "each"})).per_tenant, "what can't be read is for no tenant");
+        let of = ForTenant { pool: "dev".to_owned(), tenant: "shop".to_owned() };
+        assert_eq!(stand_in(json!({"forTenant": {"pool": "dev", "tenant": "shop"}})).for_tenant, Some(of));
+        let of = ForTenant { pool: String::new(), tenant: "shop".to_owned() };
+        assert_eq!(stand_in(json!({"forTenant": {"tenant": "shop"}})).for_tenant, Some(of));
+        let plain = stand_in(json!({}));
+        assert!(!plain.per_tenant && plain.for_tenant.is_none());
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! Everything that was read: typed objects by kind.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
-use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, per_tenant};
+use croft_api::{
+    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
+    per_tenant::{self, ForTenant},
+};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
@@ -107,8 +113,25 @@ impl Input {
                 }
                 self.pools.put(made, origin.clone());
             }
-            self.pools.put(pool.without_nodes(), origin);
         }
+    }
+
+    /// Removes the pools for tenants whose Tenant named the pool that they were made from in `before`, and doesn't name it here: the
+    /// controller deletes them.
+    pub fn end_pools_for_tenants(&mut self, before: &Self) {
+        let is_ended = |pool: &&Sourced<TenantPool>| {
+            pool.spec.for_tenant.as_ref().is_some_and(|of| before.names(of) && !self.names(of))
+        };
+        let ended: BTreeSet<String> =
+            self.pools.iter().filter(is_ended).map(|pool| pool.name_any()).collect();
+        self.pools.retain(|pool| !ended.contains(&pool.name_any()));
+    }
+
+    /// True if the Tenant that a pool was made for names what it was made from.
+    fn names(&self, of: &ForTenant) -> bool {
+        let tenant = self.tenants.get("", &of.tenant);
+        let is_ordinary = self.pools.get("", &of.pool).is_some_and(|pool| !pool.spec.per_tenant);
+        !is_ordinary && tenant.is_some_and(|tenant| tenant.spec.pools.contains(&of.pool))
     }
 
     /// The names of the pools that a tenant's pods may use.

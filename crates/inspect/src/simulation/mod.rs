@@ -28,6 +28,7 @@ pub(crate) use eligibility::{Horizon, PodIndex, has_do_not_disrupt};
 pub use eligibility::{closed_zones, forbidden_disruption, pause_of_pool, time_of};
 pub use outcome::{DENIED, Denied, Savings, Simulation};
 pub use replay::{Replay, keep_demand};
+pub use schedules::in_force;
 pub(crate) use settle::allows_nothing;
 pub use settle::{Settling, register_coming};
 pub(crate) use simulate::simulate_admitted;

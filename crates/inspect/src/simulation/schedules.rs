@@ -42,7 +42,8 @@ pub(super) fn put_in_force(input: &mut Input) -> Scheduled {
 }
 
 /// The input with its pools as their schedules make them at its time, and the schedules that hold, as sentences.
-pub(super) fn in_force(input: &Input) -> (Cow<'_, Input>, Vec<String>) {
+#[must_use]
+pub fn in_force(input: &Input) -> (Cow<'_, Input>, Vec<String>) {
     if input.pools.iter().all(|pool| pool.spec.schedules.is_empty()) {
         return (Cow::Borrowed(input), Vec::new());
     }

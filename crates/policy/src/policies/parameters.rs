@@ -25,7 +25,7 @@ use crate::{
         node::RESTRICTED_PREFIX,
     },
     tenancy::{
-        declarations::{Declarations, DeclaredPool, DeclaredTenant},
+        declarations::{Declarations, DeclaredKey, DeclaredPool, DeclaredTenant},
         model::{BUILT_IN_EXEMPT, Mutation, NonTenantPods, Owner, Provisioner, SINGLETON, Subject},
         selector::Test,
         taint::Effect,
@@ -193,6 +193,7 @@ fn kubelet_labels(declarations: &Declarations) -> Vec<String> {
     };
     let open = |key: &str| {
         !key.starts_with(RESTRICTED_PREFIX)
+            && !declarations.key(key).is_some_and(DeclaredKey::awaits_croft)
             && pools_of(key).iter().all(|pool| pool.provisioner != Provisioner::Croft)
     };
     let keys: Vec<&str> = declarations.keys().into_iter().filter(|key| open(key)).collect();
@@ -291,7 +292,7 @@ pub fn claims(tenant: &DeclaredTenant) -> String {
 mod tests {
     use super::*;
     use crate::tenancy::{
-        model::{Config, NamespaceCreation, Pool, Tenant},
+        model::{Config, NamespaceCreation, Pool, PoolTenants, Tenant},
         selector::{Requirement, Selector},
         taint::Effects,
     };
@@ -344,10 +345,12 @@ mod tests {
             pool("r", "by-both", Provisioner::Croft),
             pool("s", "by-both", Provisioner::Karpenter),
             pool("t", "by-others", Provisioner::None),
+            Pool { tenants: PoolTenants::Each, ..pool("u", "to-come", Provisioner::Croft) },
+            Pool { tenants: PoolTenants::Each, ..pool("v", "to-come-by-others", Provisioner::Karpenter) },
         ];
         let written = written(&declarations(&[tenant("a", &["n"], &[])], &pools), true);
-        assert_eq!(written[POOL_KEYS], "by-both,by-croft,by-others");
-        assert_eq!(written[KUBELET_LABELS], "by-others,by-both=s");
+        assert_eq!(written[POOL_KEYS], "by-both,by-croft,by-others,to-come,to-come-by-others");
+        assert_eq!(written[KUBELET_LABELS], "by-others,to-come-by-others,by-both=s");
         assert_eq!(written[EXEMPT], "croft-system");
         assert_eq!(written[NON_TENANT_PODS], "KeepOut");
         assert_eq!(written[TENANTS], "a:n:;");

@@ -74,7 +74,7 @@ pub fn may_register(declarations: &Declarations, key: &str, value: &str) -> bool
     match of_key.pool(value) {
         Some(pool) => launched_elsewhere(pool),
         // No pool has this value yet. A kubelet may write it if Croft labels the nodes of no pool of this key.
-        None => of_key.pools().iter().all(|id| launched_elsewhere(*id)),
+        None => !of_key.awaits_croft() && of_key.pools().iter().all(|id| launched_elsewhere(*id)),
     }
 }
 

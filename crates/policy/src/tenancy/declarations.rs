@@ -169,6 +169,7 @@ impl DeclaredPool {
 pub struct DeclaredKey {
     values: FxHashMap<Box<str>, PoolId>,
     pools: Vec<PoolId>,
+    awaits_croft: bool,
 }
 
 impl DeclaredKey {
@@ -182,6 +183,13 @@ impl DeclaredKey {
     #[must_use]
     pub fn pools(&self) -> &[PoolId] {
         &self.pools
+    }
+
+    /// True if Croft will launch nodes with this key, perhaps before there is such a pool: pools are made for tenants from one that
+    /// has it.
+    #[must_use]
+    pub const fn awaits_croft(&self) -> bool {
+        self.awaits_croft
     }
 }
 
@@ -253,7 +261,16 @@ impl Declarations {
         let mut pools: Vec<&Pool> = pools.collect();
         pools.sort_by(|a, b| rank((a.created, &a.name), (b.created, &b.name)));
         declarations.keys.insert(POOL_NAME_LABEL.into(), DeclaredKey::default());
-        pools.into_iter().for_each(|pool| declarations.add_pool(pool));
+        let many = pools.iter().copied().filter(|pool| pool.tenants == PoolTenants::Each);
+        let many: FxHashMap<&str, &Pool> = many.map(|pool| (pool.name.as_str(), pool)).collect();
+        for pool in pools {
+            // A made pool is open as people declared it, whatever was written into it: also with a stolen token of the controller.
+            let declared = match &pool.tenants {
+                PoolTenants::One { made_from, .. } => many.get(made_from.as_str()).copied(),
+                PoolTenants::AllThatNameIt | PoolTenants::Each => None,
+            };
+            declarations.add_pool(pool, &declared.unwrap_or(pool).shared_with);
+        }
         let mut tenants: Vec<&Tenant> = tenants.collect();
         tenants.sort_by(|a, b| rank((a.created, &a.name), (b.created, &b.name)));
         tenants.into_iter().for_each(|tenant| declarations.add_tenant(tenant));
@@ -264,11 +281,13 @@ impl Declarations {
         declarations
     }
 
-    /// Adds a pool, unless an older one has one of its labels: the nodes of the two could not be told apart.
-    fn add_pool(&mut self, pool: &Pool) {
+    /// Adds a pool that is shared with these namespaces, unless an older one has one of its labels: the nodes of the two could not be
+    /// told apart.
+    fn add_pool(&mut self, pool: &Pool, shared_with: &[String]) {
         if pool.tenants == PoolTenants::Each {
             // Its nodes are those of the pools that are made from it. Until there is one, its key is guarded all the same.
-            self.keys.entry(pool.key.as_str().into()).or_default();
+            let key = self.keys.entry(pool.key.as_str().into()).or_default();
+            key.awaits_croft |= pool.provisioner == Provisioner::Croft;
             return;
         }
         let Ok(id) = u32::try_from(self.pools.len()).map(PoolId) else { return };
@@ -285,7 +304,7 @@ impl Declarations {
             provisioner: pool.provisioner,
             template: NodeTemplate::default(),
             for_tenant: None,
-            shared_with: set(&pool.shared_with),
+            shared_with: set(shared_with),
         };
         let labels = [(&*declared.key, &*declared.value), (POOL_NAME_LABEL, declared.pool_name_label())];
         if let Some(other) = labels.iter().find_map(|(key, value)| self.pool_by_label(key, value)) {
@@ -303,7 +322,8 @@ impl Declarations {
         }
         declared.template = template;
         if let PoolTenants::One { made_from, tenant } = &pool.tenants {
-            self.made.insert((made_from.as_str().into(), tenant.as_str().into()), id);
+            // Of two pools that say they are the same tenant's, the older counts.
+            self.made.entry((made_from.as_str().into(), tenant.as_str().into())).or_insert(id);
             declared.for_tenant = Some(tenant.as_str().into());
         }
         self.pool_ids.insert(declared.name.clone(), id);
@@ -356,10 +376,11 @@ impl Declarations {
         self.tenants.push(declared);
     }
 
-    /// The pool that `tenant` means by `name`: the one that was made for it from the pool of this name, or else the pool itself,
-    /// unless that is for another tenant.
+    /// The pool that `tenant` means by `name`: the one that was made for it from the pool of this name, unless an ordinary one is called
+    /// so by now; or else the pool itself, unless that is for another tenant.
     fn pool_of_tenant(&self, tenant: &str, name: &str) -> (Box<str>, Option<PoolId>) {
-        let made = self.made.get(&(name.into(), tenant.into())).and_then(|id| self.pool(*id));
+        let made = self.made.get(&(name.into(), tenant.into())).filter(|_| self.pool_id(name).is_none());
+        let made = made.and_then(|id| self.pool(*id));
         if let Some(pool) = made {
             return (pool.name.clone(), Some(pool.id));
         }

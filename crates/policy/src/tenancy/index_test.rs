@@ -337,7 +337,7 @@ fn a_pool_for_many_tenants_gives_each_its_own_and_no_other() {
         ..pool(&format!("dev-{tenant}"), "node-pool", tenant, 2)
     };
     let mut index = Index::new();
-    index.upsert_pool(parent);
+    index.upsert_pool(parent.clone());
     for (name, pools) in [("shop", vec!["dev"]), ("web", vec!["dev"]), ("spy", vec!["dev-shop"])] {
         let pools = pools.into_iter().map(str::to_owned).collect();
         index.upsert_tenant(Tenant { pools, ..tenant(name, Some(1), &[name], None) });
@@ -355,6 +355,31 @@ fn a_pool_for_many_tenants_gives_each_its_own_and_no_other() {
     assert_eq!(pools(&mut index, "spy"), [("dev-shop".to_owned(), false)], "not by its name either");
     index.upsert_pool(made("web"));
     assert_eq!(pools(&mut index, "web"), [("dev-web".to_owned(), true)]);
-    let view = index.snapshot();
-    assert_eq!(view.declarations().pools().len(), 2, "the pool that they are made from has no nodes");
+    assert_eq!(
+        index.snapshot().declarations().pools().len(),
+        2,
+        "the pool that they are made from has no nodes"
+    );
+    // Whom a tenant's pool is shared with is declared in the one that it was made from.
+    index.upsert_pool(Pool { shared_with: vec!["spy".to_owned()], ..made("shop") });
+    let is_shared = |index: &mut Index, namespace: &str| {
+        let view = index.snapshot();
+        let declarations = view.declarations();
+        let pool = declarations.pool(declarations.pool_id("dev-shop").unwrap()).unwrap();
+        pool.is_shared_with(namespace)
+    };
+    assert!(!is_shared(&mut index, "spy"));
+    index.upsert_pool(Pool { shared_with: vec!["agents".to_owned()], ..parent });
+    assert!(is_shared(&mut index, "agents"));
+    // A second pool that says it is the shop's moves no pod.
+    index.upsert_pool(Pool {
+        name: "another".to_owned(),
+        value: "v".to_owned(),
+        created: Some(3),
+        ..made("shop")
+    });
+    assert_eq!(pools(&mut index, "shop"), [("dev-shop".to_owned(), true)]);
+    // An ordinary pool that has the name by now is the one that Tenants name, and the other ends.
+    index.upsert_pool(pool("dev", "another-key", "dev", 4));
+    assert_eq!(pools(&mut index, "shop"), [("dev".to_owned(), true)]);
 }

@@ -162,6 +162,7 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
 
     a_closed_network(stack).await;
     quota_defaults_and_owners(stack).await;
+    a_pool_for_many_tenants(stack, client).await;
 
     // An interruption: a replacement, then evictions, then the end of claim and node.
     let old = claims(client, POOL).await.unwrap();
@@ -194,6 +195,29 @@ async fn a_days_work(stack: &mut Stack, client: &Client) {
     })
     .await
     .unwrap();
+}
+
+/// A pool for many tenants: one is made for a tenant, and goes with it.
+async fn a_pool_for_many_tenants(stack: &Stack, client: &Client) {
+    let objects = [
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "many"},
+            "spec": {"key": "many", "perTenant": true, "provisioner": "None"}}),
+        json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant", "metadata": {"name": "one"},
+            "spec": {"namespaces": ["one"], "pools": ["many"]}}),
+    ];
+    stack.plane.apply(&joined(&objects)).await.unwrap();
+    let pools: Api<TenantPool> = Api::all(client.clone());
+    let own_pool = async |what: &str, is_there: bool| {
+        until(what, EVENTUALLY, async || {
+            let found = pools.get_opt("many-one").await?.is_some();
+            Ok::<_, kube::Error>(Seen::from_option((found == is_there).then_some(()), found.to_string()))
+        })
+        .await
+        .unwrap();
+    };
+    own_pool("the tenant's pool", true).await;
+    stack.plane.kubectl(["delete", "tenant", "one", "--wait=false"]).await.unwrap();
+    own_pool("the end of the tenant's pool", false).await;
 }
 
 /// A closed network: its policy is created, restored after a change by hand, and deleted with the field.

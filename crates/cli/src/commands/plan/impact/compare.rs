@@ -8,7 +8,7 @@ use std::{
 use croft_inspect::{
     admission::Admission,
     inventory::Cost,
-    simulation::{simulate, time_of},
+    simulation::{in_force, simulate, time_of},
 };
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{InstanceType, Options, Plan, PodKey, Price};
@@ -39,6 +39,7 @@ pub(in crate::commands) struct Edit {
 pub(in crate::commands) fn edit(now: &Input, edit: &Input, removals: &[Removal]) -> Result<Edit, InputError> {
     let (mut then, mut objects) = changes::apply(now, edit);
     objects.extend(removal::apply(&mut then, edit, removals)?);
+    then.end_pools_for_tenants(now);
     then.make_pools_for_tenants();
     let (admission_before, admission_after) = (Admission::new(now)?, Admission::new(&then)?);
     let mut impact = Impact { objects, ..Impact::default() };
@@ -49,11 +50,14 @@ pub(in crate::commands) fn edit(now: &Input, edit: &Input, removals: &[Removal])
         &given::Side::new(now, admission_before.tenants()),
         &given::Side::new(&then, admission_after.tenants()),
     );
-    impact.nodes = nodes::replaced(now, &then, time_of(now));
+    // A schedule may hold already that the edit gives a pool.
+    let (now_in_force, then_in_force) = (in_force(now).0, in_force(&then).0);
+    impact.nodes = nodes::replaced(&now_in_force, &then_in_force, time_of(now));
     let mut after = then.clone();
     nodes::remove(&mut after, &impact.nodes);
     impact.pods = pods::displace(now, &mut after, &admission_before, &admission_after);
-    let emptied = nodes::emptied(now, &then, &after);
+    let emptied = nodes::emptied(now, &then_in_force, &after);
+    drop(then_in_force);
     nodes::remove(&mut after, &emptied);
     impact.nodes.extend(emptied);
     Ok(Edit { impact, then, after })
@@ -158,4 +162,51 @@ fn costs(now: &Input, impact: &Impact) -> (Cost, Cost) {
         (0..one.count).for_each(|_| after.add(one.price));
     }
     (before, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_manifest::{LoadOptions, parse};
+
+    use super::*;
+
+    fn read(text: &str) -> Input {
+        parse("test", text, &LoadOptions::default()).unwrap()
+    }
+
+    const NIGHT: &str = r#"
+apiVersion: debug.croft.dev/v1
+kind: Snapshot
+time: "2026-11-25T02:14:00Z"
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: p}
+spec: {template: {spec: {nodeClassRef: {name: c}}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: NodeClaim
+metadata: {name: p-1}
+spec: {pool: p, nodeClassRef: {name: c}, instanceTypes: [large], zones: [z1], capacityType: on-demand}
+status: {providerId: "aws:///z1/i-1", nodeName: n1}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {node-restriction.kubernetes.io/pool: p}}
+spec: {providerID: "aws:///z1/i-1"}
+"#;
+
+    #[test]
+    fn edit_that_adds_a_schedule_in_its_time_removes_the_nodes_at_once() {
+        let removed = |hour: u32| {
+            let pool = format!(
+                "{{apiVersion: croft.dev/v1alpha1, kind: TenantPool, metadata: {{name: p}}, spec: {{schedules: [{{schedule: \"0 {hour} * * *\", \
+                 duration: 2h, replicas: 0}}], template: {{spec: {{nodeClassRef: {{name: c}}}}}}}}}}"
+            );
+            let Edit { impact, .. } = edit(&read(NIGHT), &read(&pool), &[]).unwrap();
+            impact.nodes.iter().map(|node| (node.node.clone(), node.reason)).collect::<Vec<_>>()
+        };
+        assert_eq!(removed(2), [("n1".to_owned(), "ScaledDown")]);
+        assert!(removed(4).is_empty(), "{:?}", removed(4));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use croft_api::per_tenant::name_of;
 use croft_manifest::{Input, InputError, Objects, each_kind};
 use kube::{Resource, ResourceExt as _};
 
@@ -100,7 +101,13 @@ pub(super) fn apply(then: &mut Input, edit: &Input, removals: &[Removal]) -> Res
 fn user(then: &Input, kind: &str, name: &str) -> Option<String> {
     match kind {
         "TenantPool" => {
-            let tenant = then.tenants.iter().find(|t| t.spec.pools.iter().any(|pool| pool == name))?;
+            // Also one that was made for the Tenant: it would be made again.
+            let names = |tenant: &croft_api::Tenant, pool: &String| {
+                let is_for_many = then.pools.get("", pool).is_some_and(|pool| pool.spec.per_tenant);
+                pool == name || is_for_many && name_of(pool, &tenant.name_any()) == name
+            };
+            let tenant =
+                then.tenants.iter().find(|t| t.spec.pools.iter().any(|pool| names(&t.object, pool)))?;
             Some(format!("Tenant {}", tenant.name_any()))
         }
         "EC2NodeClass" => {
@@ -137,6 +144,41 @@ mod tests {
         for wrong in ["p", "tp/", "pod/p", "/p"] {
             assert!(wrong.parse::<Removal>().unwrap_err().contains("tenantpool/batch"), "{wrong}");
         }
+    }
+
+    const FOR_MANY: &str = "{apiVersion: croft.dev/v1alpha1, kind: TenantPool, metadata: {name: dev}, spec: {perTenant: true, replicas: 2, \
+        template: {spec: {nodeClassRef: {name: c}}}}}\n---\n\
+        {apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: t}, spec: {namespaces: [shop], pools: [dev]}}";
+
+    #[test]
+    fn pool_that_is_made_for_a_tenant_goes_with_it_and_not_alone() {
+        let (now, none) = (read(FOR_MANY), Input::default());
+        let mut then = now.clone();
+        let alone = apply(&mut then, &none, &[removal("tp/dev-t")]).unwrap_err();
+        assert_eq!(
+            alone.to_string(),
+            "TenantPool dev-t can't be removed while Tenant t names it: change or remove Tenant t, too"
+        );
+        let mut then = now.clone();
+        apply(&mut then, &none, &[removal("tenant/t")]).unwrap();
+        then.end_pools_for_tenants(&now);
+        then.make_pools_for_tenants();
+        assert!(then.pools.get("", "dev-t").is_none() && then.pools.get("", "dev").is_some());
+        // A file without Tenants says nothing about them.
+        then.pools = now.pools.clone();
+        let without_tenants = then.clone();
+        then.end_pools_for_tenants(&without_tenants);
+        assert!(then.pools.get("", "dev-t").is_some());
+    }
+
+    #[test]
+    fn pools_that_are_made_twice_are_as_those_that_are_made_once() {
+        let once = read(FOR_MANY);
+        let mut twice = once.clone();
+        twice.make_pools_for_tenants();
+        let spec = |input: &Input| input.pools.get("", "dev-t").unwrap().spec.clone();
+        assert_eq!(spec(&once).replicas, Some(2));
+        assert_eq!(spec(&once), spec(&twice));
     }
 
     #[test]
