@@ -33,7 +33,7 @@ pub fn compare(
     let types = ClassTypes::new(input, types);
     let admission = Admission::with_types(input, &types)?;
     let subject = Subject::new(input, types.all(), &admission);
-    let simulation = simulate_admitted(&subject.planned, &types, options)?;
+    let simulation = simulate_admitted(&subject.planned, types, options)?;
     let tallies = tallies(input, &subject, &simulation);
     let (mut now, mut kept, mut new) = (Side::default(), Side::default(), Side::default());
     for tally in tallies.values() {
@@ -69,6 +69,7 @@ pub fn compare(
         nodes_of_unsaid_capacity_type: nodes.values().filter(|node| unsaid(&node.info)).count(),
         bound_relaxes: plan.bound_relaxes.clone(),
         bound_given_domains: plan.bound_given_domains,
+        bound_given_weights: plan.bound_given_weights,
         cut_short: plan.cut_short,
         warnings,
     })
