@@ -49,9 +49,9 @@ impl FixedSize<'_> {
     }
 }
 
-/// The fixed sizes in a pool; none if it is scaled by demand.
+/// The fixed sizes in a pool; none if it is scaled by demand, or if it has no nodes itself (`perTenant`).
 pub fn sizes(pool: &TenantPool) -> impl Iterator<Item = FixedSize<'_>> {
-    let spec = Some(&pool.spec).filter(|spec| spec.provisioner == Provisioner::Croft);
+    let spec = Some(&pool.spec).filter(|spec| spec.provisioner == Provisioner::Croft && !spec.per_tenant);
     let of_pool = spec.and_then(|spec| spec.replicas).map(|replicas| (None, replicas));
     let of_templates =
         spec.filter(|spec| spec.replicas.is_none()).into_iter().flat_map(|spec| &spec.templates);
@@ -196,10 +196,11 @@ fn tolerations(taints: impl IntoIterator<Item = Taint>) -> Vec<Toleration> {
     taints.into_iter().map(own).collect()
 }
 
-/// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod.
+/// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod. None for a pool that
+/// has no nodes itself (`perTenant`).
 pub fn headroom_pods(pool: &TenantPool) -> impl Iterator<Item = Pod> {
-    let wanted =
-        pool.spec.headroom.as_ref().map_or(0, |headroom| usize::try_from(headroom.pods).unwrap_or(0));
+    let headroom = pool.spec.headroom.as_ref().filter(|_| !pool.spec.per_tenant);
+    let wanted = headroom.map_or(0, |headroom| usize::try_from(headroom.pods).unwrap_or(0));
     (0..wanted).filter_map(|number| headroom_pod(pool, number))
 }
 
