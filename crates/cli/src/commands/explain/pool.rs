@@ -11,7 +11,7 @@ use croft_inspect::{
 };
 use croft_manifest::{Input, sum_quantities};
 use croft_scheduler::{
-    Balance, CapacityType, NodeSum, Quantity, ShareBound,
+    Balance, CapacityType, NodeSum, ShareBound,
     resources::{self, Round, readable},
 };
 use kube::ResourceExt as _;
@@ -83,11 +83,11 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         }
     }
     if let Some(after) = template_return::after(pool) {
-        let minutes = after.as_secs() / 60;
-        writeln!(
-            out,
-            "  nodes of lighter templates return once a heavier one has launched for {minutes} min"
-        )?;
+        let time = match after.as_secs() {
+            seconds if seconds % 60 == 0 => format!("{} min", seconds / 60),
+            seconds => format!("{seconds} s"),
+        };
+        writeln!(out, "  nodes of lighter templates return once a heavier one has launched for {time}")?;
     } else if let Some(wanted) = &pool.spec.template_return {
         writeln!(out, "  return to a heavier template: {:?}", wanted.policy)?;
     }
@@ -121,26 +121,28 @@ fn write_shares(
     out: &mut Output,
 ) -> Result<(), Failure> {
     for share in croft_api::convert::scheduler::shares(pool).unwrap_or_default() {
-        let mut balance = Balance::default();
+        let (mut balance, mut unknown) = (Balance::default(), 0_usize);
         for info in nodes {
-            let Some(node) = input.nodes.get("", &info.name) else { continue };
-            let template = info.template.as_deref();
-            let capacity =
-                node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(resources::CPU));
-            let cpu = capacity.and_then(|amount| amount.0.parse::<Quantity>().ok());
-            let is_own = share.is_about(template, CapacityType::parse(&info.capacity_type));
-            balance.count(is_own, cpu.map_or(0, |cpu| resources::native(resources::CPU, cpu)), 1);
+            let cpu = inventory::capacity(input, &info.name, resources::CPU);
+            let is_own = share.is_about(info.template.as_deref(), CapacityType::parse(&info.capacity_type));
+            balance.count(is_own, cpu.unwrap_or_default(), 1);
+            unknown = unknown.saturating_add(usize::from(cpu.is_none()));
         }
         let (own, all) = (balance.own, balance.all());
+        let outside = if share.holds(balance) { "" } else { ", which is outside the share" };
         let has = match share.bound {
             ShareBound::MaxPercent(_) => {
                 let cpu = |sum: NodeSum| readable(resources::CPU, sum.cpu, Round::Down);
-                format!("{} of {}", cpu(own), cpu(all))
+                let amounts = format!("{} of {}", cpu(own), cpu(all));
+                match unknown {
+                    0 => amounts + outside,
+                    // Of unknown amounts nothing says whether the share holds.
+                    nodes => format!("{amounts}, and {} of unknown capacity", counted(nodes, "node")),
+                }
             }
-            ShareBound::MinNodes(_) => format!("{} of {}", own.nodes, all.nodes),
+            ShareBound::MinNodes(_) => format!("{} of {}{outside}", own.nodes, all.nodes),
         };
-        let outside = if share.holds(balance) { "" } else { ", which is outside the share" };
-        writeln!(out, "  share: {}: {has}{outside}", share.of_pool(&pool.name_any()))?;
+        writeln!(out, "  share: {}: {has}", share.of_pool(&pool.name_any()))?;
     }
     Ok(())
 }
