@@ -9,7 +9,7 @@ use croft_inspect::{
     simulation::time_of,
     templates,
 };
-use croft_manifest::{Input, sum_quantities};
+use croft_manifest::{Input, Sourced, sum_quantities};
 use croft_scheduler::{
     Balance, CapacityType, NodeSum, ShareBound,
     resources::{self, Round, readable},
@@ -33,6 +33,9 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             input.pools.iter().filter_map(|p| p.metadata.name.as_deref()),
         ));
     };
+    if pool.spec.per_tenant {
+        return explain_for_many(input, pool, out);
+    }
     let value = croft_api::convert::scheduler::value(pool);
     let taints: Vec<String> = croft_api::convert::scheduler::taints(pool)
         .iter()
@@ -111,6 +114,21 @@ fn write_limits(
         writeln!(out, "  limit {resource}: {used} of {}", limit.0)?;
     }
     Ok(())
+}
+
+/// Explains a pool from which one is made for each Tenant that names it.
+fn explain_for_many(input: &Input, pool: &TenantPool, out: &mut Output) -> Result<(), Failure> {
+    let name = pool.name_any();
+    let is_made_from =
+        |one: &&Sourced<TenantPool>| one.spec.for_tenant.as_ref().is_some_and(|of| of.pool == name);
+    let made: Vec<String> = input.pools.iter().filter(is_made_from).map(|one| one.name_any()).collect();
+    writeln!(out, "{BOLD}TenantPool {name}{BOLD:#}: for many tenants, without nodes of its own")?;
+    writeln!(
+        out,
+        "  pools of the Tenants that name it: {}",
+        if made.is_empty() { "none".to_owned() } else { shortened(&made, 10) }
+    )?;
+    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)
 }
 
 /// A line for each share of the pool, and what its nodes have of it.
