@@ -1,6 +1,9 @@
 //! Everything that was read: typed objects by kind.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, per_tenant};
 use jiff::Timestamp;
@@ -115,6 +118,18 @@ impl Input {
     pub fn pools_of_tenant<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = Cow<'a, str>> {
         per_tenant::pools_of(tenant, |name| self.pools.get("", name).map(|pool| &pool.object))
     }
+
+    /// The names of the Tenants whose pods may use each pool, by its name.
+    #[must_use]
+    pub fn tenants_by_pool(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut tenants: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for tenant in &self.tenants {
+            for pool in self.pools_of_tenant(tenant) {
+                tenants.entry(pool.into_owned()).or_default().insert(tenant.name_any());
+            }
+        }
+        tenants
+    }
 }
 
 /// Groups of the kinds of an [`Input`], as [`each_kind`](crate::each_kind) lists them.
@@ -221,5 +236,7 @@ spec: {perTenant: true, replicas: 2, template: {spec: {nodeClassRef: {name: defa
             assert_eq!(pools, [("dev".to_owned(), Some(2)), ("dev-shop".to_owned(), Some(2))]);
             input.make_pools_for_tenants();
         }
+        let tenants = input.tenants_by_pool();
+        assert!(tenants["dev-shop"].contains("shop") && !tenants.contains_key("dev"));
     }
 }

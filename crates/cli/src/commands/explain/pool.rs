@@ -176,10 +176,5 @@ fn capacity(input: &Input, nodes: &[&NodeInfo], resource: &str) -> String {
 
 /// Names of the tenants that list `pool`.
 pub(super) fn users(input: &Input, pool: &str) -> Vec<String> {
-    input
-        .tenants
-        .iter()
-        .filter(|t| input.pools_of_tenant(t).any(|p| p == pool))
-        .map(|t| t.name_any())
-        .collect()
+    input.tenants_by_pool().remove(pool).into_iter().flatten().collect()
 }
