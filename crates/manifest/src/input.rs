@@ -114,6 +114,18 @@ impl Input {
         }
     }
 
+    /// Removes the pools that were made for Tenants which are gone or don't name the pool any more, as the controller would. Their
+    /// NodeClaims stay.
+    pub fn remove_unwanted_pools_for_tenants(&mut self) {
+        let Self { pools, tenants, .. } = self;
+        pools.retain(|pool| {
+            pool.spec.for_tenant.as_ref().is_none_or(|of| {
+                let tenant = tenants.get("", &of.tenant);
+                tenant.is_some_and(|tenant| tenant.spec.pools.contains(&of.pool))
+            })
+        });
+    }
+
     /// The names of the pools that a tenant's pods may use.
     pub fn pools_of_tenant<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = Cow<'a, str>> {
         per_tenant::pools_of(tenant, |name| self.pools.get("", name).map(|pool| &pool.object))
