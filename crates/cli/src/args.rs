@@ -130,6 +130,8 @@ impl Command {
 mod tests {
     use std::path::Path;
 
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
@@ -162,6 +164,18 @@ mod tests {
         assert!(cli.command.is_namespaced());
         assert_eq!(cli.cluster.named_namespace(), Some("shop"));
         assert_eq!(cli.cluster.croft_namespace(), "croft-system");
+    }
+
+    #[test]
+    fn only_arguments_about_the_cluster_are_below_its_heading() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            for arg in command.get_arguments() {
+                let heading = arg.is_global_set().then_some("The cluster");
+                assert_eq!(arg.get_help_heading(), heading, "{} {}", command.get_name(), arg.get_id());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
     }
 
     #[test]
