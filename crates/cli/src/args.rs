@@ -30,7 +30,7 @@ use crate::source::ClusterArgs;
 
 /// Gives every tenant of a shared Kubernetes cluster its own nodes: the tenant's pods run there, and no others.
 ///
-/// Commands with -f read files only, except `plan --live`, which also reads the cluster.
+/// Commands with -f read files only, except `plan --live` and `simulate --live`, which also read the cluster.
 #[derive(Parser, Clone, Debug)]
 #[command(
     name = "croft",
@@ -101,16 +101,12 @@ pub(crate) enum Command {
 
 impl Command {
     /// True if the command asks about a namespace, or reads files with objects that may name none.
-    pub(crate) const fn is_namespaced(&self) -> bool {
+    pub(crate) fn is_namespaced(&self) -> bool {
         match self {
-            Self::Admit(_)
-            | Self::Plan(_)
-            | Self::Simulate(_)
-            | Self::Explain(_)
-            | Self::Advise(_)
-            | Self::Events(_)
-            | Self::Audit(_)
-            | Self::Top(_) => true,
+            Self::Simulate(args) => args.reads_files(),
+            Self::Explain(args) => args.is_namespaced(),
+            Self::Top(args) => args.reads_files(),
+            Self::Admit(_) | Self::Plan(_) | Self::Advise(_) | Self::Events(_) | Self::Audit(_) => true,
             Self::History(_)
             | Self::Cost(_)
             | Self::Page(_)
@@ -133,6 +129,8 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use clap::CommandFactory as _;
 
     use super::*;
 
@@ -163,7 +161,33 @@ mod tests {
             assert_eq!(page.cluster().croft_namespace(), "c", "{args:?}");
         }
         let cli = Cli::try_parse_from(["croft", "explain", "pod", "web", "-n", "shop"]).unwrap();
+        assert!(cli.command.is_namespaced());
         assert_eq!(cli.cluster.named_namespace(), Some("shop"));
         assert_eq!(cli.cluster.croft_namespace(), "croft-system");
+    }
+
+    #[test]
+    fn only_arguments_about_the_cluster_are_below_its_heading() {
+        let mut commands = vec![Cli::command()];
+        while let Some(command) = commands.pop() {
+            for arg in command.get_arguments() {
+                let heading = arg.is_global_set().then_some("The cluster");
+                assert_eq!(arg.get_help_heading(), heading, "{} {}", command.get_name(), arg.get_id());
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+    }
+
+    #[test]
+    fn commands_that_read_the_whole_cluster_have_a_namespace_with_files_only() {
+        for command in
+            ["top", "simulate --live --compare", "explain node n", "explain pool p", "explain tenant t"]
+        {
+            let is_namespaced = |more: &str| {
+                let words = ["croft"].into_iter().chain(command.split(' ')).chain(more.split_whitespace());
+                Cli::try_parse_from(words).unwrap().command.is_namespaced()
+            };
+            assert!(!is_namespaced("") && is_namespaced("-f a.yaml"), "{command}");
+        }
     }
 }

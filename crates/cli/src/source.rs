@@ -16,6 +16,8 @@ use crate::{
     output::Output,
 };
 
+/// Above these arguments in the help of each command. It isn't that of the struct, which would be above all arguments after these, too.
+const HEADING: &str = "The cluster";
 /// Time until an answer begins. An API server ends requests itself after 60 s, but for watches, whose answers begin at once.
 const ANSWER: Duration = Duration::from_secs(65);
 
@@ -77,23 +79,22 @@ pub(crate) struct SourceArgs {
 
 /// Which cluster a command talks to, as kubectl has it. The root has them as well, so that they may stand before the command.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "The cluster")]
 pub(crate) struct ClusterArgs {
     /// The kubeconfig; else that of KUBECONFIG, ~/.kube/config, or the pod's service account
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; else its current one
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
     context: Option<String>,
     /// How long to wait for each answer of the API server, such as 30s; 0 waits for ever [default: 65s]
-    #[arg(long, global = true, value_name = "TIME", value_parser = request_timeout)]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "TIME", value_parser = request_timeout)]
     request_timeout: Option<Duration>,
     /// The namespace that is asked about, and that of objects in files that name none [default: that of the context; of files,
     /// default]
-    #[arg(short, long, global = true, value_name = "NAMESPACE")]
+    #[arg(short, long, global = true, help_heading = HEADING, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// The namespace that Croft is installed in [default: croft-system]
-    #[arg(long, global = true, value_name = "NAMESPACE")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAMESPACE")]
     croft_namespace: Option<String>,
 }
 

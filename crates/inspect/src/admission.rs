@@ -214,16 +214,12 @@ impl Admission {
     /// namespace may not use any more.
     #[must_use]
     pub fn recreated(&self, pod: &Pod) -> Pod {
-        let mut again = pod.clone();
+        let mut again = unbound(pod);
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let lost = lost_pins(&self.tenants, namespace, &convert::pod(pod).spec);
-        if let Some(spec) = &mut again.spec {
-            spec.node_name = None;
-            if let Some(selector) = &mut spec.node_selector {
-                selector.retain(|key, _| !lost.contains(key));
-            }
+        if let Some(selector) = again.spec.as_mut().and_then(|spec| spec.node_selector.as_mut()) {
+            selector.retain(|key, _| !lost.contains(key));
         }
-        again.status = None;
         again
     }
 
@@ -260,6 +256,16 @@ fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
         convert::pool(&pool)
     };
     input.pools.iter().map(|pool| with_resources(&pool.object)).collect()
+}
+
+/// The pod before it got a node.
+pub(crate) fn unbound(pod: &Pod) -> Pod {
+    let mut again = pod.clone();
+    if let Some(spec) = &mut again.spec {
+        spec.node_name = None;
+    }
+    again.status = None;
+    again
 }
 
 fn verdict<T: Serialize + DeserializeOwned>(outcome: policy::Outcome<'_>, object: &T) -> Verdict<T> {

@@ -29,7 +29,8 @@ pub fn recorded_input(found: &Moment) -> Result<Input, InputError> {
     Ok(input)
 }
 
-/// Puts the objects of `added` into `input`, but for those of other controllers' kinds.
+/// Puts the objects of `added` into `input`, but for those of other controllers' kinds, and makes the pools for tenants that follow from
+/// both.
 pub fn merge(input: &mut Input, added: &Input) {
     fn put<K: Resource + Clone>(into: &mut Objects<K>, added: &Objects<K>) {
         for one in added {
@@ -42,4 +43,5 @@ pub fn merge(input: &mut Input, added: &Input) {
         )* };
     }
     each_kind!(put);
+    input.make_pools_for_tenants();
 }

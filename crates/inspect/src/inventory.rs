@@ -8,7 +8,7 @@ use std::{
 use croft_api::convert::policy as convert;
 use croft_manifest::Input;
 use croft_policy::{NamespaceTenancy, Tenants, audit::Recreation, definitions::TEMPLATE_LABEL};
-use croft_scheduler::{CapacityType, InstanceType, Price};
+use croft_scheduler::{CapacityType, InstanceType, Price, Quantity, resources};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
@@ -109,6 +109,13 @@ fn capacity_type(node: &Node) -> String {
         _ => None,
     };
     label("karpenter.sh/capacity-type").or_else(of_group).unwrap_or_default().to_owned()
+}
+
+/// Capacity of a node of the input for a resource, in the scheduler's native units; `None` if the node doesn't say.
+#[must_use]
+pub fn capacity(input: &Input, node: &str, resource: &str) -> Option<i64> {
+    let quantity = input.nodes.get("", node)?.status.as_ref()?.capacity.as_ref()?.get(resource)?;
+    Some(resources::native(resource, quantity.0.parse::<Quantity>().ok()?))
 }
 
 /// Total cost of nodes, per hour.

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     class_types::ClassTypes,
-    inventory::{Cost, NodeInfo, total_cost},
+    inventory::{self, Cost, NodeInfo, total_cost},
 };
 
 /// One template of a pool.
@@ -136,12 +136,8 @@ fn amount(resource: &str, amount: &Amount) -> Option<i64> {
 
 /// Capacity of nodes as far as it is known, which is what limits count.
 fn capacity(input: &Input, nodes: &[&NodeInfo], resource: &str) -> i64 {
-    let of_node = |node: &&NodeInfo| {
-        let node = input.nodes.get("", &node.name)?;
-        let quantity = node.status.as_ref()?.capacity.as_ref()?.get(resource)?;
-        Some(native(resource, quantity.0.parse::<Quantity>().ok()?))
-    };
-    nodes.iter().filter_map(of_node).fold(0, i64::saturating_add)
+    let known = nodes.iter().filter_map(|node| inventory::capacity(input, &node.name, resource));
+    known.fold(0, i64::saturating_add)
 }
 
 #[cfg(test)]
@@ -150,7 +146,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::inventory;
 
     fn input(spot: &str, steady: &str) -> Input {
         let node = |name: &str, template: &str| {

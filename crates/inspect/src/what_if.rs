@@ -164,6 +164,37 @@ spec:
     }
 
     #[test]
+    fn what_if_makes_the_pool_of_a_new_tenant_of_a_pool_for_many() {
+        let cluster = "
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: dev}
+spec:
+  perTenant: true
+  replicas: 1
+  template:
+    spec:
+      requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [m5.large]}]
+      nodeClassRef: {name: default}
+";
+        let cluster = parse("cluster.yaml", cluster, &LoadOptions::default()).unwrap();
+        let alone = simulate(&cluster, croft_cloud::builtin_catalog(), &Options::default()).unwrap();
+        let lacks = alone.warnings.iter().any(|warning| warning.contains("lacks"));
+        assert!(alone.plan.instances.is_empty() && !lacks, "it has no nodes itself: {:?}", alone.warnings);
+        let tenant = "
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: shop}, spec: {namespaces: [shop], pools: [dev]}}
+---
+"
+        .to_owned();
+        let added = tenant + &deployment("{requests: {cpu: 500m}}");
+        let answer = what_if(&cluster, &parse("web.yaml", &added, &LoadOptions::default()).unwrap()).unwrap();
+        assert_eq!(answer.workloads[0].pool.as_deref(), Some("dev-shop"), "{answer:?}");
+        assert_eq!((answer.instances.len(), answer.pending.len()), (1, 0), "{answer:?}");
+    }
+
+    #[test]
     fn what_if_counts_objects_of_every_kind() {
         const LIMITS: &str = "
 apiVersion: v1

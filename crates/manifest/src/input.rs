@@ -91,6 +91,7 @@ pub struct Input {
 
 impl Input {
     /// Makes the pools for tenants that the controller would make from those with `perTenant`, and brings those in line that are there.
+    /// Twice is as once.
     pub fn make_pools_for_tenants(&mut self) {
         let many: Vec<Sourced<TenantPool>> =
             self.pools.iter().filter(|pool| pool.spec.per_tenant).cloned().collect();
@@ -137,6 +138,18 @@ impl Input {
     /// The names of the pools that a tenant's pods may use.
     pub fn pools_of_tenant<'a>(&'a self, tenant: &'a Tenant) -> impl Iterator<Item = Cow<'a, str>> {
         per_tenant::pools_of(tenant, |name| self.pools.get("", name).map(|pool| &pool.object))
+    }
+
+    /// The names of the Tenants whose pods may use each pool, by its name.
+    #[must_use]
+    pub fn tenants_by_pool(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut tenants: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for tenant in &self.tenants {
+            for pool in self.pools_of_tenant(tenant) {
+                tenants.entry(pool.into_owned()).or_default().insert(tenant.name_any());
+            }
+        }
+        tenants
     }
 }
 
@@ -225,5 +238,26 @@ mod tests {
         }
         let groups = each_kind!(groups);
         assert_eq!(groups.iter().filter(|group| group.is_croft()).count(), 5);
+    }
+
+    #[test]
+    fn pools_for_tenants_have_the_declared_size_however_often_they_are_made() {
+        let text = "
+{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: shop}, spec: {namespaces: [shop], pools: [dev]}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: dev}
+spec: {perTenant: true, replicas: 2, template: {spec: {nodeClassRef: {name: default}}}}
+";
+        let mut input = crate::parse("a.yaml", text, &crate::LoadOptions::default()).unwrap();
+        for _ in 0..2 {
+            let pools = input.pools.iter().map(|pool| (pool.name_any(), pool.spec.replicas));
+            let pools: Vec<(String, Option<i32>)> = pools.collect();
+            assert_eq!(pools, [("dev".to_owned(), Some(2)), ("dev-shop".to_owned(), Some(2))]);
+            input.make_pools_for_tenants();
+        }
+        let tenants = input.tenants_by_pool();
+        assert!(tenants["dev-shop"].contains("shop") && !tenants.contains_key("dev"));
     }
 }

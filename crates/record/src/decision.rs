@@ -1,5 +1,6 @@
 //! Entries of the log by decision: nodes that were launched or removed together, and pods that stayed pending for one reason, each
-//! with its entries. `croft history` shows them; the page groups its log in the same way (`page/web/src/log.tsx`).
+//! with its entries. `croft history` shows them. The page groups its log likewise (`page/web/src/log.tsx`), but counts the event that says
+//! why a node goes among the other decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -73,8 +73,9 @@ export function sentence(decision: Decision): string {
       const prices = new Map<string, number>();
       for (const entry of entries) if (entry.usd !== undefined) prices.set(claimOf(entry), entry.usd);
       const price = [...prices.values()].reduce((sum, one) => sum + one, 0);
+      const unknown = claims.length > prices.size ? ` and ${counted(claims.length - prices.size, "node")} of unknown price` : "";
       const done = launched >= claims.length ? `${counted(claims.length, "node")} launched` : launched > 0 ? `${launched} of ${counted(claims.length, "node")} launched` : `${counted(claims.length, "node")} requested`;
-      return `${done}${pods.length > 0 ? ` for ${counted(pods.length, "pod")}` : ""}${of}${where}${prices.size > 0 ? `, ${dollars(price)}/h` : ""}`;
+      return `${done}${pods.length > 0 ? ` for ${counted(pods.length, "pod")}` : ""}${of}${where}${prices.size > 0 ? `, ${dollars(price)}/h${unknown}` : ""}`;
     }
     case "removal": {
       const gone = namesOf(entries, (entry) => entry.k === "gone" ? [claimOf(entry)] : []).length;

@@ -49,7 +49,7 @@ impl FixedSize<'_> {
     }
 }
 
-/// The fixed sizes in a pool; none if it is scaled by demand, or if what it declares is of the pools that are made from it.
+/// The fixed sizes in a pool; none if it is scaled by demand, or if it has no nodes itself (`perTenant`).
 pub fn sizes(pool: &TenantPool) -> impl Iterator<Item = FixedSize<'_>> {
     let spec = Some(&pool.spec).filter(|spec| spec.provisioner == Provisioner::Croft && !spec.per_tenant);
     let of_pool = spec.and_then(|spec| spec.replicas).map(|replicas| (None, replicas));
@@ -196,8 +196,8 @@ fn tolerations(taints: impl IntoIterator<Item = Taint>) -> Vec<Toleration> {
     taints.into_iter().map(own).collect()
 }
 
-/// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod. None for a pool from
-/// which others are made.
+/// The pods that stand for a pool's headroom: of the lowest priority, each with the requests of one headroom pod. None for a pool that
+/// has no nodes itself (`perTenant`).
 pub fn headroom_pods(pool: &TenantPool) -> impl Iterator<Item = Pod> {
     let headroom = pool.spec.headroom.as_ref().filter(|_| !pool.spec.per_tenant);
     let wanted = headroom.map_or(0, |headroom| usize::try_from(headroom.pods).unwrap_or(0));

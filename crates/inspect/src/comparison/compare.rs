@@ -33,7 +33,7 @@ pub fn compare(
     let types = ClassTypes::new(input, types);
     let admission = Admission::with_types(input, &types)?;
     let subject = Subject::new(input, types.all(), &admission);
-    let simulation = simulate_admitted(&subject.planned, &types, options)?;
+    let simulation = simulate_admitted(&subject.planned, types, options)?;
     let tallies = tallies(input, &subject, &simulation);
     let (mut now, mut kept, mut new) = (Side::default(), Side::default(), Side::default());
     for tally in tallies.values() {

@@ -44,7 +44,7 @@ pub struct Comparison {
     pub bound_relaxes: Vec<Relaxed>,
     /// True if the bound holds only for plans that give topology spreads and affinities the domains of this plan.
     pub bound_given_domains: bool,
-    /// True if the bound holds only for plans in this one's order of weights.
+    /// True if the bound holds only for plans that use pools and templates in this plan's order of weights.
     pub bound_given_weights: bool,
     /// True if the search for a plan ended early.
     pub cut_short: bool,

@@ -25,7 +25,7 @@ use super::{
     model::Uncounted,
 };
 use crate::{
-    admission::{Admission, Outcome, Verdict},
+    admission::{Admission, Outcome, Verdict, unbound},
     inventory::{NodeInfo, active_pods, described, node_of},
     node_index::{NodeIndex, OfferingIndex},
     workload::{WorkloadKind, controller, workloads},
@@ -142,7 +142,12 @@ impl<'i> Subject<'i> {
         }
         let from = here.map(|node| node.place.clone());
         let key = PodKey::new(&namespace, &pod.name_any());
-        let again = admission.recreated(pod);
+        // Croft's admission pinned pods of its pools' nodes alone: what others select, their templates say.
+        let again = if here.is_some_and(|node| node.pool.is_some()) {
+            admission.recreated(pod)
+        } else {
+            unbound(pod)
+        };
         let Verdict { outcome, tenant, pool, is_kept_out: _, warnings: _, patch: _ } = admission.pod(&again);
         let admitted = match outcome {
             Outcome::Denied(why) => {

@@ -70,25 +70,34 @@ pub(super) fn plan(
     options: &Options,
     keep_created: bool,
 ) -> Result<Planned, InputError> {
-    let closed = closed_zones(input, time_of(input));
-    let is_closed = |zone: &str| closed.iter().any(|one| one.name == zone);
-    let types = ClassTypes::new(input, &types).outside(is_closed);
+    let types = open_types(input, ClassTypes::new(input, &types));
     let admission = Admission::with_types(input, &types)?;
     let demand = demand::build(input, &types, Some(&admission), keep_created)?;
     Ok(solve(input, &types, options, demand))
 }
 
-/// Plans for pods and DaemonSets that are as admission left them; other workloads don't count.
+/// Plans for pods and DaemonSets that are as admission left them; other workloads don't count. Closed zones and schedules hold as in
+/// [`simulate`].
 ///
 /// # Errors
 /// As [`simulate`].
 pub(crate) fn simulate_admitted(
     input: &Input,
-    types: &ClassTypes,
+    types: ClassTypes,
     options: &Options,
 ) -> Result<Simulation, InputError> {
-    let demand = demand::build(input, types, None, false)?;
-    Ok(solve(input, types, options, demand).simulation)
+    let (input, schedules) = schedules::in_force(input);
+    let types = open_types(&input, types);
+    let demand = demand::build(&input, &types, None, false)?;
+    let mut simulation = solve(&input, &types, options, demand).simulation;
+    simulation.warnings.extend(schedules);
+    Ok(simulation)
+}
+
+/// The types outside the zones that the input's CroftConfig closes at its time.
+fn open_types(input: &Input, types: ClassTypes) -> ClassTypes {
+    let closed = closed_zones(input, time_of(input));
+    types.outside(|zone| closed.iter().any(|one| one.name == zone))
 }
 
 fn solve(input: &Input, types: &ClassTypes, options: &Options, demand: Demand) -> Planned {

@@ -55,7 +55,9 @@ pub(super) async fn check(client: &Client) -> Finding {
             open.push(format!("Tenant {}", tenant.name_any()));
         }
     }
-    for pool in pools.iter().filter(|pool| pool.spec.provisioner == Provisioner::Croft) {
+    // A pool for many tenants has no nodes itself.
+    let has_nodes = |pool: &&TenantPool| pool.spec.provisioner == Provisioner::Croft && !pool.spec.per_tenant;
+    for pool in pools.iter().filter(has_nodes) {
         let name = pool.name_any();
         let naming = naming.get(name.as_str()).into_iter().flatten().copied();
         if is_unlimited(unlimited::of_pool(pool, naming)) {

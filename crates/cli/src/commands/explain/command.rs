@@ -69,6 +69,19 @@ struct ReasonArgs {
     name: Option<String>,
 }
 
+impl ExplainArgs {
+    /// True if it asks about a namespace, or reads files with objects that may name none.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        match &self.what {
+            What::Pod(_) => true,
+            What::Node(NodeArgs { source, .. })
+            | What::Pool(NameArgs { source, .. })
+            | What::Tenant(NameArgs { source, .. }) => !source.is_live(),
+            What::Reason(_) => false,
+        }
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &ExplainArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     match &args.what {

@@ -74,15 +74,15 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
     match info.claim.as_ref().and_then(|claim| input.claims.get("", claim)) {
         Some(claim) => {
             writeln!(out, "  NodeClaim {}", claim.name_any())?;
-            write_conditions(
-                claim.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(),
-                out,
-            )?;
+            let conditions = claim.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            write_conditions(conditions, out)?;
             if let Some(at) = input.pools.get("", pool_name).and_then(|pool| uninitialized_until(claim, pool))
             {
                 writeln!(out, "  {NOTE}it is replaced unless it is initialized by {at}{NOTE:#}")?;
             }
-            if let Some(pool) = input.pools.get("", pool_name) {
+            // Until it is initialized, the time above alone counts.
+            let is_repaired = is_true(conditions, INITIALIZED) && claim.metadata.deletion_timestamp.is_none();
+            if let Some(pool) = input.pools.get("", pool_name).filter(|_| is_repaired) {
                 write_defects(&node.object, pool, out)?;
             }
         }

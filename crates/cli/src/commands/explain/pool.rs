@@ -9,9 +9,9 @@ use croft_inspect::{
     simulation::time_of,
     templates,
 };
-use croft_manifest::{Input, sum_quantities};
+use croft_manifest::{Input, Sourced, sum_quantities};
 use croft_scheduler::{
-    Balance, CapacityType, NodeSum, Quantity, ShareBound,
+    Balance, CapacityType, NodeSum, ShareBound,
     resources::{self, Round, readable},
 };
 use kube::ResourceExt as _;
@@ -33,6 +33,9 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
             input.pools.iter().filter_map(|p| p.metadata.name.as_deref()),
         ));
     };
+    if pool.spec.per_tenant {
+        return explain_for_many(input, pool, out);
+    }
     let value = croft_api::convert::scheduler::value(pool);
     let taints: Vec<String> = croft_api::convert::scheduler::taints(pool)
         .iter()
@@ -83,11 +86,11 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         }
     }
     if let Some(after) = template_return::after(pool) {
-        let minutes = after.as_secs() / 60;
-        writeln!(
-            out,
-            "  nodes of lighter templates return once a heavier one has launched for {minutes} min"
-        )?;
+        let time = match after.as_secs() {
+            seconds if seconds % 60 == 0 => format!("{} min", seconds / 60),
+            seconds => format!("{seconds} s"),
+        };
+        writeln!(out, "  nodes of lighter templates return once a heavier one has launched for {time}")?;
     } else if let Some(wanted) = &pool.spec.template_return {
         writeln!(out, "  return to a heavier template: {:?}", wanted.policy)?;
     }
@@ -113,6 +116,21 @@ fn write_limits(
     Ok(())
 }
 
+/// Explains a pool from which one is made for each Tenant that names it.
+fn explain_for_many(input: &Input, pool: &TenantPool, out: &mut Output) -> Result<(), Failure> {
+    let name = pool.name_any();
+    let is_made_from =
+        |one: &&Sourced<TenantPool>| one.spec.for_tenant.as_ref().is_some_and(|of| of.pool == name);
+    let made: Vec<String> = input.pools.iter().filter(is_made_from).map(|one| one.name_any()).collect();
+    writeln!(out, "{BOLD}TenantPool {name}{BOLD:#}: for many tenants, without nodes of its own")?;
+    writeln!(
+        out,
+        "  pools of the Tenants that name it: {}",
+        if made.is_empty() { "none".to_owned() } else { shortened(&made, 10) }
+    )?;
+    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)
+}
+
 /// A line for each share of the pool, and what its nodes have of it.
 fn write_shares(
     input: &Input,
@@ -121,26 +139,28 @@ fn write_shares(
     out: &mut Output,
 ) -> Result<(), Failure> {
     for share in croft_api::convert::scheduler::shares(pool).unwrap_or_default() {
-        let mut balance = Balance::default();
+        let (mut balance, mut unknown) = (Balance::default(), 0_usize);
         for info in nodes {
-            let Some(node) = input.nodes.get("", &info.name) else { continue };
-            let template = info.template.as_deref();
-            let capacity =
-                node.status.as_ref().and_then(|status| status.capacity.as_ref()?.get(resources::CPU));
-            let cpu = capacity.and_then(|amount| amount.0.parse::<Quantity>().ok());
-            let is_own = share.is_about(template, CapacityType::parse(&info.capacity_type));
-            balance.count(is_own, cpu.map_or(0, |cpu| resources::native(resources::CPU, cpu)), 1);
+            let cpu = inventory::capacity(input, &info.name, resources::CPU);
+            let is_own = share.is_about(info.template.as_deref(), CapacityType::parse(&info.capacity_type));
+            balance.count(is_own, cpu.unwrap_or_default(), 1);
+            unknown = unknown.saturating_add(usize::from(cpu.is_none()));
         }
         let (own, all) = (balance.own, balance.all());
+        let outside = if share.holds(balance) { "" } else { ", which is outside the share" };
         let has = match share.bound {
             ShareBound::MaxPercent(_) => {
                 let cpu = |sum: NodeSum| readable(resources::CPU, sum.cpu, Round::Down);
-                format!("{} of {}", cpu(own), cpu(all))
+                let amounts = format!("{} of {}", cpu(own), cpu(all));
+                match unknown {
+                    0 => amounts + outside,
+                    // Of unknown amounts nothing says whether the share holds.
+                    nodes => format!("{amounts}, and {} of unknown capacity", counted(nodes, "node")),
+                }
             }
-            ShareBound::MinNodes(_) => format!("{} of {}", own.nodes, all.nodes),
+            ShareBound::MinNodes(_) => format!("{} of {}{outside}", own.nodes, all.nodes),
         };
-        let outside = if share.holds(balance) { "" } else { ", which is outside the share" };
-        writeln!(out, "  share: {}: {has}{outside}", share.of_pool(&pool.name_any()))?;
+        writeln!(out, "  share: {}: {has}", share.of_pool(&pool.name_any()))?;
     }
     Ok(())
 }
@@ -156,10 +176,5 @@ fn capacity(input: &Input, nodes: &[&NodeInfo], resource: &str) -> String {
 
 /// Names of the tenants that list `pool`.
 pub(super) fn users(input: &Input, pool: &str) -> Vec<String> {
-    input
-        .tenants
-        .iter()
-        .filter(|t| input.pools_of_tenant(t).any(|p| p == pool))
-        .map(|t| t.name_any())
-        .collect()
+    input.tenants_by_pool().remove(pool).into_iter().flatten().collect()
 }

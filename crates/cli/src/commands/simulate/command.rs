@@ -89,6 +89,13 @@ enum SimulateFormat {
     Markdown,
 }
 
+impl SimulateArgs {
+    /// True if files are read, alone or over a cluster.
+    pub(crate) fn reads_files(&self) -> bool {
+        !self.filenames.is_empty()
+    }
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: &mut Output) -> Result<ExitCode, Failure> {
     let SimulateArgs { filenames, cluster, without, catalog_after, consolidate, .. } = args;

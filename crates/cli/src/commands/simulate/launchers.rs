@@ -9,7 +9,7 @@ use croft_scheduler::Price;
 
 use super::{
     report::{Report, Verdict, share},
-    text::relaxed,
+    text::{bound_premise, relaxed},
 };
 use crate::{
     costs::{cents, cost_cell, estimate_mark},
@@ -204,18 +204,13 @@ fn left_out(uncounted: &Uncounted) -> Vec<String> {
 fn about_bound(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
     if comparison.lower_bound_per_hour.is_some() && comparison.planned.nodes > 0 {
-        let given = match (comparison.bound_given_domains, comparison.bound_given_weights) {
-            (false, false) => "",
-            (true, false) => ", given its choice of domains",
-            (false, true) => ", given its order of weights",
-            (true, true) => ", given its choice of domains and its order of weights",
-        };
+        let of = bound_premise(comparison.bound_given_domains, comparison.bound_given_weights);
         let relaxed: Vec<&str> = comparison.bound_relaxes.iter().map(|one| relaxed(*one)).collect();
         let without = match relaxed.as_slice() {
             [] => String::new(),
             names => format!(", even without {}", names.join(", ")),
         };
-        notes.push(format!("no plan for the same pods costs less than the bound{given}{without}"));
+        notes.push(format!("no plan for the same pods{of} costs less than the bound{without}"));
     }
     if comparison.cut_short {
         notes.push("the search was cut short: a cheaper plan may exist".to_owned());

@@ -205,12 +205,7 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
         if plan.bound == Price::ZERO {
             writeln!(out)?;
         } else {
-            let of = match (plan.bound_given_domains, plan.bound_given_weights) {
-                (false, false) => "",
-                (true, false) => " in these domains",
-                (false, true) => " in this order of weights",
-                (true, true) => " in these domains and this order of weights",
-            };
+            let of = bound_premise(plan.bound_given_domains, plan.bound_given_weights);
             writeln!(
                 out,
                 "; no plan{of} costs less than ${}/h, gap {:.1} %",
@@ -234,6 +229,16 @@ fn summary(simulation: &Simulation, out: &mut Output) -> Result<(), Failure> {
     }
     writeln!(out, "{DIM}planned in {} ms{DIM:#}", simulation.elapsed_ms)?;
     Ok(())
+}
+
+/// The choices of the plan that its bound takes over, in words after `no plan`.
+pub(super) const fn bound_premise(given_domains: bool, given_weights: bool) -> &'static str {
+    match (given_domains, given_weights) {
+        (false, false) => "",
+        (true, false) => " in these domains",
+        (false, true) => " in this order of weights",
+        (true, true) => " in these domains and this order of weights",
+    }
 }
 
 /// The constraint in words.

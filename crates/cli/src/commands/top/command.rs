@@ -49,6 +49,13 @@ pub struct TopArgs {
     watch: Option<u64>,
 }
 
+impl TopArgs {
+    /// True unless the cluster is read.
+    pub(crate) fn reads_files(&self) -> bool {
+        !self.source.is_live()
+    }
+}
+
 /// How the rows are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TopFormat {

@@ -191,8 +191,9 @@ impl Rows {
             filter.tenant.is_none_or(|name| input.tenants.get("", name).is_some()),
         )?;
         known("TenantPool", filter.pool, filter.pool.is_none_or(|name| input.pools.get("", name).is_some()))?;
-        let users = users(input);
-        let users_of = |pool: &str| users.get(pool).cloned().unwrap_or_default();
+        let users = input.tenants_by_pool();
+        let users_of =
+            |pool: &str| -> Vec<String> { users.get(pool).into_iter().flatten().cloned().collect() };
         let pools: Vec<String> = input
             .pools
             .iter()
@@ -299,18 +300,6 @@ impl NodeRow {
             state: node_state(node, claim, false).0,
         }
     }
-}
-
-/// The tenants of each pool.
-fn users(input: &Input) -> BTreeMap<String, Vec<String>> {
-    let mut users: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for tenant in input.tenants.iter() {
-        for pool in input.pools_of_tenant(tenant) {
-            users.entry(pool.into_owned()).or_default().push(tenant.name_any());
-        }
-    }
-    users.values_mut().for_each(|tenants| tenants.sort_unstable());
-    users
 }
 
 /// Pods of a tenant.

@@ -109,13 +109,45 @@ fn pods_of_a_tenant_move_to_its_pool_and_others_stay_in_their_group() {
 }
 
 #[test]
-fn bound_of_templates_of_several_weights_is_that_of_their_order() {
-    let template = |name: &str, weight: u32| json!({"name": name, "weight": weight, "spec": {"nodeClassRef": {"name": "default"}}});
-    for (weight, is_given) in [(10, true), (0, false)] {
-        let mut objects = tenant(&json!({"templates": [template("first", weight), template("then", 0)]}));
+fn bound_of_templates_with_weights_holds_in_their_order_only() {
+    let template = |name: &str, weight: i32, family: &str| {
+        json!({"name": name, "weight": weight, "spec": {"nodeClassRef": {"name": "default"},
+            "requirements": [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": [family]}]}})
+    };
+    let planned = |weight: i32| {
+        let mut objects =
+            tenant(&json!({"templates": [template("dear", weight, "g"), template("cheap", 0, "f")]}));
         objects.extend([web_node("w1", "f.large"), pod("shop", "a", Some("w1"), &none())]);
-        assert_eq!(compared(&objects).bound_given_weights, is_given, "{weight}");
-    }
+        compared(&objects)
+    };
+    let weighted = planned(10);
+    assert_eq!(row(&weighted, "shop").planned.cost.sum, cents(20), "weight comes before price");
+    assert!(weighted.bound_given_weights && !planned(0).bound_given_weights);
+}
+
+#[test]
+fn closed_zones_and_schedules_hold_in_the_plan() {
+    let waiting = |pool: &Value, config: &Value| {
+        let mut objects = tenant(pool);
+        objects.push(json!({"apiVersion": "croft.dev/v1alpha1", "kind": "CroftConfig",
+            "metadata": {"name": "default"}, "spec": config}));
+        objects.extend([web_node("w1", "f.large"), pod("shop", "a", Some("w1"), &none())]);
+        let comparison = compared(&objects);
+        let pods = comparison.waits.iter().map(|group| group.pods.len()).sum::<usize>();
+        (pods, comparison.planned.nodes, comparison.warnings)
+    };
+    let template = json!({"template": {"spec": {"nodeClassRef": {"name": "default"}}}});
+    let open = waiting(&template, &none());
+    assert_eq!((open.0, open.1), (0, 1));
+    let closed = json!({"zones": [{"name": "z1", "state": "NoLaunches", "reason": "incident"}]});
+    let (pods, nodes, warnings) = waiting(&template, &closed);
+    assert_eq!((pods, nodes), (1, 0), "nothing is launched in z1");
+    assert!(warnings.iter().any(|warning| warning.contains("zone z1")), "{warnings:?}");
+    let mut off = template;
+    off["schedules"] = json!([{"schedule": "0 * * * *", "duration": "2h", "replicas": 0}]);
+    let (pods, nodes, warnings) = waiting(&off, &none());
+    assert_eq!((pods, nodes), (1, 0), "the schedule always holds");
+    assert!(warnings.iter().any(|warning| warning.contains("spec.schedules[0]")), "{warnings:?}");
 }
 
 #[test]

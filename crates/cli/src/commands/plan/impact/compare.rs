@@ -209,4 +209,48 @@ spec: {providerID: "aws:///z1/i-1"}
         assert_eq!(removed(2), [("n1".to_owned(), "ScaledDown")]);
         assert!(removed(4).is_empty(), "{:?}", removed(4));
     }
+
+    #[test]
+    fn nodes_of_a_tenant_that_leaves_a_pool_for_many_go_with_its_pool() {
+        let cluster = "
+{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {name: shop}, spec: {namespaces: [shop], pools: [dev]}}
+---
+{apiVersion: croft.dev/v1alpha1, kind: TenantPool, metadata: {name: own}, spec: {provisioner: None}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: dev}
+spec: {perTenant: true, template: {spec: {nodeClassRef: {name: default}}}}
+---
+apiVersion: croft.dev/v1alpha1
+kind: NodeClaim
+metadata: {name: dev-shop-1}
+spec:
+  pool: dev-shop
+  nodeClassRef: {group: croft.dev, kind: EC2NodeClass, name: default}
+  instanceTypes: [m5.large]
+  zones: [us-east-1a]
+  capacityType: on-demand
+status: {nodeName: node-1}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-1
+  annotations: {croft.dev/claim: dev-shop-1}
+  labels: {node-restriction.kubernetes.io/pool: shop, node.kubernetes.io/instance-type: m5.large}
+";
+        let tenant = |pools: &str| {
+            let spec = format!("{{namespaces: [shop], pools: {pools}}}");
+            read(&format!(
+                "{{apiVersion: croft.dev/v1alpha1, kind: Tenant, metadata: {{name: shop}}, spec: {spec}}}"
+            ))
+        };
+        let nodes = |pools: &str| {
+            let impact = edit(&read(cluster), &tenant(pools), &[]).unwrap().impact;
+            impact.nodes.iter().map(|one| (one.node.clone(), one.reason)).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes("[own]"), [("node-1".to_owned(), "PoolRemoved")]);
+        assert!(nodes("[own, dev]").is_empty(), "it still names the pool");
+    }
 }

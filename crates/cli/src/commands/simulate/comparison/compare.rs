@@ -119,7 +119,7 @@ impl Solved {
             placed,
             pools: input.pools.iter().map(|pool| pool.name_any()).collect(),
             tenants: input.tenants.iter().map(|tenant| tenant.name_any()).collect(),
-            users: users(input),
+            users: input.tenants_by_pool(),
             by_namespace: tenants_by_namespace(input, admission.tenants()),
             pending: reasons(&settling, &end),
             warnings: settling.warnings().to_vec(),
@@ -174,17 +174,6 @@ impl Solved {
 /// The pool of a node, or none.
 fn pool_of(node: &NodeInfo) -> Vec<&str> {
     node.pool.as_deref().into_iter().collect()
-}
-
-/// The tenants that use each pool.
-fn users(input: &Input) -> BTreeMap<String, BTreeSet<String>> {
-    let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for tenant in &input.tenants {
-        for pool in input.pools_of_tenant(tenant) {
-            users.entry(pool.into_owned()).or_default().insert(tenant.name_any());
-        }
-    }
-    users
 }
 
 /// Prices recorded nodes as `types` do, where they have a price.
