@@ -22,9 +22,11 @@ use crate::{
     state::Snapshot,
 };
 
-/// How long a pool must not be wanted before it is deleted: a Tenant that is deleted and created again
-/// (`kubectl replace --force`) is absent for a moment, and a deletion can't be taken back.
-const UNWANTED_FOR: Duration = Duration::from_secs(10);
+/// How long a Tenant must name other pools before the one that was made for it is deleted: a deletion can't be taken back.
+const UNNAMED_FOR: Duration = Duration::from_secs(10);
+/// How long a Tenant must be gone. It may be deleted and created again within seconds (`kubectl replace --force`), and with a
+/// CRD all Tenants are.
+const GONE_FOR: Duration = Duration::from_secs(60);
 
 /// Makes pools for tenants.
 #[derive(Debug, Default)]
@@ -48,7 +50,10 @@ impl PoolsForTenants {
         for name in unwanted {
             let since = *self.unwanted_since.entry(name.clone()).or_insert(ctx.now.mono);
             let Some(pool) = snapshot.pools().get(name) else { continue };
-            if pool.metadata.deletion_timestamp.is_none() && ctx.has_lasted(since, UNWANTED_FOR) {
+            let tenant = pool.spec.for_tenant.as_ref().map(|of| of.tenant.as_str());
+            let is_there = tenant.is_some_and(|tenant| snapshot.tenants().contains_key(tenant));
+            let wait = if is_there { UNNAMED_FOR } else { GONE_FOR };
+            if pool.metadata.deletion_timestamp.is_none() && ctx.has_lasted(since, wait) {
                 let uid = pool.metadata.uid.clone().unwrap_or_default();
                 ctx.request(write(name, Verb::Delete { uid, grace_seconds: None }));
             }

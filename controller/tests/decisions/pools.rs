@@ -133,8 +133,8 @@ fn a_pool_for_many_tenants_makes_one_for_each_that_names_it() {
         let writes = pass(bench, seconds);
         writes.iter().any(|(name, verb)| name == "pool-a-shop" && matches!(verb, Verb::Delete { .. }))
     };
-    assert!(!deletes(&mut bench, 60) && !deletes(&mut bench, 65));
-    assert!(deletes(&mut bench, 71));
+    assert!(!deletes(&mut bench, 60) && !deletes(&mut bench, 75) && !deletes(&mut bench, 119));
+    assert!(deletes(&mut bench, 120));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub struct Schedule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "bounds::time_zone")]
     pub time_zone: Option<String>,
-    /// The number of nodes in this time, whatever the demand; there is no headroom then. With `0` the nodes are drained and
+    /// The number of nodes in this time, whatever the demand; there is no headroom and no share then. With `0` the nodes are drained and
     /// the pool's pods wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10_000))]
@@ -94,6 +94,7 @@ impl TenantPool {
         if schedule.replicas.is_some() {
             spec.replicas = schedule.replicas;
             spec.headroom = None;
+            spec.shares.clear();
             spec.templates.iter_mut().for_each(|template| template.replicas = None);
         }
         pool

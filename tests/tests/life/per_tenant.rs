@@ -153,7 +153,7 @@ async fn each_tenant_of_a_pool_for_many_has_its_own_nodes_and_limits() {
     let tenants: Api<Tenant> = Api::all(client.clone());
     drop(tenants.delete("green", &DeleteParams::default()).await.unwrap());
     drop(namespaces.delete("green", &DeleteParams::default()).await.unwrap());
-    until("green's pool and nodes gone", EVENTUALLY, async || {
+    until("green's pool and nodes gone", EVENTUALLY * 2, async || {
         let pool = pools.get_opt("dev-green").await?;
         let left: Vec<String> = nodes(&client)
             .await?
