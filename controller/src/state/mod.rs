@@ -39,9 +39,8 @@ pub use evidence::Evidence;
 pub use milestones::Milestones;
 pub use records::{
     BoundPod, ClassState, HeadroomStatus, InstanceList, InvalidObject, InvalidObjects, LaunchHold,
-    LaunchHolds,
+    LaunchHolds, ScheduledPool,
 };
-pub use schedules::ScheduledPool;
 pub use snapshot::Snapshot;
 pub use views::{
     BudgetView, NodeView, PodTraits, PodView, has_condition, instance_of, is_accepted, price,

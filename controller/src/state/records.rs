@@ -6,9 +6,10 @@ use std::{
     time::Duration,
 };
 
-use croft_api::{EC2NodeClass, NodeClaim};
+use croft_api::{EC2NodeClass, NodeClaim, TenantPool};
 use croft_cloud::CloudInstance;
 use croft_scheduler::{CapacityType, InstanceType, PodKey};
+use jiff::Timestamp;
 
 use super::views::instance_of;
 use crate::{kube_api::Kind, time::Now};
@@ -199,4 +200,17 @@ impl Unclaimed {
     pub(super) fn remove(&mut self, uid: &str) {
         self.lost.remove(uid);
     }
+}
+
+/// A pool with schedules.
+#[derive(Debug)]
+pub struct ScheduledPool {
+    /// The pool as it is declared.
+    pub(super) declared: Arc<TenantPool>,
+    /// The schedule that holds.
+    pub in_force: Option<usize>,
+    /// When that was found.
+    pub(super) since: Timestamp,
+    /// When the next schedule begins or ends.
+    pub until: Option<Timestamp>,
 }

@@ -3,24 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use croft_api::{TenantPool, schedule::PoolInForce};
-use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::snapshot::Snapshot;
+use super::{records::ScheduledPool, snapshot::Snapshot};
 use crate::time::Now;
-
-/// A pool with schedules.
-#[derive(Debug)]
-pub struct ScheduledPool {
-    /// The pool as it is declared.
-    pub(super) declared: Arc<TenantPool>,
-    /// The schedule that holds.
-    pub in_force: Option<usize>,
-    /// When that was found.
-    since: Timestamp,
-    /// When the next schedule begins or ends.
-    pub until: Option<Timestamp>,
-}
 
 impl Snapshot {
     /// The schedules of a pool that has some.

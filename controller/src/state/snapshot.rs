@@ -19,9 +19,8 @@ use super::{
     pool_versions::PoolVersions,
     records::{
         BoundPod, ClassState, Headroom, InstanceList, InvalidObjects, LaunchHolds, Nomination, ReservedClaim,
-        Unclaimed,
+        ScheduledPool, Unclaimed,
     },
-    schedules::ScheduledPool,
     tombstones::Tombstones,
     views::{BudgetView, NodeView, PodView},
 };

@@ -231,7 +231,8 @@ fn with_templates(failed: &[&str]) -> Box<TenantPool> {
                 "failures": 1, "until": time(500), "since": time(0)})
         })
     };
-    object["status"]["launchBackoff"] = json!({"templates": templates, "poolGeneration": hash, "classGeneration": 1,
+    // Each template's class counts.
+    object["status"]["launchBackoff"] = json!({"templates": templates, "poolGeneration": hash, "classGeneration": 2,
         "offerings": failed.iter().flat_map(offerings).collect::<Vec<_>>()});
     read(object)
 }

@@ -139,7 +139,8 @@ fn a_template_of_a_fixed_size_stands_beside_one_that_follows_the_demand() {
     let actions = bench.decide(1);
     assert_eq!(templates_of(made(&actions)), ["steady", "steady"]);
     let names = come(&mut bench, 2, &actions[0]);
-    assert!(bench.decide(2).is_empty());
+    let next = bench.decide(2);
+    assert!(next.is_empty(), "{next:?}");
     assert!(deleted(&bench.decide(600)).is_empty(), "empty nodes of such a template stay");
     // The pods use its nodes, and what doesn't fit there gets a node of the other template.
     for name in ["a", "b", "c"] {

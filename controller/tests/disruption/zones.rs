@@ -135,7 +135,7 @@ fn nodes_of_a_zone_that_is_evacuated_are_replaced_elsewhere_within_the_budgets()
 
 #[test]
 fn consolidation_moves_no_pod_into_a_zone_that_is_declared_bad() {
-    for (closed, expected) in [(false, vec![]), (true, vec!["zone-b"])] {
+    for (closed, expected) in [(false, "zone-a"), (true, "zone-b")] {
         let mut world = two_zones(json!({"consolidateAfter": "5s"}));
         for node in ["n1", "n2"] {
             world.node(node, "m.8", json!({}));
@@ -148,7 +148,8 @@ fn consolidation_moves_no_pod_into_a_zone_that_is_declared_bad() {
             declare(&mut world, "NoLaunches", None);
         }
         let (created, deleted) = run(&mut world, 40);
-        assert_eq!(zones(&created), expected, "{created:?}");
-        assert_eq!(deleted.is_empty(), closed, "{deleted:?}");
+        assert!(zones(&created).iter().all(|zone| *zone == expected), "{created:?}");
+        assert!(!(created.is_empty() && deleted.is_empty()), "{closed}: something is worth it");
+        assert!(!closed || deleted.is_empty(), "no pod fits elsewhere without a new node: {deleted:?}");
     }
 }

@@ -12,10 +12,9 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{KubeSchema, ResourceExt};
-use serde::{Deserialize, Serialize};
+use kube::ResourceExt;
 
-use crate::{Tenant, TenantPool, TenantPoolSpec, bounds, hash::hash};
+use crate::{Tenant, TenantPool, TenantPoolSpec, hash::hash, pool::ForTenant};
 
 /// A pool's name is a label value and the prefix of its claims' names.
 const LONGEST_NAME: usize = 40;
@@ -23,17 +22,6 @@ const LONGEST_NAME: usize = 40;
 const LONGEST_VALUE: usize = 63;
 /// Digits of the hash that ends a shortened name.
 const DIGITS: usize = 8;
-
-/// The pool that a pool was made from, and the tenant that it was made for.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ForTenant {
-    /// The TenantPool with `perTenant`.
-    #[schemars(schema_with = "bounds::object_name")]
-    pub pool: String,
-    /// The Tenant.
-    #[schemars(schema_with = "bounds::object_name")]
-    pub tenant: String,
-}
 
 /// The name of the pool that `pool` makes for a tenant.
 #[must_use]
@@ -124,7 +112,7 @@ mod tests {
         assert_ne!(name, other);
         let value = pool_of(&pool(), &long).spec.value.unwrap();
         assert!(value.len() <= 63 && value.starts_with("aaa"), "{value}");
-        assert!(!name_of(&"p".repeat(31), "-x").contains("--"), "no separator before the hash");
+        assert!(!name_of(&"p".repeat(30), "-a-long-name").contains("--"), "no separator before the hash");
     }
 
     #[test]

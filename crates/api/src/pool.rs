@@ -11,10 +11,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    amount::Amount, bounds, definitions::GROUP, disruption::Disruption, per_tenant::ForTenant,
-    schedule::Schedule,
-};
+use crate::{amount::Amount, bounds, definitions::GROUP, disruption::Disruption, schedule::Schedule};
 
 /// Label and taint key of a pool that sets no `key`.
 pub const DEFAULT_KEY: &str = "node-restriction.kubernetes.io/pool";
@@ -135,6 +132,17 @@ pub struct TenantPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "bounds::namespaces")]
     pub shared_with: Vec<String>,
+}
+
+/// The pool that a pool was made from, and the tenant that it was made for.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForTenant {
+    /// The TenantPool with `perTenant`.
+    #[schemars(schema_with = "bounds::object_name")]
+    pub pool: String,
+    /// The Tenant.
+    #[schemars(schema_with = "bounds::object_name")]
+    pub tenant: String,
 }
 
 /// Spare capacity of a pool.

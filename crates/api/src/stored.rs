@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, config::ClusterDisruption,
-    definitions::DEFECTS, per_tenant::ForTenant, rules,
+    definitions::DEFECTS, pool::ForTenant, rules,
 };
 
 /// Reason of the condition `SpecValid` of an object that can't be decoded or breaks a rule.

@@ -5,10 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use croft_api::{
-    CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool,
-    per_tenant::{self, ForTenant},
-};
+use croft_api::{CroftConfig, EC2NodeClass, NodeClaim, Tenant, TenantPool, per_tenant, pool::ForTenant};
 use jiff::Timestamp;
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet},
