@@ -43,7 +43,9 @@ fn come(bench: &mut Bench, seconds: u64, action: &Action) -> Vec<String> {
         there.metadata.uid = Some(format!("node-{}", one.name));
         there.metadata.annotations = Some([("croft.dev/claim".to_owned(), one.name.clone())].into());
         let mark = ("node-restriction.kubernetes.io/pool".to_owned(), "pool-a".to_owned());
-        there.metadata.labels.as_mut().unwrap().extend([mark]);
+        let template =
+            one.spec.labels.get_key_value("croft.dev/template").map(|(k, v)| (k.clone(), v.clone()));
+        there.metadata.labels.as_mut().unwrap().extend([mark].into_iter().chain(template));
         bench.see(seconds, there);
     }
     bench.done(seconds, action, vec![]);

@@ -327,9 +327,9 @@ fn expired_nodes_are_replaced_one_by_one_while_launches_are_tried_one_at_a_time(
         }
         world.pool(json!({"consolidateAfter": "Never"}), json!({"spec": {"expireAfter": "240h"}}));
         if fails {
-            let (begun, now) = (world.begun.to_string(), world.now().wall.to_string());
+            let now = world.now().wall.to_string();
             let hash = edit_hash(&world.engine.snapshot().pools()["p"]);
-            let template = json!({"template": "", "stage": "Registration", "image": "", "rounds": 1, "until": begun,
+            let template = json!({"template": "", "stage": "Registration", "image": "", "rounds": 1, "until": now,
                 "since": now, "last": "aws:///zone-a/i-1"});
             let backoff = json!({"templates": [template], "poolGeneration": hash, "classGeneration": 0});
             edit(&mut world, "p", &json!({"status": {"launchBackoff": backoff}}));
@@ -339,11 +339,6 @@ fn expired_nodes_are_replaced_one_by_one_while_launches_are_tried_one_at_a_time(
         for _ in 0..10 {
             world.step(2);
             created = world.created().len();
-            eprintln!(
-                "DBG {fails} {:?} {:?}",
-                world.told("DisruptionBlocked"),
-                world.told("NodesNotRegistering")
-            );
             if created > 0 {
                 break;
             }
