@@ -541,7 +541,7 @@ fn schedules() -> Vec<Case> {
         ("TenantPool", "/spec/schedules/0/duration", json!("soon"), &["hours and minutes"]),
         ("TenantPool", "/spec/schedules/0/timeZone", json!("+02:00"), &["IANA database"]),
         ("TenantPool", "/spec/schedules/0/replicas", json!(-1), &["0"]),
-        ("TenantPool", "/spec/schedules/0/limits", json!({"nodes": "-1"}), &["isn't negative"]),
+        ("TenantPool", "/spec/schedules/0/limits", json!({"nodes": "-1"}), &["spec.schedules[0].limits"]),
         ("TenantPool", "/spec/schedules/0/headroomPods", json!(1_001), &["1000"]),
         (
             "TenantPool",

@@ -481,12 +481,32 @@ pub(crate) fn template_limits(_: &mut SchemaGenerator) -> Schema {
     limits_of(6)
 }
 
-fn limits_of(most: u32) -> Schema {
-    let names = rule_of_keys(
+/// Limits of one of a pool's schedules. A pattern costs nothing in the estimate, which multiplies rules by schedules and entries.
+pub(crate) fn schedule_limits(_: &mut SchemaGenerator) -> Schema {
+    schema(json!({
+        "type": "object",
+        "maxProperties": 6,
+        "additionalProperties": {
+            "x-kubernetes-int-or-string": true,
+            "minimum": 0,
+            "pattern": AMOUNT,
+        },
+        "x-kubernetes-validations": [names_of_limits()],
+    }))
+}
+
+/// An amount that isn't negative, as a pattern.
+const AMOUNT: &str = "^[0-9]{1,15}([.][0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$";
+
+fn names_of_limits() -> Value {
+    rule_of_keys(
         &resource_name(", 'nodes', 'costPerHour'"),
         "there are limits of cpu, memory, ephemeral-storage, pods, nodes, costPerHour (dollars), hugepages-* and devices such as nvidia.com/gpu: write one of these",
-    );
-    let mut limits = at_most(most, names);
+    )
+}
+
+fn limits_of(most: u32) -> Schema {
+    let mut limits = at_most(most, names_of_limits());
     push(
         &mut limits,
         rule(
@@ -511,7 +531,7 @@ pub(crate) fn declared_amounts(_: &mut SchemaGenerator) -> Schema {
         "additionalProperties": {
             "x-kubernetes-int-or-string": true,
             "minimum": 0,
-            "pattern": "^[0-9]{1,15}([.][0-9]{1,9})?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$",
+            "pattern": AMOUNT,
         },
         "x-kubernetes-validations": [names],
     }))

@@ -35,7 +35,7 @@ pub struct Schedule {
     pub replicas: Option<i32>,
     /// Limits in this time, each in place of the pool's limit of the same name. They keep nodes from being launched, and remove none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(schema_with = "bounds::template_limits")]
+    #[schemars(schema_with = "bounds::schedule_limits")]
     pub limits: BTreeMap<String, Amount>,
     /// The number of headroom pods in this time, in place of `headroom.pods`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

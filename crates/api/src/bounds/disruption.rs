@@ -128,7 +128,7 @@ pub(crate) fn schedule(_: &mut SchemaGenerator) -> Schema {
     let fields = fields.map(list).join(" +");
     schema(json!({
         "type": "string",
-        "maxLength": 100,
+        "maxLength": 200,
         "x-kubernetes-validations": [rule(
             format!("self.matches('^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{fields})$')"),
             "write five fields as in crontab: minute (0-59), hour (0-23), day (1-31), month (1-12) and weekday (0-7 or mon-sun), such as 0 9 * * mon-fri; or @hourly, @daily, @weekly, @monthly, @yearly",
