@@ -182,7 +182,9 @@ fn keeps_shares(
     let nodes: Vec<&str> = command.nodes.iter().map(String::as_str).collect();
     claims.iter().all(|(_, claim)| {
         let checked = shares.check(ctx, &claim.spec.pool, &nodes, &command.instances);
-        checked.inspect_err(|conflict| tracing::debug!(error = ?conflict, "a command conflicts with a share")).is_ok()
+        checked
+            .inspect_err(|conflict| tracing::debug!(error = ?conflict, "a command conflicts with a share"))
+            .is_ok()
     })
 }
 

@@ -1,7 +1,8 @@
 //! Answers an AdmissionReview for a pod of a tenant: the policy as a library.
 
 use croft_policy::{
-    Config, NodeTemplate, Phase, Pool, PoolTenants, Provisioner, Tenant, Tenants, evaluate, review, taint::Effects,
+    Config, NodeTemplate, Phase, Pool, PoolTenants, Provisioner, Tenant, Tenants, evaluate, review,
+    taint::Effects,
 };
 
 fn main() -> Result<(), review::ReviewError> {

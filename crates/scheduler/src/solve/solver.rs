@@ -265,7 +265,9 @@ impl Index {
             Self { keys, with: FxHashMap::default(), without: FxHashMap::default(), all: Vec::new() };
         let may_launch = |rec: &PoolRec| {
             let pool = &rec.pool;
-            pool.launches && pool.held.is_none() && context.options.templates.allow(&pool.name, &pool.template)
+            pool.launches
+                && pool.held.is_none()
+                && context.options.templates.allow(&pool.name, &pool.template)
         };
         for (pool, rec) in context.pools.enumerate().filter(|(_, rec)| may_launch(rec)) {
             for (variant, it) in rec.variants.enumerate() {

@@ -75,7 +75,9 @@ pub(super) fn plan(
     out.warn(&read.warnings)?;
     let objects: Vec<Value> = read.objects.into_iter().map(|object| object.value).collect();
     let route = format!("what-if?namespace={}", files.cluster().namespace_of_files());
-    let Some(answer) = page.post::<Value>(&route, to_yaml(&objects)?, files.cluster())? else { return Ok(false) };
+    let Some(answer) = page.post::<Value>(&route, to_yaml(&objects)?, files.cluster())? else {
+        return Ok(false);
+    };
     let parsed: WhatIf = serde_json::from_value(answer.clone()).map_err(anyhow::Error::from)?;
     match output {
         Format::Json => {
