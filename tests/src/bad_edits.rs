@@ -536,12 +536,13 @@ fn templates() -> Vec<Case> {
 fn schedules() -> Vec<Case> {
     vec![
         ("TenantPool", "/spec/perTenant", json!(true), &["leave value and forTenant out"][..]),
-        ("TenantPool", "/spec/forTenant", json!({"pool": "p", "tenant": "A"}), &["the name of an object"]),
+        ("TenantPool", "/spec/forTenant/pool", json!("A"), &["the name of an object"]),
+        ("TenantPool", "/spec/forTenant/tenant", json!("a b"), &["the name of an object"]),
         ("TenantPool", "/spec/schedules/0/schedule", json!("0 19 * *"), &["five fields as in crontab"]),
         ("TenantPool", "/spec/schedules/0/duration", json!("soon"), &["hours and minutes"]),
         ("TenantPool", "/spec/schedules/0/timeZone", json!("+02:00"), &["IANA database"]),
         ("TenantPool", "/spec/schedules/0/replicas", json!(-1), &["0"]),
-        ("TenantPool", "/spec/schedules/0/limits", json!({"nodes": "-1"}), &["spec.schedules[0].limits"]),
+        ("TenantPool", "/spec/schedules/0/limits", json!({"cost": 1}), &["costPerHour"]),
         ("TenantPool", "/spec/schedules/0/headroomPods", json!(1_001), &["1000"]),
         (
             "TenantPool",
@@ -876,7 +877,7 @@ pub fn base(kind: &str) -> Value {
         "TenantPool" => (
             "bad-edit",
             json!({
-                "key": "node-pool", "value": "a", "effects": ["NoSchedule"], "provisioner": "Croft", "weight": 1,
+                "key": "node-pool", "value": "a", "forTenant": {"pool": "p", "tenant": "t"}, "effects": ["NoSchedule"], "provisioner": "Croft", "weight": 1,
                 "limits": {"cpu": "1000", "memory": "1000Gi", "nodes": 50, "costPerHour": "25"},
                 "headroom": {"pods": 1, "requests": {"cpu": "500m"}}, "sharedWith": ["monitoring"],
                 "schedules": [{"schedule": "0 19 * * mon-fri", "duration": "12h", "timeZone": "Europe/Berlin", "replicas": 0, "limits": {"nodes": "2"},
