@@ -127,7 +127,11 @@ export async function request<T>(path: string, init: RequestInit = {}): Promise<
     throw new ApiError(0, "the page's server can't be reached; croft page may have ended");
   }
   if (response.status === 204) return undefined as T;
-  const body: unknown = await response.json().catch(() => ({ error: `answer ${response.status}` }));
+  const body: unknown = await response.json().catch((error: unknown) => {
+    // A body that was no longer wanted, or that ended early, is no answer.
+    if (response.ok) throw error instanceof DOMException ? error : new ApiError(0, "the answer of the page's server ended early");
+    return { error: `answer ${response.status}` };
+  });
   if (!response.ok) throw new ApiError(response.status, (body as { error?: string }).error ?? `answer ${response.status}`);
   return body as T;
 }
