@@ -91,11 +91,14 @@ impl Decision<'_> {
         sum
     }
 
-    /// True if `entry`, which is later than all of them, belongs to it although no claim says so.
+    /// True if `entry`, which is later than all of them, is near enough in time to belong to it.
+    fn is_recent(&self, entry: &Entry) -> bool {
+        self.entries.last().is_some_and(|newest| entry.at - newest.at <= TOGETHER)
+    }
+
+    /// True if `entry`, which is later than all of them and near enough in time, belongs to it although no claim says so.
     fn is_like(&self, kind: DecisionKind, entry: &Entry) -> bool {
-        let Some(newest) = self.entries.last().filter(|newest| entry.at - newest.at <= TOGETHER) else {
-            return false;
-        };
+        let Some(newest) = self.entries.last() else { return false };
         self.kind == kind
             && match kind {
                 DecisionKind::Launch => {
@@ -131,12 +134,16 @@ pub fn decisions<'a>(entries: &[&'a Entry]) -> Vec<Decision<'a>> {
     }
     let mut found: Vec<Decision<'a>> = Vec::new();
     let mut by_claim: BTreeMap<(DecisionKind, &str), usize> = BTreeMap::new();
+    // Those that a later entry may still belong to: an archive of a year has few at a time.
+    let mut recent: BTreeSet<usize> = BTreeSet::new();
     for entry in entries.iter().copied().filter(|entry| entry.kind != EntryKind::State) {
         let claim = entry.claim_name();
         let kind = kind_of(entry, removed_at.get(claim).copied());
         let is_of_node = matches!(kind, DecisionKind::Launch | DecisionKind::Removal) && !claim.is_empty();
         let known = if is_of_node { by_claim.get(&(kind, claim)).copied() } else { None };
-        let at = match known.or_else(|| found.iter().rposition(|one| one.is_like(kind, entry))) {
+        recent.retain(|at| found.get(*at).is_some_and(|one| one.is_recent(entry)));
+        let is_like = |at: &usize| found.get(*at).is_some_and(|one| one.is_like(kind, entry));
+        let at = match known.or_else(|| recent.iter().rev().copied().find(is_like)) {
             Some(at) => at,
             None => {
                 found.push(Decision { kind, entries: Vec::new() });
@@ -145,6 +152,7 @@ pub fn decisions<'a>(entries: &[&'a Entry]) -> Vec<Decision<'a>> {
         };
         if let Some(decision) = found.get_mut(at) {
             decision.entries.push(entry);
+            recent.insert(at);
         }
         if is_of_node {
             by_claim.insert((kind, claim), at);
