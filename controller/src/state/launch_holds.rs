@@ -56,8 +56,7 @@ impl Snapshot {
     }
 
     /// The instance types that a pool with one kind of node may launch now: those of its class, without the offerings on hold and
-    /// those in closed zones. A pool
-    /// that isn't accepted may launch none: its nodes would be open to non-tenant pods.
+    /// those in closed zones. A pool that isn't accepted may launch none: its nodes would be open to non-tenant pods.
     #[must_use]
     pub fn launchable_types(&self, name: &str, pool: &TenantPool) -> Arc<[InstanceType]> {
         let class =

@@ -25,14 +25,25 @@ impl Pause {
     /// counts as none: nodes stay.
     #[must_use]
     pub fn end(&self) -> Option<Timestamp> {
-        self.until.as_deref()?.parse().ok()
+        end_of(self.until.as_deref())
     }
 
     /// True if the pause is in force at `now`.
     #[must_use]
     pub fn holds(&self, now: Timestamp) -> bool {
-        self.end().is_none_or(|end| now < end)
+        lasts(self.until.as_deref(), now)
     }
+}
+
+/// The end of what a person declares until some time; `None` if it lasts until it is removed. A time that can't be read counts as none:
+/// what was asked for goes on.
+pub(crate) fn end_of(until: Option<&str>) -> Option<Timestamp> {
+    until?.parse().ok()
+}
+
+/// True if what a person declares until some time lasts at `now`.
+pub(crate) fn lasts(until: Option<&str>, now: Timestamp) -> bool {
+    end_of(until).is_none_or(|end| now < end)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::bounds;
+use crate::{bounds, pause};
 
 /// A zone that is declared bad, such as one that AWS reports as impaired.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,13 +32,13 @@ impl ClosedZone {
     /// counts as none: nothing is launched in a zone of which that is unknown.
     #[must_use]
     pub fn end(&self) -> Option<Timestamp> {
-        self.until.as_deref()?.parse().ok()
+        pause::end_of(self.until.as_deref())
     }
 
     /// True if the zone is closed at `now`.
     #[must_use]
     pub fn holds(&self, now: Timestamp) -> bool {
-        self.end().is_none_or(|end| now < end)
+        pause::lasts(self.until.as_deref(), now)
     }
 }
 
