@@ -137,3 +137,65 @@ fn admission_rules() -> anyhow::Result<String> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use croft_page::model::facts::is_healthy;
+
+    use super::*;
+
+    /// A new condition type fails here until somebody has said what its statuses mean; the page shows what is wrong in another colour.
+    #[test]
+    fn page_knows_of_every_condition_type_which_status_is_healthy() {
+        let all = || croft_api::condition::CONDITIONS.iter().chain(controller::conditions::TYPES);
+        let healthy = |status: &'static str| {
+            let types = all().map(|one| one.name).filter(move |name| is_healthy(name, status));
+            types.collect::<BTreeSet<_>>()
+        };
+        let while_false = [
+            "CollectionStopped",
+            "Consolidatable",
+            "DeletionBlocked",
+            "DisruptionPaused",
+            "DisruptionStopped",
+            "Drifted",
+            "Expired",
+            "Interrupted",
+            "LimitsReached",
+            "PlanningFailed",
+            "ScheduleInForce",
+            "Unlimited",
+            "ZonesClosed",
+        ];
+        let while_true = [
+            "Accepted",
+            "CapacityAvailable",
+            "ClassReady",
+            "Consolidatable",
+            "DisruptionPaused",
+            "Expired",
+            "HeadroomReady",
+            "Initialized",
+            "InstanceHealthy",
+            "InstanceTagged",
+            "Isolated",
+            "KubernetesFeatures",
+            "Launched",
+            "MutationInForce",
+            "NamespaceCreation",
+            "NodeRegistrationHealthy",
+            "NodesManaged",
+            "ObjectsKept",
+            "Ready",
+            "Registered",
+            "ReplicasReady",
+            "RequirementsValid",
+            "ScheduleInForce",
+            "SpecValid",
+        ];
+        assert_eq!(healthy("True"), BTreeSet::from(while_true));
+        assert_eq!(healthy("False"), BTreeSet::from(while_false));
+    }
+}
