@@ -94,8 +94,11 @@ const commands = {
         for (const { index, 0: word } of text.data.matchAll(/[^\s\/:.,-]+/g)) {
           range.setStart(text, index);
           range.setEnd(text, index + word.length);
-          const lines = new Set([...range.getClientRects()].map((line) => Math.round(line.top)));
-          if (lines.size > 1) broken.push(word);
+          const parts = [...range.getClientRects()];
+          const lines = new Set(parts.map((line) => Math.round(line.top)));
+          let block = parent;
+          while (getComputedStyle(block).display.startsWith("inline")) block = block.parentElement;
+          if (lines.size > 1 && parts.reduce((sum, part) => sum + part.width, 0) < block.clientWidth) broken.push(word);
         }
       }
       return { beyond: Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth), broken };

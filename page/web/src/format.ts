@@ -32,6 +32,10 @@ export const gib = (bytes: number): string => `${trimmed(bytes / 2 ** 30, 1)} Gi
 export const percent = (part: number, whole: number): string => whole > 0 ? `${Math.round((100 * part) / whole)} %` : "-";
 export const counted = (count: number, one: string): string => `${count} ${one}${count === 1 ? "" : "s"}`;
 
+/** The first names, and how many others there are. */
+export const named = (names: string[], most: number): string =>
+  names.length > most ? `${names.slice(0, most).join(", ")} and ${names.length - most} more` : names.join(", ");
+
 const pad = (value: number): string => String(value).padStart(2, "0");
 
 /** A time of the day, UTC, as the command line writes it. */

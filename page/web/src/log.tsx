@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import type { Entry } from "./api";
-import { clock, counted, dollars } from "./format";
+import { clock, counted, dollars, named } from "./format";
 import { Timeline } from "./parts";
 
 type Kind = "launch" | "removal" | "pending" | "other";
@@ -17,7 +17,8 @@ const TOGETHER = 120_000;
 /** Entries of one decision, the newest first. */
 interface Decision { key: string; kind: Kind; pool: string; entries: Entry[] }
 
-const claimOf = (entry: Entry): string => entry.claim ?? (entry.o?.startsWith("NodeClaim/") ? entry.o.slice("NodeClaim/".length) : "");
+/** The NodeClaim of an entry; empty if it has none. */
+export const claimOf = (entry: Entry): string => entry.claim ?? (entry.o?.startsWith("NodeClaim/") ? entry.o.slice("NodeClaim/".length) : "");
 
 function kindOf(entry: Entry): Kind {
   if (LAUNCH.has(entry.k) || (entry.k === "condition" && LAUNCHED.has(entry.c?.split("=")[0] ?? ""))) return "launch";
@@ -55,7 +56,7 @@ export function decisionsOf(entries: Entry[]): Decision[] {
 }
 
 const namesOf = (entries: Entry[], names: (entry: Entry) => string[]): string[] => [...new Set(entries.flatMap(names).filter((name) => name !== ""))];
-const some = (names: string[]): string => names.length > 3 ? `${names.slice(0, 3).join(", ")} and ${names.length - 3} more` : names.join(", ");
+const some = (names: string[]): string => named(names, 3);
 
 /** A decision in a sentence: "3 nodes launched for 12 pods of shop, $0.27/h". */
 export function sentence(decision: Decision): string {

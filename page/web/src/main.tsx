@@ -3,8 +3,10 @@
 import { render, type JSX } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { ApiError, type Session, connect, request, signIn, signOut } from "./api";
+import { PlanPage, PlansPage } from "./plans";
 import { link, useRoute } from "./route";
-import { CurvesPage, NodePage, OverviewView, PlanPage, PodPage, PoolPage, TenantPage, UnknownPage, WhatIfPage } from "./views";
+import { CurvesPage, NodePage, OverviewView, PodPage, PoolPage, TenantPage, UnknownPage } from "./views";
+import { WhatIfPage } from "./what-if";
 
 /** The token behind `#token=`, which no server sees; it is removed from the address and the history at once. */
 function takeToken(): string | undefined {
@@ -38,8 +40,10 @@ function SignIn({ message, onSession }: { message: string; onSession: (session: 
 function Shown({ session }: { session: Session }): JSX.Element {
   const route = useRoute();
   const [view, first = "", second = ""] = route;
-  const parts: Record<string, number> = { tenants: 2, pools: 2, nodes: 2, pods: 3, curves: 1, plans: 1, "what-if": 1 };
+  const parts: Record<string, number> = { tenants: 2, pools: 2, nodes: 2, pods: 3, curves: 1, "what-if": 1 };
   if (view === undefined) return <OverviewView isOperator={session.operator} />;
+  if (view === "plans" && route.length === 1) return <PlansPage />;
+  if (view === "plans" && route.length === 2 && /^\d{1,15}$/.test(first)) return <PlanPage key={first} at={first} />;
   if (parts[view] === route.length) {
     switch (view) {
       case "tenants": return <TenantPage key={first} name={first} />;
@@ -47,7 +51,6 @@ function Shown({ session }: { session: Session }): JSX.Element {
       case "nodes": return <NodePage key={first} name={first} />;
       case "pods": return <PodPage key={`${first}/${second}`} namespace={first} name={second} />;
       case "curves": return <CurvesPage />;
-      case "plans": return <PlanPage />;
       case "what-if": return <WhatIfPage namespaces={session.namespaces} />;
     }
   }

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Condition, type Entry, type NodeState, type NodeView, type PodFacts, type Reason, STATES } from "./api";
-import { age, clock, cores, counted, dollars, gib, moment, percent } from "./format";
+import { age, clock, cores, counted, dollars, gib, moment, named, percent } from "./format";
 import { link } from "./route";
 
 const ROW = 30;
@@ -226,6 +226,7 @@ export function Conditions({ conditions }: { conditions: Condition[] }): JSX.Ele
 
 /** The object of an entry as a link, where the page has a view of it. */
 function Subject({ entry }: { entry: Entry }): JSX.Element | null {
+  if (entry.k === "plan") return <a href={link("plans", `${entry.t}`)}>scheduling run</a>;
   const [kind, second, third] = (entry.o ?? "").split("/");
   if (!kind || !second) return entry.node ? <a href={link("nodes", entry.node)}>{entry.node}</a> : null;
   switch (kind) {
@@ -239,7 +240,7 @@ function Subject({ entry }: { entry: Entry }): JSX.Element | null {
 
 function why(entry: Entry): string {
   const named = entry.c ? `${entry.c}${entry.r ? ` (${entry.r})` : ""}` : entry.r ?? "";
-  const pods = entry.pods?.length ? `${counted(entry.pods.length, "pod")}: ${entry.pods.slice(0, 3).join(", ")}${entry.pods.length > 3 ? ` and ${entry.pods.length - 3} more` : ""}` : "";
+  const pods = entry.pods?.length ? `${counted(entry.pods.length, "pod")}: ${named(entry.pods, 3)}` : "";
   const cost = entry.usd !== undefined && entry.k === "state" ? `${dollars(entry.usd)}/h` : "";
   const run = entry.plan ? `${counted(entry.plan.instances, "instance")} for ${counted(entry.plan.pods, "pod")}, ${dollars(entry.plan.cost)}/h, no plan below ${dollars(entry.plan.bound)}/h` : "";
   return [named, entry.m ?? "", run, cost, pods].filter((part) => part !== "").join(": ");

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import {
   type Advice, type AdviceRow, ApiError, type Bill, type Change, type Entry, type Launch, type NodeDetail, type NodeRemoval, type NodeView, type Overview, type Past, type PastNode, type PendingGroup, type PodDetail, type PodFacts,
-  type PoolNow, type PoolRow, type PoolView, type Rows, type TemplateView, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, type WhatIf, request,
+  type PoolNow, type PoolRow, type PoolView, type Rows, type TemplateView, type TenantNow, type TenantRow, type TenantThen, type TenantView, type TypePrice, request,
 } from "./api";
 import { CurvesBody } from "./curves";
 import { age, bill, cores, costOf, counted, dollars, gib, moment, percent, perHour, price } from "./format";
@@ -15,7 +15,7 @@ import { Blocks, type Column, Conditions, Pods, Reasons, State, States, Table, T
 import { link, pathOf } from "./route";
 
 /** A view's title, which is also the document's, and its data once it is there. */
-function View<T>({ title, live, children }: { title: string; live: Live<T>; children: (data: T) => ComponentChildren }): JSX.Element {
+export function View<T>({ title, live, children }: { title: string; live: Live<T>; children: (data: T) => ComponentChildren }): JSX.Element {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => { document.title = `${title} - Croft`; heading.current?.focus(); }, [title]);
   return (
@@ -27,6 +27,8 @@ function View<T>({ title, live, children }: { title: string; live: Live<T>; chil
   );
 }
 
+const readiness = (row: { ready: string }): ComponentChildren => row.ready === "" ? "unknown" : row.ready === "True" ? row.ready : <b class="note">{row.ready}</b>;
+
 const TENANT_COLUMNS: Column<TenantRow>[] = [
   { title: "Tenant", cell: (row) => <a href={link("tenants", row.name)}>{row.name}</a>, key: (row) => row.name },
   { title: "Pools", cell: (row) => row.pools.map((pool, at) => <>{at > 0 ? ", " : ""}<a href={link("pools", pool)}>{pool}</a></>) },
@@ -35,7 +37,7 @@ const TENANT_COLUMNS: Column<TenantRow>[] = [
   { title: "Violations", cell: (row) => row.violations > 0 ? <b class="bad">{row.violations}</b> : 0, key: (row) => row.violations, isNumber: true },
   { title: "Nodes", cell: (row) => row.nodes, key: (row) => row.nodes, isNumber: true },
   { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
-  { title: "Ready", cell: (row) => row.ready },
+  { title: "Ready", cell: readiness, key: (row) => row.ready },
 ];
 const POOL_COLUMNS: Column<PoolRow>[] = [
   { title: "Pool", cell: (row) => <a href={link("pools", row.name)}>{row.name}</a>, key: (row) => row.name },
@@ -43,7 +45,7 @@ const POOL_COLUMNS: Column<PoolRow>[] = [
   { title: "Nodes", cell: (row) => <States states={row.states} /> },
   { title: "Pods", cell: (row) => row.pods, key: (row) => row.pods, isNumber: true },
   { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
-  { title: "Ready", cell: (row) => row.ready },
+  { title: "Ready", cell: readiness, key: (row) => row.ready },
 ];
 const byName = (row: { name: string }): string => row.name;
 
@@ -145,7 +147,7 @@ function PendingGroups({ groups, at }: { groups: PendingGroup[]; at?: number }):
   return (
     <ul class="pending">
       {groups.map((group) => {
-        const about = <>{cores(group.cpu)} CPU, {gib(group.memory)}, for {age(group.since, at ?? Date.now())}{group.reason ? <>: <b class="note">{group.reason}</b></> : ""}{group.message ? ` ${group.message}` : ""}</>;
+        const about = <>{cores(group.cpu)} CPU, {gib(group.memory)}{group.since === null ? "" : `, for ${age(group.since, at ?? Date.now())}`}{group.reason ? <>: <b class="note">{group.reason}</b></> : ""}{group.message ? ` ${group.message}` : ""}</>;
         const [only] = group.pods;
         return (
           <li key={`${group.namespace}/${group.workload}/${only}/${group.reason}`}>
@@ -198,6 +200,16 @@ function Limits({ limits }: { limits: Record<string, string> }): JSX.Element | n
   return named.length > 0 ? <p>Limits: {named.map(([key, value]) => `${key} ${value}`).join(", ")}</p> : null;
 }
 
+/** What the parts of a bill are, by their names in the ledger. */
+const PURPOSES: Record<string, string> = {
+  used: "Requests of pods.",
+  daemonsets: "Requests of DaemonSets' and static pods.",
+  headroom: "What the pool's headroom keeps free.",
+  idle: "What no pod requests.",
+  starting: "Nodes that aren't initialized yet.",
+  draining: "What no pod requests on nodes that are being removed.",
+};
+
 function BillView({ bill: it, isWhole }: { bill: Bill; isWhole: boolean }): JSX.Element {
   const idle = (it.purposes["idle"] ?? 0) + (it.purposes["starting"] ?? 0) + (it.purposes["draining"] ?? 0);
   const parts = Object.entries(it.purposes).filter(([, micros]) => micros > 0);
@@ -212,6 +224,10 @@ function BillView({ bill: it, isWhole }: { bill: Bill; isWhole: boolean }): JSX.
         <>
           <p class="stack" aria-hidden="true">{parts.map(([purpose, micros]) => <span class={`purpose ${purpose}`} title={purpose} style={{ width: `${(100 * micros) / it.total}%` }} />)}</p>
           <ul class="inline">{parts.map(([purpose, micros]) => <li><span class={`purpose ${purpose}`} aria-hidden="true" /> {purpose} {bill(micros)} ({percent(micros, it.total)})</li>)}</ul>
+          <details>
+            <summary>What the parts are</summary>
+            <dl class="facts">{parts.map(([purpose]) => <><dt>{purpose}</dt><dd>{PURPOSES[purpose] ?? ""}</dd></>)}</dl>
+          </details>
           <ul class="inline">{Object.entries(it.namespaces).map(([name, micros]) => <li>{name || "no namespace"} {bill(micros)}</li>)}</ul>
         </>
       ) : null}
@@ -315,7 +331,7 @@ export function TenantPage({ name }: { name: string }): JSX.Element {
 
 function History({ tenant }: { tenant: string }): JSX.Element {
   const live = useLive<{ entries: Entry[] }>(`history?tenant=${encodeURIComponent(tenant)}&limit=100`, (change) => change.log);
-  return <><h2>History</h2>{live.error ? <p class="error">{live.error.message}</p> : <Log entries={live.data?.entries ?? []} empty="The log names nothing of this tenant." hasTenants={false} />}</>;
+  return <><h2>History</h2>{live.error ? <p role="alert" class="error">{live.error.message}</p> : <Log entries={live.data?.entries ?? []} empty="The log names nothing of this tenant." hasTenants={false} />}</>;
 }
 
 /** Puts the nodes of a change into those of a pool, without a read. */
@@ -398,7 +414,7 @@ export function PoolPage({ name }: { name: string }): JSX.Element {
 }
 
 /** Pods that an entry or an answer names. */
-function PodLinks({ pods }: { pods: string[] }): JSX.Element {
+export function PodLinks({ pods }: { pods: string[] }): JSX.Element {
   const more = pods.length - PODS_NAMED;
   return <>{pods.slice(0, PODS_NAMED).map((pod, at) => <>{at > 0 ? ", " : ""}<a href={link("pods", ...pod.split("/"))}>{pod}</a></>)}{more > 0 ? ` and ${more} more` : ""}</>;
 }
@@ -456,7 +472,7 @@ export function NodePage({ name }: { name: string }): JSX.Element {
         <>
           {data.node ? (
             <>
-              <p class="sum"><State state={data.node.state} /> {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}, for {age(data.node.since, Date.now())}</p>
+              <p class="sum"><State state={data.node.state} /> {data.node.instanceType} in {data.node.zone}, {data.node.capacityType}, {price(data.node.price, data.node.estimated)}{data.node.since === null ? "" : `, for ${age(data.node.since, Date.now())}`}</p>
               <p>{data.node.pool ? <>Pool <a href={link("pools", data.node.pool)}>{data.node.pool}</a>{data.node.template ? `, template ${data.node.template}` : ""}</> : "It has no pool's label."}{data.node.claim ? `, NodeClaim ${data.node.claim}` : ""}</p>
               <Usage node={data.node} />
             </>
@@ -503,110 +519,6 @@ export function PodPage({ namespace, name }: { namespace: string; name: string }
           {data.pod?.node ? <AdviceView path={pathOf("pods", namespace, name, "advice")} what="this pod" /> : null}
           <h2>Timeline</h2>
           <Timeline entries={data.timeline} empty="The log names nothing of this pod." />
-        </>
-      )}
-    </View>
-  );
-}
-
-const gap = (entry: Entry): number => entry.plan && entry.plan.bound > 0 ? (entry.plan.cost - entry.plan.bound) / entry.plan.bound : 0;
-const PLAN_COLUMNS: Column<Entry>[] = [
-  { title: "Time", cell: (entry) => moment(entry.t), key: (entry) => entry.t },
-  { title: "Instances", cell: (entry) => entry.plan?.instances, key: (entry) => entry.plan?.instances ?? 0, isNumber: true },
-  { title: "Pods for them", cell: (entry) => entry.plan?.pods, key: (entry) => entry.plan?.pods ?? 0, isNumber: true },
-  { title: "On nodes", cell: (entry) => entry.plan?.placed, key: (entry) => entry.plan?.placed ?? 0, isNumber: true },
-  { title: "Pending", cell: (entry) => entry.plan?.unschedulable, key: (entry) => entry.plan?.unschedulable ?? 0, isNumber: true },
-  { title: "$ per hour", cell: (entry) => dollars(entry.plan?.cost ?? 0), key: (entry) => entry.plan?.cost ?? 0, isNumber: true },
-  { title: "Lower bound", cell: (entry) => dollars(entry.plan?.bound ?? 0), key: (entry) => entry.plan?.bound ?? 0, isNumber: true },
-  { title: "Gap", cell: (entry) => `${(100 * gap(entry)).toFixed(1)} %`, key: gap, isNumber: true },
-  { title: "Steps", cell: (entry) => entry.plan?.steps, key: (entry) => entry.plan?.steps ?? 0, isNumber: true },
-  { title: "Inputs", cell: (entry) => <code>{entry.plan?.inputs.slice(0, 12)}</code> },
-];
-
-export function PlanPage(): JSX.Element {
-  const live = useLive<Entry[]>("plans", (change) => change.log);
-  return (
-    <View title="Plans" live={live}>
-      {(entries) => (
-        <>
-          <p>Each row is a scheduling run that found something else than the one before: how many instances it requested, for which pods, and what they cost.</p>
-          <details>
-            <summary>What the columns mean</summary>
-            <dl class="facts">
-              <dt>On nodes</dt><dd>Pods that have room on nodes that are there or coming.</dd>
-              <dt>Pending</dt><dd>Pods that no pool can take; their own pages say why.</dd>
-              <dt>Lower bound</dt><dd>No choice of instances for these pods can be cheaper than this.</dd>
-              <dt>Gap</dt><dd>How far the run's cost is above the bound. Whole instances are seldom filled exactly, so a run for few pods has a large gap that no other choice could close.</dd>
-              <dt>Steps</dt><dd>How many choices the search compared before it stopped.</dd>
-              <dt>Inputs</dt><dd>A digest of everything the run read: runs with the same one saw the same cluster.</dd>
-            </dl>
-          </details>
-          <Table caption="Scheduling runs" rows={entries} columns={PLAN_COLUMNS} id={(entry) => `${entry.n}`} empty="The log has no scheduling run." />
-        </>
-      )}
-    </View>
-  );
-}
-
-const EXAMPLE = `apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: example
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: example}}
-  template:
-    metadata: {labels: {app: example}}
-    spec:
-      containers:
-      - name: app
-        image: app
-        resources: {requests: {cpu: 500m, memory: 1Gi}}
-`;
-
-export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Element {
-  const [text, setText] = useState(EXAMPLE);
-  const [namespace, setNamespace] = useState(namespaces[0] ?? "default");
-  const [state, setState] = useState<{ answer?: WhatIf; error?: string; isReading: boolean }>({ isReading: false });
-  const submit = (event: Event): void => {
-    event.preventDefault();
-    setState({ isReading: true });
-    request<WhatIf>(`what-if?namespace=${encodeURIComponent(namespace)}`, { method: "POST", headers: { "Content-Type": "application/yaml" }, body: text }).then(
-      (answer) => setState({ answer, isReading: false }),
-      (error: unknown) => setState({ error: error instanceof ApiError ? error.message : String(error), isReading: false }),
-    );
-  };
-  const { answer } = state;
-  return (
-    <View title="What if" live={{ data: true, error: undefined }}>
-      {() => (
-        <>
-          <p>Where would a manifest's pods run, and what would it add? Nothing is applied.</p>
-          <form onSubmit={submit} class="what-if">
-            <label>Namespace of objects that name none <input list="namespaces" value={namespace} onInput={(event) => setNamespace(event.currentTarget.value)} /></label>
-            <datalist id="namespaces">{namespaces.map((name) => <option value={name} />)}</datalist>
-            <label>Manifest <textarea rows={16} spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} /></label>
-            <button type="submit" disabled={state.isReading}>{state.isReading ? "Computing" : "Try it"}</button>
-          </form>
-          <pre class="print">{`# Namespace of objects that name none: ${namespace}\n${text}`}</pre>
-          <div aria-live="polite">
-            {state.error ? <pre role="alert" class="error">{state.error}</pre> : null}
-            {answer ? (
-              <>
-                <h2>It adds {dollars(answer.adds)}/h</h2>
-                <ul>
-                  {answer.workloads.map((one) => (
-                    <li><b class={one.outcome === "denied" ? "bad" : one.outcome === "unknown" ? "note" : "good"}>{one.outcome}</b> {one.kind} {one.namespace}/{one.name}{one.template ? `, ${one.template}` : ""}{one.pool ? <>: pool <a href={link("pools", one.pool)}>{one.pool}</a></> : ""}{one.message ? `: ${one.message}` : ""}
-                      {[one.note, ...(one.warnings ?? []), one.shortfall?.message].filter((said) => said).map((said) => <p class="note">{said}</p>)}</li>
-                  ))}
-                </ul>
-                {answer.instances.length > 0 ? <><h3>New instances</h3><ul>{answer.instances.map((one) => <li>{one.instanceType} in {one.zone}, {one.capacityType}, pool {one.pool}, {price(one.price, one.estimated)}: {counted(one.pods.length, "pod")}</li>)}</ul></> : null}
-                {answer.existing.length > 0 ? <><h3>Existing nodes</h3><ul>{answer.existing.map((one) => <li>{one.coming ? "coming node " : ""}<a href={link("nodes", one.node)}>{one.node}</a>: {counted(one.pods.length, "pod")}</li>)}</ul></> : null}
-                {answer.pending.length > 0 ? <><h3>Pods that would stay pending</h3>{answer.pending.map((one) => <><p>{counted(one.pods.length, "pod")}: {one.pods.slice(0, 5).join(", ")}</p><Reasons reasons={one.reasons} /></>)}</> : null}
-                {answer.warnings.map((warning) => <p class="note">{warning}</p>)}
-              </>
-            ) : null}
-          </div>
         </>
       )}
     </View>

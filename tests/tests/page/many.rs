@@ -37,6 +37,8 @@ use serde_json::{Value, json};
 use crate::browser::{Window, now};
 
 const MINUTE: i64 = 60_000;
+/// The pod that runs in each namespace: its name is one word that is wider than the narrow window.
+const LONG_NAME: &str = "aworkloadwithanameaslongasoneofadeploymentmaybewithoutanyhyphen";
 
 fn read<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
@@ -124,7 +126,7 @@ fn state(nodes: usize, tenants: usize) -> Arc<State> {
             let tenant_object = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "Tenant",
                 "metadata": {"name": tenant}, "spec": {"namespaces": [namespace], "pools": [pool]}});
             put(&mut cluster.input.tenants, read(tenant_object));
-            cluster.put_pod(pod(&namespace, "web-run", Some(&format!("node-{at:04}"))));
+            cluster.put_pod(pod(&namespace, LONG_NAME, Some(&format!("node-{at:04}"))));
             for name in ["web-a", "web-b"] {
                 cluster.put_pod(pod(&namespace, name, None));
             }
@@ -251,6 +253,32 @@ async fn groups(window: &mut Window<'_>, tenants: usize) {
     window.appears("main code", "#/nowhere/at-all").await;
 }
 
+/// Every other view fits into the window, also with a long name, and axe-core finds nothing serious. A plan can be opened.
+async fn views(window: &mut Window<'_>) {
+    let pod = format!("pods/ns-00/{LONG_NAME}");
+    for (hash, title) in [
+        ("tenants/tenant-00", "Tenant tenant-00"),
+        ("pools/pool-00", "Pool pool-00"),
+        ("nodes/node-0000", "Node node-0000"),
+        (pod.as_str(), LONG_NAME),
+        ("pods/ns-00/web-a", "Pod ns-00/web-a"),
+        ("what-if", "What if"),
+        ("plans", "Plans"),
+    ] {
+        window.goto(hash, title).await;
+        window.fits(title).await;
+        window.is_accessible(title).await;
+    }
+    window.ask(json!({"do": "click", "selector": "table td a"})).await;
+    window.appears("h1", "Plan of ").await;
+    window.appears(".run-claims li", "new-00 in pool pool-00, for 2 pods: ns-00/web-a, ns-00/web-b").await;
+    window.appears(".facts dd", "How many choices the search compared").await;
+    window.fits("a plan").await;
+    window.is_accessible("a plan").await;
+    window.goto("plans/1", "Plan of ").await;
+    window.appears(".empty", "no scheduling run of that time").await;
+}
+
 #[tokio::test]
 async fn map_curves_and_log_show_two_and_a_thousand_nodes_in_chromium() {
     install_crypto();
@@ -269,6 +297,7 @@ async fn map_curves_and_log_show_two_and_a_thousand_nodes_in_chromium() {
         map(&mut window, &state, size).await;
         curves(&mut window).await;
         groups(&mut window, size.1).await;
+        views(&mut window).await;
         window.has_no_errors().await;
         window.ask(json!({"do": "end"})).await;
     }
