@@ -15,6 +15,11 @@ const UNTESTED: &str = "*Not run by a test:*";
 const TASKS: &str = "docs/tasks";
 const QUICK_START: &str = "docs/quick-start.md";
 const INSTALL: &str = "docs/install.md";
+/// Pages whose blocks of text show how a command is written.
+const REFERENCE: &str = "docs/reference";
+/// Programs with which a line of commands begins.
+const PROGRAMS: [&str; 8] =
+    ["aws ", "croft ", "curl ", "docker ", "helm ", "kubectl ", "make ", "terraform "];
 
 /// Fails if a block of commands is without that line although no test runs it, or has it although one does.
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
@@ -47,6 +52,7 @@ fn mistakes(page: &Path, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     // The last line with text, and whether it is the line before.
     let (mut is_open, mut above, mut is_next) = (false, "", true);
+    let (mut is_text, is_reference) = (false, page.starts_with(REFERENCE));
     for (index, line) in text.lines().enumerate() {
         let fence = line.strip_prefix("```");
         let place = format!("{}:{}", page.display(), index + 1);
@@ -59,7 +65,11 @@ fn mistakes(page: &Path, text: &str) -> Vec<String> {
         {
             wrong.push(format!("{place}: no test runs an indented block: write {UNTESTED} above it"));
         }
+        if is_open && is_text && !is_reference && PROGRAMS.iter().any(|program| line.starts_with(program)) {
+            wrong.push(format!("{place}: a command in a block of text: label the block sh or bash"));
+        }
         if let (Some(language), false) = (fence, is_open) {
+            is_text = matches!(language, "" | "text");
             match is_run(page, language) {
                 Some(false) if above != UNTESTED => {
                     wrong.push(format!("{place}: no test runs this block: write {UNTESTED} above it"));
@@ -100,6 +110,15 @@ mod tests {
         assert!(found[0].starts_with("docs/tasks/a.md:2: no test runs"), "{found:?}");
         assert!(found[1].starts_with("docs/tasks/a.md:11: a test runs"), "{found:?}");
         assert!(mistakes(Path::new(QUICK_START), "```bash\nx\n```\n```sh\ny\n```\n").is_empty());
+    }
+
+    #[test]
+    fn command_in_a_block_of_text_is_named_but_for_the_reference_of_commands() {
+        let text = "```text\ncroft top\n  make it so\n```\n```yaml\nmake \n```\n";
+        let found = mistakes(Path::new("docs/tasks/a.md"), text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("docs/tasks/a.md:2: a command"), "{found:?}");
+        assert!(mistakes(Path::new("docs/reference/cli.md"), text).is_empty());
     }
 
     #[test]
