@@ -27,6 +27,7 @@ export interface TenantRow {
 export interface PoolRow {
   name: string; tenants: string[]; states: Partial<Record<NodeState, number>>; pods: number; cost: Cost; ready: string;
 }
+/** A bound of 0 for instances is one that isn't known: the price of an instance isn't. */
 export interface PlanFigures {
   inputs: string; instances: number; pods: number; placed: number; unschedulable: number; cost: number; bound: number; steps: number;
 }
@@ -85,7 +86,7 @@ export interface NodeDetail {
 export interface NodeRemoval { answer: string | null; pods: { namespace: string; name: string; reason: string; message: string }[] }
 export interface Reason { pool: string; reason: string; detail: string; remedy: string | null }
 export interface NewInstance {
-  pool: string; instanceType: string; zone: string; capacityType: string; price: number; estimated: boolean; pods: string[];
+  pool: string; instanceType: string; zone: string; capacityType: string; price: number | null; estimated: boolean; pods: string[];
 }
 export interface ExistingNode { node: string; coming: boolean; pods: string[] }
 export interface Outlook { instance: NewInstance | null; node: ExistingNode | null; reasons: Reason[] }
@@ -101,7 +102,7 @@ export interface AdviceRow { saving: number; namespace: string | null; kind: str
 export interface Advice { rows: AdviceRow[]; together: number; constraints: number; notTried: number }
 export interface WhatIf {
   workloads: Planned[]; instances: NewInstance[]; existing: ExistingNode[]; pending: { pods: string[]; reasons: Reason[] }[];
-  adds: number; warnings: string[];
+  adds: number; unpriced: number; warnings: string[];
 }
 export interface PastNode {
   claim: string; node: string; pool: string; tenants: string[]; phase: string; price: number | null; pods: number;

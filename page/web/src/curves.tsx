@@ -200,9 +200,9 @@ function Charts({ data, areas, cursor, onCursor, onZoom }: ChartsProps): JSX.Ele
           summary={`${counted(runs.length, "run")}.`}
           draw={(x, y) => <>{runs.map((run) => (
             <g class="run">
-              <line x1={x(run.at)} x2={x(run.at)} y1={y(run.bound)} y2={y(run.cost)} />
+              {run.bound > 0 ? <line x1={x(run.at)} x2={x(run.at)} y1={y(run.bound)} y2={y(run.cost)} /> : null}
               <circle cx={x(run.at)} cy={y(run.cost)} r={3} />
-              <line class="bound" x1={x(run.at) - 4} x2={x(run.at) + 4} y1={y(run.bound)} y2={y(run.bound)} />
+              {run.bound > 0 ? <line class="bound" x1={x(run.at) - 4} x2={x(run.at) + 4} y1={y(run.bound)} y2={y(run.bound)} /> : null}
             </g>
           ))}</>} />
       ) : null}

@@ -13,14 +13,15 @@ import { PodLinks, View } from "./views";
 const MEANINGS = {
   placed: "Pods that have room on nodes that are there or coming.",
   pending: "Pods that no pool can take; their own pages say why.",
-  bound: "No choice of instances for these pods can be cheaper than this.",
+  bound: "No choice of instances for these pods can be cheaper than this. It isn't known where the price of an instance isn't.",
   gap: "How far the run's cost is above the bound. Whole instances are seldom filled exactly, so a run for few pods has a large gap that no other choice could close.",
   steps: "How many choices the search compared before it stopped.",
   inputs: "A digest of everything the run read: runs with the same one saw the same cluster.",
 } as const;
 
 const gapOf = ({ cost, bound }: PlanFigures): number => bound > 0 ? (cost - bound) / bound : 0;
-const gapText = (plan: PlanFigures): string => plan.bound > 0 ? `${(100 * gapOf(plan)).toFixed(1)} %` : "-";
+const gapText = (plan: PlanFigures): string => plan.bound > 0 ? `${(100 * gapOf(plan)).toFixed(1)} %` : plan.instances > 0 ? "unknown" : "-";
+const boundText = (plan: PlanFigures): string => plan.bound > 0 || plan.instances === 0 ? dollars(plan.bound) : "unknown";
 
 const figure = (title: string, of: (plan: PlanFigures) => number, text: (plan: PlanFigures) => string = (plan) => `${of(plan)}`): Column<Entry> => ({
   title, cell: (entry) => entry.plan ? text(entry.plan) : "", key: (entry) => entry.plan ? of(entry.plan) : 0, isNumber: true,
@@ -33,7 +34,7 @@ const PLAN_COLUMNS: Column<Entry>[] = [
   figure("On nodes", (plan) => plan.placed),
   figure("Pending", (plan) => plan.unschedulable),
   figure("$ per hour", (plan) => plan.cost, (plan) => dollars(plan.cost)),
-  figure("Lower bound", (plan) => plan.bound, (plan) => dollars(plan.bound)),
+  figure("Lower bound", (plan) => plan.bound, boundText),
   figure("Gap", gapOf, gapText),
   figure("Steps", (plan) => plan.steps),
   { title: "Inputs", cell: (entry) => <code>{entry.plan?.inputs.slice(0, 12)}</code> },
@@ -84,7 +85,7 @@ function Figures({ plan }: { plan: PlanFigures }): JSX.Element {
     <dl class="facts">
       {item("On nodes", plan.placed, MEANINGS.placed)}
       {item("Pending", plan.unschedulable, MEANINGS.pending)}
-      {item("Lower bound", `${dollars(plan.bound)}/h`, MEANINGS.bound)}
+      {item("Lower bound, $ per hour", boundText(plan), MEANINGS.bound)}
       {item("Gap", gapText(plan), MEANINGS.gap)}
       {item("Steps", plan.steps, MEANINGS.steps)}
       {item("Inputs", <code>{plan.inputs}</code>, MEANINGS.inputs)}

@@ -3,7 +3,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, type ExistingNode, type NewInstance, type WhatIf, request } from "./api";
-import { counted, dollars, named, price } from "./format";
+import { counted, named, perHour, price } from "./format";
 import { type Column, Reasons, Table } from "./parts";
 import { link } from "./route";
 import { View } from "./views";
@@ -69,7 +69,7 @@ export function WhatIfPage({ namespaces }: { namespaces: string[] }): JSX.Elemen
             {state.error ? <pre role="alert" class="error">{state.error}</pre> : null}
             {answer ? (
               <>
-                <h2>It adds {dollars(answer.adds)}/h</h2>
+                <h2>It adds {perHour({ micros: answer.adds, unknown: answer.unpriced, estimated: false })}/h</h2>
                 <ul>
                   {answer.workloads.map((one) => (
                     <li><b class={one.outcome === "denied" ? "bad" : one.outcome === "unknown" ? "note" : "good"}>{one.outcome}</b> {one.kind} {one.namespace}/{one.name}{one.template ? `, ${one.template}` : ""}{one.pool ? <>: pool <a href={link("pools", one.pool)}>{one.pool}</a></> : ""}{one.message ? `: ${one.message}` : ""}
