@@ -47,12 +47,17 @@ pub(super) fn why(entry: &Entry) -> String {
     };
     parts.extend(Some(named).filter(|text| !text.is_empty()));
     if let Some(plan) = &entry.plan {
+        // A plan with an instance of unknown price has none.
+        let bound = if plan.bound == 0 && plan.instances > 0 {
+            "its bound is unknown".to_owned()
+        } else {
+            format!("no plan is below {}", dollars(plan.bound))
+        };
         parts.push(format!(
-            "{} for {} at {} (no plan is below {}); {} on nodes, {} pending; inputs {}",
+            "{} for {} at {} ({bound}); {} on nodes, {} pending; inputs {}",
             counted(plan.instances, "instance"),
             counted(plan.pods, "pod"),
             dollars(plan.cost),
-            dollars(plan.bound),
             plan.placed,
             plan.unschedulable,
             plan.inputs,
@@ -67,4 +72,23 @@ pub(super) fn why(entry: &Entry) -> String {
         parts.push(pods);
     }
     parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use croft_record::entry::PlanFigures;
+
+    use super::*;
+
+    #[test]
+    fn bound_of_a_plan_is_unknown_where_an_instance_has_no_price() {
+        let said = |instances: usize, bound: i64| {
+            let plan = PlanFigures { instances, bound, ..PlanFigures::default() };
+            why(&Entry { plan: Some(plan), ..Entry::new(0, EntryKind::Plan) })
+        };
+        assert!(said(1, 0).contains("(its bound is unknown)"), "{}", said(1, 0));
+        for (instances, bound) in [(0, 0), (1, 1_000_000)] {
+            assert!(said(instances, bound).contains("(no plan is below $"), "{}", said(instances, bound));
+        }
+    }
 }
