@@ -239,11 +239,11 @@ function Subject({ entry }: { entry: Entry }): JSX.Element | null {
 }
 
 function why(entry: Entry): string {
-  const named = entry.c ? `${entry.c}${entry.r ? ` (${entry.r})` : ""}` : entry.r ?? "";
+  const what = entry.c ? `${entry.c}${entry.r ? ` (${entry.r})` : ""}` : entry.r ?? "";
   const pods = entry.pods?.length ? `${counted(entry.pods.length, "pod")}: ${named(entry.pods, 3)}` : "";
   const cost = entry.usd !== undefined && entry.k === "state" ? `${dollars(entry.usd)}/h` : "";
   const run = entry.plan ? `${counted(entry.plan.instances, "instance")} for ${counted(entry.plan.pods, "pod")}, ${dollars(entry.plan.cost)}/h${entry.plan.bound > 0 ? `, no plan below ${dollars(entry.plan.bound)}/h` : ""}` : "";
-  return [named, entry.m ?? "", run, cost, pods].filter((part) => part !== "").join(": ");
+  return [what, entry.m ?? "", run, cost, pods].filter((part) => part !== "").join(": ");
 }
 
 export function Timeline({ entries, empty }: { entries: Entry[]; empty: string }): JSX.Element {
