@@ -37,7 +37,7 @@ const TENANT_COLUMNS: Column<TenantRow>[] = [
   { title: "Violations", cell: (row) => row.violations > 0 ? <b class="bad">{row.violations}</b> : 0, key: (row) => row.violations, isNumber: true },
   { title: "Nodes", cell: (row) => row.nodes, key: (row) => row.nodes, isNumber: true },
   { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
-  { title: "Ready", cell: readiness, key: (row) => row.ready },
+  { title: "Ready", cell: readiness },
 ];
 const POOL_COLUMNS: Column<PoolRow>[] = [
   { title: "Pool", cell: (row) => <a href={link("pools", row.name)}>{row.name}</a>, key: (row) => row.name },
@@ -45,7 +45,7 @@ const POOL_COLUMNS: Column<PoolRow>[] = [
   { title: "Nodes", cell: (row) => <States states={row.states} /> },
   { title: "Pods", cell: (row) => row.pods, key: (row) => row.pods, isNumber: true },
   { title: "$ per hour", cell: (row) => perHour(row.cost), key: (row) => row.cost.micros, isNumber: true },
-  { title: "Ready", cell: readiness, key: (row) => row.ready },
+  { title: "Ready", cell: readiness },
 ];
 const byName = (row: { name: string }): string => row.name;
 
