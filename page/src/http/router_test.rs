@@ -792,6 +792,21 @@ async fn a_manifest_that_is_too_long_or_has_no_workload_is_refused_with_a_reason
     assert!(many.text.contains("at most 2000"), "{}", many.text);
 }
 
+/// The page opens a scheduling run by its time.
+#[tokio::test]
+async fn history_of_a_runs_time_has_the_run_and_what_it_requested_for_operators_alone() {
+    let (router, _) = page(state());
+    let path = format!("/api/v1/history?from={BEFORE}&to={BEFORE}");
+    for (reader, expected) in [("operator", true), ("alpha", false)] {
+        let Answer { text, .. } = send(&router, request(&Method::GET, &path, Some(reader), "")).await;
+        let history: Value = serde_json::from_str(&text).unwrap();
+        let kinds: Vec<&Value> =
+            history["entries"].as_array().unwrap().iter().map(|entry| &entry["k"]).collect();
+        assert_eq!(kinds.contains(&&json!("plan")), expected, "{reader}: {text}");
+        assert!(kinds.contains(&&json!("create")), "{reader}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn events_carry_what_the_reader_sees_and_a_stream_too_many_is_refused() {
     let state = state();
