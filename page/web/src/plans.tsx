@@ -122,7 +122,7 @@ function Run({ plan, decisions }: { plan: PlanFigures; decisions: Entry[] }): JS
           <p class="empty">A pod is named when its reason differs from that of the run before.</p>
           <ul class="reasons">
             {pending.map(([key, entries]) => (
-              <li key={key}><b class="note">{entries[0]?.r}</b>{entries[0]?.m ? `: ${entries[0].m}` : ""} <PodLinks pods={podsOf(entries)} /></li>
+              <li key={key}><b class="note">{entries[0]?.r}</b>{entries[0]?.m ? `: ${entries[0]?.m}` : ""} <PodLinks pods={podsOf(entries)} /></li>
             ))}
           </ul>
         </>
