@@ -3,8 +3,15 @@
 use std::{error::Error, io};
 
 use croft_manifest::{InputError, WriteError, closest};
-use croft_runtime::{connect::Unanswered, process::chain};
+use croft_runtime::{
+    connect::Unanswered,
+    connect_error::{of_service, without_numbers},
+    process::chain,
+};
 use thiserror::Error;
+
+/// What is wrong where another server answers than one of Kubernetes.
+const NO_API_SERVER: &str = "what answers is no API server; see whether the kubeconfig has the right address";
 
 /// Why a command failed.
 #[derive(Debug, Error)]
@@ -80,7 +87,7 @@ fn told_by(error: &(dyn Error + 'static)) -> String {
             break;
         }
     }
-    text
+    without_numbers(&text)
 }
 
 /// An error of the client without the names of its types.
@@ -93,10 +100,16 @@ fn in_own_words(error: &kube::Error) -> String {
         kube::Error::Api(status) if status.message.is_empty() => {
             format!("the API server answers {}", status.code)
         }
+        kube::Error::Api(status) if status.message.trim_start().starts_with('<') => {
+            format!("{NO_API_SERVER}: it answers {} with a page of HTML", status.code)
+        }
         kube::Error::Api(status) => status.message.trim().to_owned(),
-        kube::Error::Auth(error) => format!("there are no credentials: {}", chain(error)),
+        kube::Error::Auth(error) => of_service(error),
+        kube::Error::SerdeError(error) if !error.is_data() && (error.line(), error.column()) <= (1, 1) => {
+            format!("{NO_API_SERVER}: its answer isn't JSON")
+        }
         kube::Error::SerdeError(error) => format!("the API server's answer can't be read: {error}"),
-        kube::Error::Service(error) => chain(&**error),
+        kube::Error::Service(error) => of_service(&**error),
         other => other.source().map_or_else(|| other.to_string(), chain),
     }
 }
@@ -129,8 +142,23 @@ mod tests {
         assert_eq!(read_of(forbidden), "failed to list pods: pods is forbidden");
         let silent = serde_json::json!({"status": "Failure", "code": 500, "reason": "", "message": ""});
         assert_eq!(read_of(silent), "failed to list pods: the API server answers 500");
+        let page = serde_json::json!({"status": "Failure", "code": 404, "reason": "", "message": "<html><body>nginx</body></html>"});
+        assert!(read_of(page).ends_with("right address: it answers 404 with a page of HTML"));
         let unknown = serde_json::json!({"status": "Failure", "code": 401, "reason": "Unauthorized", "message": "Unauthorized"});
         assert!(read_of(unknown).ends_with("renew them, or choose another --context"));
+    }
+
+    #[test]
+    fn answer_of_another_server_is_no_matter_of_json() {
+        let read = |text: &str| {
+            let error = serde_json::from_str::<Vec<u8>>(text).unwrap_err();
+            let failed: Result<(), _> = Err(kube::Error::SerdeError(error));
+            Failure::Other(failed.context("failed to list pods").unwrap_err()).to_string()
+        };
+        for text in ["<html>", ""] {
+            assert!(read(text).ends_with("right address: its answer isn't JSON"), "{}", read(text));
+        }
+        assert!(read("[3, true]").contains("the API server's answer can't be read: invalid type"));
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod build;
 pub mod certificate;
 pub mod clock;
 pub mod connect;
+pub mod connect_error;
 pub mod health;
 pub mod kubernetes;
 pub mod lease;
