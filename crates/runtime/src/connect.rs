@@ -3,14 +3,13 @@
 use std::{
     error::Error,
     future::Future,
-    net::IpAddr,
     path::{Path, PathBuf},
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
-use http::{Request, Uri, uri::InvalidUri};
+use http::{Request, uri::InvalidUri};
 use kube::{
     Client, Config,
     client::{AuthError, Body, ClientBuilder},
@@ -19,7 +18,10 @@ use kube::{
 use tokio::time::timeout;
 use tower::{BoxError, Service, layer::layer_fn};
 
-use crate::connect_error::{of_client, of_credentials, of_kubeconfig, of_tls, without_numbers};
+use crate::{
+    connect_error::{of_client, of_credentials, of_kubeconfig, of_tls, without_numbers},
+    proxy::leave_out_exempt,
+};
 
 /// Time without a byte after which an answer that has begun counts as ended: longer than any watch, which the API server ends after
 /// five minutes.
@@ -184,7 +186,7 @@ async fn configuration(target: Target<'_>) -> Result<Config, ConnectError> {
     };
     with_scheme(&mut config)
         .map_err(|error| ConnectError::Inferred(KubeconfigError::ParseClusterUrl(error)))?;
-    without_proxy_to_itself(&mut config);
+    leave_out_exempt(&mut config, |name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     // 429 is an answer: the API server gives it to an eviction that a budget blocks, and each caller retries in its own
     // way. A retry below the caller would also be an effect after its deadline.
     config.default_retry = false;
@@ -204,21 +206,6 @@ fn with_scheme(config: &mut Config) -> Result<(), InvalidUri> {
     let scheme = if has_tls { "https" } else { "http" };
     config.cluster_url = format!("{scheme}://{}", config.cluster_url).parse()?;
     Ok(())
-}
-
-/// As for kubectl, a proxy of the environment isn't for servers on this computer.
-fn without_proxy_to_itself(config: &mut Config) {
-    let host = config.cluster_url.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    let is_itself = host == "localhost" || address.is_ok_and(|address| address.is_loopback());
-    let is_of_environment = |proxy: &Uri| {
-        let names = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"];
-        let values = names.into_iter().filter_map(|name| std::env::var(name).ok());
-        values.filter_map(|value| value.parse::<Uri>().ok()).any(|one| one == *proxy)
-    };
-    if is_itself && config.proxy_url.as_ref().is_some_and(is_of_environment) {
-        config.proxy_url = None;
-    }
 }
 
 /// An error of the kubeconfig that nobody named: none is there, or it can't be used.

@@ -28,6 +28,7 @@ pub mod lease;
 pub mod metric;
 pub mod observe;
 pub mod process;
+mod proxy;
 pub mod restore;
 pub mod serve;
 pub mod share;
