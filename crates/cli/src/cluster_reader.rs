@@ -1,12 +1,12 @@
 //! The cluster as an [`Input`]: what `-f` would read from a dump of it.
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use croft_api::stored::{Kind, Stored};
 use croft_manifest::{Input, KindGroup, Objects, Origin, each_kind};
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
-use crate::own_objects::is_absent;
+use crate::own_objects::{self, is_absent};
 
 /// Page size of large lists, which bounds the memory of the API server.
 const PAGE: u32 = 500;
@@ -29,9 +29,7 @@ pub(crate) async fn read(client: &Client) -> anyhow::Result<Input> {
 /// An error of a cluster without Croft's CRDs says so.
 fn not_installed(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<kube::Error>() {
-        Some(inner) if is_absent(inner) => anyhow!(
-            "this cluster has no Tenants: install Croft's CRDs (croft check says what is missing), or choose another cluster by --context"
-        ),
+        Some(inner) if is_absent(inner) => own_objects::not_installed(),
         _ => error,
     }
 }

@@ -27,15 +27,24 @@ pub enum Failure {
     Yaml(#[from] WriteError),
     /// Anything else: exit code 1.
     #[error("{}", told(.0))]
-    Other(#[from] anyhow::Error),
+    Other(#[source] anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    /// A wrong input stays one. With a context it is a failure of what was done with it.
+    fn from(error: anyhow::Error) -> Self {
+        if error.chain().next().is_some_and(|outermost| outermost.is::<InputError>()) {
+            error.downcast::<InputError>().map_or_else(Self::Other, Self::Input)
+        } else {
+            Self::Other(error)
+        }
+    }
 }
 
 impl Failure {
     /// `there is no <kind> <name>`, with the closest of the names that there are.
     pub(crate) fn missing<'n>(kind: &str, name: &str, there: impl IntoIterator<Item = &'n str>) -> Self {
-        let there: Vec<&str> = there.into_iter().collect();
-        let hint = closest(name, &there).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
-        InputError::Other(format!("there is no {kind} {name}{hint}")).into()
+        missing_object(kind, name, there).into()
     }
 
     /// The process's exit code.
@@ -48,6 +57,17 @@ impl Failure {
             Self::Write(_) | Self::Yaml(_) | Self::Other(_) => 1,
         }
     }
+}
+
+/// As [`Failure::missing`].
+pub(crate) fn missing_object<'n>(
+    kind: &str,
+    name: &str,
+    there: impl IntoIterator<Item = &'n str>,
+) -> InputError {
+    let there: Vec<&str> = there.into_iter().collect();
+    let hint = closest(name, &there).map(|n| format!("; did you mean {n}?")).unwrap_or_default();
+    InputError::Other(format!("there is no {kind} {name}{hint}"))
 }
 
 /// An error with its causes, each once, and in Croft's words. Where a server gave no answer, that is all there is to say.
@@ -119,6 +139,17 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
+
+    #[test]
+    fn wrong_input_has_its_exit_code_wherever_it_is_found() {
+        let missing = || missing_object("Tenant", "shpo", ["shop"]);
+        let failure = Failure::from(anyhow::Error::from(missing()));
+        assert_eq!(failure.to_string(), "there is no Tenant shpo; did you mean shop?");
+        assert_eq!(failure.exit_code(), 2);
+        let failure = Failure::from(anyhow::Error::from(missing()).context("failed to delete"));
+        assert_eq!(failure.to_string(), "failed to delete: there is no Tenant shpo; did you mean shop?");
+        assert_eq!(failure.exit_code(), 1);
+    }
 
     #[test]
     fn each_cause_of_a_failure_is_said_once() {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use croft_runtime::connect::Target;
 use tokio::{
@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     failure::Failure,
     output::Output,
+    own_objects::is_absent,
     page_client::{AUDIENCE, Account, request_token},
     source::ClusterArgs,
     table::{BOLD, NOTE},
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &PageCommandArgs, out: &mut Output) -> Result<ExitCode, 
         return Ok(ExitCode::SUCCESS);
     }
     cluster.run(async |client| {
-        let token = request_token(&client, &account, TOKEN_SECONDS).await?;
+        let token = request_token(&client, &account, TOKEN_SECONDS).await;
+        let token = token.map_err(|error| not_installed(error, &account, croft_namespace))?;
         if let Some(url) = url {
             return write_address(&address(url)?, &token, &account, out);
         }
@@ -84,6 +86,24 @@ pub(crate) fn run(args: &PageCommandArgs, out: &mut Output) -> Result<ExitCode, 
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An error of an account that isn't there says what is.
+fn not_installed(error: anyhow::Error, account: &Account, croft_namespace: &str) -> anyhow::Error {
+    match error.downcast_ref::<kube::Error>() {
+        Some(inner)
+            if is_absent(inner) && account.name == OPERATOR && account.namespace == croft_namespace =>
+        {
+            anyhow!(
+                "there is no page in namespace {croft_namespace}: set page.enabled of the chart (docs/page.md), or name Croft's namespace by \
+                 --croft-namespace"
+            )
+        }
+        Some(inner) if is_absent(inner) => {
+            anyhow!("there is no ServiceAccount {account}: write NAMESPACE/NAME of one")
+        }
+        _ => error,
+    }
 }
 
 /// The address without a path.

@@ -10,7 +10,7 @@ use croft_inspect::{
     reasons::meaning,
     simulation::{is_created, simulate},
 };
-use croft_manifest::Input;
+use croft_manifest::{Input, InputError};
 use croft_policy::{NamespaceTenancy, audit::Recreation, definitions::POOL_ANNOTATION};
 use croft_scheduler::{Options, PlannedInstance, PodKey, Reason, ReasonKind};
 use k8s_openapi::api::core::v1::Pod;
@@ -31,6 +31,10 @@ const POOLS: usize = 5;
 /// Explains one pod: tenant, pool, node, or why it stays pending.
 pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(pod) = input.pods.get(namespace, name) else {
+        if let Some(place) = elsewhere(input, name) {
+            let message = format!("there is no pod in {namespace} called {name}; there is {place}");
+            return Err(InputError::Other(message).into());
+        }
         let there = input.pods.iter().filter(|p| p.metadata.namespace.as_deref() == Some(namespace));
         return Err(Failure::missing(
             &format!("pod in {namespace} called"),
@@ -91,6 +95,15 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         Some(node) => placed(input, &admission, pod, node, out),
         None => pending(input, &admission, pod, out),
     }
+}
+
+/// Where a pod of this name is, which may be written as `NAMESPACE/NAME`, and how to ask about it.
+fn elsewhere(input: &Input, name: &str) -> Option<String> {
+    let (namespace, name) = name.split_once('/').map_or((None, name), |(one, name)| (Some(one), name));
+    let of_name = input.pods.iter().filter(|pod| pod.metadata.name.as_deref() == Some(name));
+    let mut namespaces = of_name.filter_map(|pod| pod.metadata.namespace.as_deref());
+    let found = namespaces.find(|there| namespace.is_none_or(|wanted| wanted == *there))?;
+    Some(format!("one in {found}: croft explain pod {name} --namespace {found}"))
 }
 
 /// The pools that a pod of no tenant is kept out of, and those that are open to it.
