@@ -76,7 +76,8 @@ async fn others_fields_are_replaced(plane: &ControlPlane) -> anyhow::Result<()> 
     plane.kubectl(["patch", "tenant", "shop", "--type=merge", "-p", patch]).await?;
     let add = "tenant add shop --class default --key node-pool --namespaces shop --limit nodes=7 --apply";
     let shown = r#"spec.limits: {"nodes":"5"} becomes {"nodes":"7"}"#;
-    answers(plane, &[(add, 1, shown), (&format!("{add} --replace"), 0, shown)]).await?;
+    let replace = format!("{add} --replace");
+    answers(plane, &[(add, 1, shown), (replace.as_str(), 0, shown)]).await?;
     answers(plane, &[(add, 0, "applied Tenant shop")]).await
 }
 
