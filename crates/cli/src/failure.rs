@@ -13,6 +13,9 @@ use thiserror::Error;
 /// What is wrong where another server answers than one of Kubernetes.
 const NO_API_SERVER: &str = "what answers is no API server; see whether the kubeconfig has the right address";
 
+/// How errors of an archive's bucket begin, of which the cause is what they say.
+const OF_BUCKET: &str = "Generic S3 error: ";
+
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Failure {
@@ -99,9 +102,10 @@ fn told_by(error: &(dyn Error + 'static)) -> String {
         let of_client = cause.downcast_ref::<kube::Error>().map(in_own_words);
         let is_last = of_client.is_some();
         let one = of_client.unwrap_or_else(|| cause.to_string());
-        if !text.ends_with(&one) {
+        let one = one.strip_prefix(OF_BUCKET).unwrap_or(&one);
+        if !text.ends_with(one) {
             text.push_str(if text.is_empty() { "" } else { ": " });
-            text.push_str(&one);
+            text.push_str(one);
         }
         if is_last {
             break;
@@ -158,6 +162,13 @@ mod tests {
         let error = named.context("failed to list pods").unwrap_err();
         let text = Failure::Other(error).to_string();
         assert_eq!(text, "failed to list pods: failed to write the result: no such file");
+    }
+
+    #[test]
+    fn errors_of_a_bucket_are_their_cause() {
+        let failed: Result<(), _> = Err(io::Error::other("Generic S3 error: no region is known"));
+        let text = Failure::Other(failed.context("failed to open s3://b/c").unwrap_err()).to_string();
+        assert_eq!(text, "failed to open s3://b/c: no region is known");
     }
 
     /// The text that the user reads of an answer of the API server.

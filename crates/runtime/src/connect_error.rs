@@ -135,7 +135,7 @@ pub(crate) fn of_client(error: &kube::Error) -> String {
             )
         }
         kube::Error::RustlsTls(error) => {
-            format!("a certificate or key of the kubeconfig can't be used: {error}")
+            format!("a certificate or key can't be used: {error}")
         }
         other => other.source().map_or_else(|| other.to_string(), chain),
     }

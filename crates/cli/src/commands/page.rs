@@ -67,7 +67,7 @@ pub(crate) fn run(args: &PageCommandArgs, out: &mut Output) -> Result<ExitCode, 
     let operator = || Account { namespace: croft_namespace.to_owned(), name: OPERATOR.to_owned() };
     let account = account.clone().unwrap_or_else(operator);
     if *print {
-        write_commands(&account, url.is_none().then_some(croft_namespace), out)?;
+        write_commands(&account, url.is_none().then_some(croft_namespace), cluster.target(), out)?;
         return Ok(ExitCode::SUCCESS);
     }
     cluster.run(async |client| {
@@ -125,12 +125,26 @@ fn write_address(address: &str, token: &str, account: &Account, out: &mut Output
 }
 
 /// The commands by which `kubectl` does the same. `forward` is Croft's namespace, if a port is forwarded.
-fn write_commands(account: &Account, forward: Option<&str>, out: &mut Output) -> Result<(), Failure> {
+fn write_commands(
+    account: &Account,
+    forward: Option<&str>,
+    target: Target<'_>,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let Account { namespace, name } = account;
-    writeln!(out, "kubectl create token {name} --namespace {namespace} --audience {AUDIENCE} --duration 1h")?;
+    let kubeconfig = target.kubeconfig.map(|file| format!(" --kubeconfig {}", file.display()));
+    let context = target.context.map(|name| format!(" --context {name}"));
+    let cluster = kubeconfig.into_iter().chain(context).collect::<String>();
+    writeln!(
+        out,
+        "kubectl{cluster} create token {name} --namespace {namespace} --audience {AUDIENCE} --duration 1h"
+    )?;
     if let Some(croft) = forward {
         let (remote, local) = FORWARD;
-        writeln!(out, "kubectl port-forward --namespace {croft} deployment/croft-page {local}:{remote}")?;
+        writeln!(
+            out,
+            "kubectl{cluster} port-forward --namespace {croft} deployment/croft-page {local}:{remote}"
+        )?;
     }
     Ok(())
 }
