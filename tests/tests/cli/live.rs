@@ -70,6 +70,21 @@ async fn answers(plane: &ControlPlane, expected: &[(&str, u8, &str)]) -> anyhow:
     Ok(())
 }
 
+/// DaemonSets that are kept off pools are named, with what to share. A tenant's own are none of them: sharing the pools with its namespace
+/// would open all pools to it.
+async fn agents_are_named(plane: &ControlPlane) -> anyhow::Result<()> {
+    plane.apply(AGENT).await?;
+    plane.apply(&AGENT.replace("logging", "shop")).await?;
+    let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
+    for command in ["check", "check --preflight --skip-aws"] {
+        let (code, text) = croft(plane, command).await?;
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains(agents) && text.contains("sharedWith: [logging]\n"), "{command}: {text}");
+        assert!(!text.contains("shop/agent"), "{command}: {text}");
+    }
+    Ok(())
+}
+
 /// A field that `kubectl` wrote is shown before it is changed, too, and changed by --replace.
 async fn others_fields_are_replaced(plane: &ControlPlane) -> anyhow::Result<()> {
     let patch = r#"{"spec":{"limits":{"nodes":"5"}}}"#;
@@ -135,11 +150,7 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("there is no Pod/absent in shop, and no Event about it"), "{text}");
 
-    plane.apply(AGENT).await?;
-    let (code, text) = croft(&plane, "check").await?;
-    assert_eq!(code, 1, "{text}");
-    let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
-    assert!(text.contains(agents) && text.contains("sharedWith: [logging]"), "{text}");
+    agents_are_named(&plane).await?;
 
     let (code, text) = croft(&plane, "audit -n absent").await?;
     assert_eq!(code, 2, "{text}");
