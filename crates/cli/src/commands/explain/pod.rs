@@ -218,10 +218,9 @@ fn pending(input: &Input, admission: &Admission, pod: &Pod, out: &mut Output) ->
     if let Some(left) = left {
         write_reasons(input, admission, &namespace, &left.reasons, out)?;
     }
-    for denied in simulation.denied.iter().filter(|d| d.pods.contains(&key)) {
-        writeln!(out, "  {BAD}denied{BAD:#}: {}", denied.refusal)?;
-    }
-    if left.is_none() && simulation.denied.is_empty() {
+    // A denial is said above.
+    let is_denied = simulation.denied.iter().any(|denied| denied.pods.contains(&key));
+    if left.is_none() && !is_denied {
         let owner =
             pod.owner_references().iter().find(|o| o.controller == Some(true)).map(|o| o.kind.as_str());
         let why = if owner == Some("DaemonSet") {
