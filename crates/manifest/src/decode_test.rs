@@ -136,6 +136,7 @@ spec:
 fn a_missing_field_hides_no_other_mistake() {
     let text = "apiVersion: croft.dev/v1alpha1
 kind: TenantPool
+metadata: {name: p}
 spec:
   template:
     spec:
@@ -153,15 +154,15 @@ spec:
     found.sort();
     let required = "this is required";
     let expected = [
-        (6, "spec.template.spec.nodeClassRef.name", required),
-        (8, "spec.template.spec.requirements[0].key", required),
+        (7, "spec.template.spec.nodeClassRef.name", required),
+        (9, "spec.template.spec.requirements[0].key", required),
         (
-            9,
+            10,
             "spec.template.spec.requirements[1].key",
             "expected a string, found the number 1; quote it if text is meant: \"1\"",
         ),
-        (9, "spec.template.spec.requirements[1].operator", required),
-        (10, "spec.weight", "expected a 32-bit integer, found the string \"heavy\""),
+        (10, "spec.template.spec.requirements[1].operator", required),
+        (11, "spec.weight", "expected a 32-bit integer, found the string \"heavy\""),
     ];
     assert_eq!(found, expected.map(|(line, field, text)| (line, field.to_owned(), text)));
     assert!(object.is_some());
