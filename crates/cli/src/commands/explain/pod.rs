@@ -9,6 +9,7 @@ use croft_inspect::{
     inventory,
     reasons::meaning,
     simulation::{is_created, simulate},
+    workload::{Workload, workloads},
 };
 use croft_manifest::{Input, InputError};
 use croft_policy::{NamespaceTenancy, audit::Recreation, definitions::POOL_ANNOTATION};
@@ -31,8 +32,8 @@ const POOLS: usize = 5;
 /// Explains one pod: tenant, pool, node, or why it stays pending.
 pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(pod) = input.pods.get(namespace, name) else {
-        if let Some(place) = elsewhere(input, name) {
-            let message = format!("there is no pod in {namespace} called {name}; there is {place}");
+        if let Some(instead) = elsewhere(input, name).or_else(|| of_workload(input, namespace, name)) {
+            let message = format!("there is no pod in {namespace} called {name}; {instead}");
             return Err(InputError::Other(message).into());
         }
         let there = input.pods.iter().filter(|p| p.metadata.namespace.as_deref() == Some(namespace));
@@ -103,7 +104,20 @@ fn elsewhere(input: &Input, name: &str) -> Option<String> {
     let of_name = input.pods.iter().filter(|pod| pod.metadata.name.as_deref() == Some(name));
     let mut namespaces = of_name.filter_map(|pod| pod.metadata.namespace.as_deref());
     let found = namespaces.find(|there| namespace.is_none_or(|wanted| wanted == *there))?;
-    Some(format!("one in {found}: croft explain pod {name} --namespace {found}"))
+    Some(format!("there is one in {found}: croft explain pod {name} --namespace {found}"))
+}
+
+/// The workload that a name is that of, or which would name its pods so, as `croft simulate` does for those that aren't created yet.
+fn of_workload(input: &Input, namespace: &str, name: &str) -> Option<String> {
+    let of_pod = name.rsplit_once('-').map_or(name, |(workload, _)| workload);
+    let ends = [name, of_pod].map(|workload| format!(" {namespace}/{workload}"));
+    let title = workloads(input)
+        .iter()
+        .map(Workload::title)
+        .find(|title| ends.iter().any(|end| title.ends_with(end)))?;
+    Some(format!(
+        "{title} creates pods: write the name of one that there is; croft simulate says why others would stay pending"
+    ))
 }
 
 /// The pools that a pod of no tenant is kept out of, and those that are open to it.
