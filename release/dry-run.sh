@@ -44,4 +44,5 @@ echo "A tag v$version publishes these, and of each system and image:"
 for system in darwin-amd64 darwin-arm64 linux-amd64 linux-arm64; do echo "  $SOURCE/releases/download/v$version/croft-$system.tar.gz"; done
 for image in croft-webhook croft-controller croft-page; do echo "  $REGISTRY/$image:$version"; done
 for chart in croft-crds croft croft-tenant; do echo "  oci://$REGISTRY/$chart --version $version"; done
+echo "  Formula/croft.rb of https://github.com/$TAP, with the secret TAP_TOKEN"
 echo "  SHA256SUMS, and SHA256SUMS.sigstore.json that signs it"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Writes what package managers read of a release, with the checksums of its archives: OUT/croft.yaml for krew, OUT/croft.rb for
-# Homebrew. One list of systems is the source of both. Homebrew takes a formula from a tap alone: copy croft.rb into Formula/ of the
-# repository homebrew-tap beside that of SOURCE.
+# Homebrew. One list of systems is the source of both. Homebrew takes a formula from a tap alone: the workflow puts croft.rb
+# into Formula/ of the repository TAP.
 #
 #   release/manifests.sh VERSION ARCHIVES OUT     ARCHIVES: the folder of croft-OS-ARCH.tar.gz
 set -eu

@@ -31,7 +31,7 @@ const QUALIFIED: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*
 /// The value of a label or a taint.
 const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 /// Characters of a label's value. Lists of many values are checked by these alone, within the estimate of costs.
-const LABEL_CHARACTERS: &str = "^[A-Za-z0-9_.-]*$";
+pub(crate) const LABEL_CHARACTERS: &str = "^[A-Za-z0-9_.-]*$";
 /// A Go duration. The digits are few enough that no sum of parts overflows.
 const DURATION: &str =
     r"^([0-9]{1,5}(\\.[0-9]{1,3})?h|[0-9]{1,7}(\\.[0-9]{1,3})?m|[0-9]{1,9}(\\.[0-9]{1,3})?s|[0-9]{1,12}ms)+$";

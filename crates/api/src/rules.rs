@@ -19,7 +19,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube_cel::{CompiledSchema, ErrorKind, ValidationError, ValidationErrors, Validator, compile_schema};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub use self::schema::Findings;
 use crate::window::{self, WindowError};
@@ -85,7 +85,12 @@ impl Rules {
                     .any(|(at, _)| at.starts_with(&error.field_path) || error.field_path.starts_with(at))
         };
         let failed = failed.into_iter().filter(|error| !follows(error));
-        let mut failed: Findings = failed.map(|error| (error.field_path, error.message)).collect();
+        let mut failed: Findings = failed
+            .flat_map(|error| {
+                let entries = entries(&self.compiled, value, &error);
+                if entries.is_empty() { vec![(error.field_path, error.message)] } else { entries }
+            })
+            .collect();
         // They come from a hash map, in no order.
         failed.sort();
         findings.extend(failed);
@@ -102,6 +107,65 @@ impl Rules {
         let mut dropped = Vec::new();
         schema::prune(&self.schema, value, "", &mut dropped);
         dropped
+    }
+}
+
+/// A finding for each entry of a list or map that breaks a rule about every one of them by itself. The rule's own error names none of
+/// them, or one. Empty for other rules.
+fn entries(schema: &CompiledSchema, value: &Value, error: &ValidationError) -> Findings {
+    let Some(condition) = error.rule.strip_prefix("self.all(") else { return Findings::new() };
+    let Some((schema, value)) = inside(schema, value, &error.field_path) else { return Findings::new() };
+    let breaks = |alone: &Value| {
+        let failed = Validator::new().validate_compiled(schema, alone, None);
+        failed.is_err_and(|failed| failed.as_slice().iter().any(|one| one.rule == error.rule))
+    };
+    let is_of_values =
+        |entry: &Value| entry.is_string() && (value.is_array() || condition.contains("self[k]"));
+    let finding = |place: String, words: &str, entry: &Value| {
+        let found = if is_of_values(entry) { format!("{entry} isn't allowed: ") } else { String::new() };
+        (format!("{}{place}", error.field_path), format!("{found}{words}"))
+    };
+    match value {
+        Value::Array(items) => {
+            let broken =
+                items.iter().enumerate().filter(|(_, item)| breaks(&Value::from(vec![(*item).clone()])));
+            broken.map(|(i, item)| finding(format!("[{i}]"), &error.message, item)).collect()
+        }
+        Value::Object(fields) => {
+            // The message has the first such key, in no order.
+            let words = fields.keys().find_map(|key| error.message.strip_prefix(&format!("{key}: ")));
+            let words = words.unwrap_or(&error.message);
+            let broken =
+                fields.iter().filter(|(key, entry)| breaks(&json!({ key.as_str(): (*entry).clone() })));
+            broken.map(|(key, entry)| finding(format!(".{key}"), words, entry)).collect()
+        }
+        _ => Findings::new(),
+    }
+}
+
+/// The value at a path, and its schema. Keys of maps may have dots.
+fn inside<'s, 'v>(
+    schema: &'s CompiledSchema,
+    value: &'v Value,
+    path: &str,
+) -> Option<(&'s CompiledSchema, &'v Value)> {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    if path.is_empty() {
+        return Some((schema, value));
+    }
+    match value {
+        Value::Array(items) => {
+            let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+            inside(schema.items.as_deref()?, items.get(index.parse::<usize>().ok()?)?, rest)
+        }
+        Value::Object(fields) => fields.iter().find_map(|(key, field)| {
+            let rest = path
+                .strip_prefix(key.as_str())
+                .filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))?;
+            let schema = schema.properties.get(key).or(schema.additional_properties.as_deref())?;
+            inside(schema, field, rest)
+        }),
+        _ => None,
     }
 }
 
@@ -141,6 +205,27 @@ mod tests {
             ("spec.namespaces[0]", "expected a string, found the boolean true; write the value in quotes"),
         ];
         assert_eq!(found, expected.map(|(path, text)| (path.to_owned(), text.to_owned())));
+    }
+
+    #[test]
+    fn every_entry_that_breaks_a_rule_is_a_finding_with_its_value() {
+        let spec = json!({
+            "namespaces": ["shop", "Shop_B", "team-*"],
+            "pools": ["a"],
+            "limits": {"cpu": "lots", "memory": "1Gi", "costPerHour": "free", "colour": 3},
+        });
+        let found = of("Tenant").unwrap().check_value(&json!({"metadata": {"name": "t"}, "spec": spec}));
+        let begins = [
+            ("spec.limits.colour", "there are limits of cpu, memory"),
+            ("spec.limits.costPerHour", "\"free\" isn't allowed: write amounts that aren't negative"),
+            ("spec.limits.cpu", "\"lots\" isn't allowed: write amounts that aren't negative"),
+            ("spec.namespaces[1]", "\"Shop_B\" isn't allowed: write exact names of namespaces"),
+            ("spec.namespaces[2]", "\"team-*\" isn't allowed: write exact names of namespaces"),
+        ];
+        assert_eq!(found.len(), begins.len(), "{found:?}");
+        for ((path, text), (at, begin)) in found.iter().zip(begins) {
+            assert!(path == at && text.starts_with(begin), "{path}: {text}");
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use clap::Args;
 use croft_cloud::CloudInstance;
+#[cfg(feature = "aws")]
+use croft_cloud::{Fault, FaultClass};
 use croft_scheduler::Catalog;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
@@ -20,11 +22,20 @@ pub(crate) struct AwsArgs {
     #[arg(long)]
     skip_aws: bool,
     /// The region. Default: the one that Croft ran with, else that of the environment or the profile
-    #[arg(long, value_name = "REGION")]
+    #[arg(long, value_name = "REGION", value_parser = region)]
     aws_region: Option<String>,
     /// Endpoint of EC2 and the other services, instead of AWS
     #[arg(long, value_name = "URL")]
     aws_endpoint_url: Option<String>,
+}
+
+/// The name of a region.
+fn region(text: &str) -> Result<String, String> {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !text.is_empty() && text.chars().all(is_inner) {
+        return Ok(text.to_owned());
+    }
+    Err("no region is called so: write one such as eu-central-1".to_owned())
 }
 
 /// The instances of a cluster, as far as AWS was asked.
@@ -129,13 +140,31 @@ async fn list(access: Access, _: &str) -> anyhow::Result<Instances> {
 
 #[cfg(feature = "aws")]
 async fn read_catalog(access: Access) -> anyhow::Result<(Catalog, Vec<String>)> {
-    let found = croft_cloud_aws::region_catalog(&access).await.map_err(anyhow::Error::msg)?;
+    let found = croft_cloud_aws::region_catalog(&access).await.map_err(|fault| of_person(&fault))?;
     anyhow::ensure!(
         !found.catalog.instance_types.is_empty(),
         "AWS lists no instance type in {}: give another region by --aws-region",
         found.region
     );
     Ok((found.catalog, found.warnings))
+}
+
+/// A refusal with what the person at the command line does: the remedy of a fault is that of the controller.
+#[cfg(feature = "aws")]
+fn of_person(fault: &Fault) -> anyhow::Error {
+    let Fault { action, code, class, message, meaning, remedy: _ } = fault;
+    let remedy = match (code.as_str(), class) {
+        ("NoEndpoint", _) => "see whether --aws-region is a region, and this computer is online",
+        (_, FaultClass::Unauthenticated) => {
+            "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or sign in (aws sso login)"
+        }
+        (_, FaultClass::Forbidden) => "ask for the right to this call",
+        _ => "try again later",
+    };
+    let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
+    anyhow::anyhow!(
+        "{action} answered {code}: {meaning}{message}; {remedy}, or use croft catalog export --skip-aws"
+    )
 }
 
 #[cfg(not(feature = "aws"))]
@@ -176,4 +205,33 @@ pub(crate) async fn annotations_of(
     let found = Api::<Namespace>::all(client.clone()).get_opt(namespace).await;
     let found = found.with_context(|| format!("failed to read the Namespace {namespace}"))?;
     Ok(found.and_then(|n| n.metadata.annotations).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn region_has_lower_case_letters_digits_and_hyphens() {
+        assert_eq!(region("eu-central-1"), Ok("eu-central-1".to_owned()));
+        for wrong in ["", "eu central", "EU"] {
+            assert!(region(wrong).unwrap_err().contains("eu-central-1"), "{wrong}");
+        }
+    }
+
+    #[cfg(feature = "aws")]
+    #[test]
+    fn missing_credentials_are_those_of_the_person() {
+        let fault = Fault {
+            action: "DescribeInstanceTypes",
+            code: "NoCredentials".to_owned(),
+            class: FaultClass::Unauthenticated,
+            message: String::new(),
+            meaning: "no credentials were found",
+            remedy: "Give the controller valid credentials",
+        };
+        let text = of_person(&fault).to_string();
+        assert!(text.contains("no credentials were found; set AWS_PROFILE"), "{text}");
+        assert!(!text.contains("controller"), "{text}");
+    }
 }

@@ -45,7 +45,7 @@ use std::{ffi::OsString, io::Write as _, path::Path, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 use croft_manifest::InputError;
-use croft_runtime::build::Build;
+use croft_runtime::{build::Build, connect_error::without_numbers};
 
 pub use args::Cli;
 pub use failure::Failure;
@@ -106,7 +106,7 @@ fn run_built(cli: &Cli, build: &Build, out: &mut Output) -> ExitCode {
         Err(failure) => {
             let code = failure.exit_code();
             if code != 0 {
-                let _ = writeln!(out.err(), "{BAD}error:{BAD:#} {failure}");
+                let _ = writeln!(out.err(), "{BAD}error:{BAD:#} {}", without_numbers(&failure));
             }
             ExitCode::from(code)
         }

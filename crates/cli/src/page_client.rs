@@ -155,9 +155,12 @@ impl PageArgs {
     /// A client of the page alone: it has no certificate and no token of the cluster.
     fn client(&self, page: &http::Uri, cluster: &ClusterArgs) -> anyhow::Result<Client> {
         let mut config = Config::new(page.clone());
+        if let Some(file) = &self.page_ca {
+            std::fs::File::open(file)
+                .with_context(|| format!("failed to read {} of --page-ca", file.display()))?;
+        }
         config.root_cert_file.clone_from(&self.page_ca);
-        client_within(config, "the page", cluster.answer())
-            .with_context(|| format!("failed to make a client for the page {page}"))
+        Ok(client_within(config, "the page", cluster.answer())?)
     }
 
     fn token(&self, cluster: &ClusterArgs) -> anyhow::Result<String> {

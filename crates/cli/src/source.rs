@@ -91,10 +91,10 @@ pub(crate) struct ClusterArgs {
     request_timeout: Option<Duration>,
     /// The namespace that is asked about, and that of objects in files that name none [default: that of the context; of files,
     /// default]
-    #[arg(short, long, global = true, help_heading = HEADING, value_name = "NAMESPACE")]
+    #[arg(short, long, global = true, help_heading = HEADING, value_name = "NAMESPACE", value_parser = namespace_name)]
     namespace: Option<String>,
     /// The namespace that Croft is installed in [default: croft-system]
-    #[arg(long, global = true, help_heading = HEADING, value_name = "NAMESPACE")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAMESPACE", value_parser = namespace_name)]
     croft_namespace: Option<String>,
 }
 
@@ -109,6 +109,19 @@ fn request_timeout(text: &str) -> Result<Duration, String> {
         Some(time) => Ok(time),
         None => Err(format!("{text} is no time: write one such as 30s or 2m, or 0 to wait for ever")),
     }
+}
+
+/// The name of a namespace.
+fn namespace_name(text: &str) -> Result<String, String> {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_name = (1..=63).contains(&text.len())
+        && text.chars().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if is_name {
+        return Ok(text.to_owned());
+    }
+    Err("no namespace is called so: write lower-case letters, digits and '-', at most 63".to_owned())
 }
 
 impl SourceArgs {
@@ -219,6 +232,14 @@ pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyh
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn namespace_is_a_label_of_dns() {
+        assert_eq!(namespace_name("team-1"), Ok("team-1".to_owned()));
+        for wrong in ["", "Shop_A", "-a", "a-", "team/web", "a.b", &"a".repeat(64)] {
+            assert!(namespace_name(wrong).unwrap_err().contains("lower-case letters"), "{wrong}");
+        }
+    }
 
     #[test]
     fn request_timeout_is_seconds_or_a_number_with_a_unit() {

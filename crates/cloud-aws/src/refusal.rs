@@ -3,6 +3,7 @@
 use aws_smithy_runtime_api::client::{orchestrator::HttpResponse, result::SdkError};
 use aws_smithy_types::error::{display::DisplayErrorContext, metadata::ProvideErrorMetadata};
 use croft_cloud::{CloudError, Fault, FaultClass};
+use croft_runtime::process::chain;
 
 use crate::codes;
 
@@ -19,8 +20,9 @@ where
             of_code(action, code, message, Some(status))
         }
         other => {
-            let text = DisplayErrorContext(other).to_string();
-            of_code(action, cause(&text).to_owned(), text, None)
+            // The SDK's own text ends with its types and their fields, by which the cause is found and which no reader needs.
+            let code = cause(&DisplayErrorContext(other).to_string()).to_owned();
+            of_code(action, code, chain(other), None)
         }
     }
 }
@@ -120,9 +122,11 @@ mod tests {
         let fault = ask(Some("us-east-1"), none).await;
         assert_eq!((fault.code.as_str(), fault.class), ("NoCredentials", FaultClass::Unauthenticated));
         assert!(fault.remedy.contains("IRSA"), "{fault}");
+        assert!(fault.message.contains("nothing is there") && !fault.message.contains('{'), "{fault}");
 
         let fault = ask(Some("us-east-1"), key.clone()).await;
         assert_eq!((fault.code.as_str(), fault.class), ("NoAnswer", FaultClass::Unavailable), "{fault}");
+        assert!(fault.message.contains("Connection refused") && !fault.message.contains('{'), "{fault}");
 
         let fault = ask(None, key).await;
         assert_eq!((fault.code.as_str(), fault.class), ("NoRegion", FaultClass::Unauthenticated), "{fault}");

@@ -89,13 +89,7 @@ impl DecodeError {
             }
         }
         match (&self.instead, last) {
-            (Instead::Value(node), step) => match at.inside_mut(step) {
-                Some(value) => {
-                    value.node = node.clone();
-                    true
-                }
-                None => false,
-            },
+            (Instead::Value(node), step) => at.put(step, node.clone()),
             (Instead::Absent, Step::Key(key)) => at.remove(key),
             (Instead::Absent | Instead::Nothing, _) => false,
         }
@@ -168,7 +162,10 @@ impl de::Error for DecodeError {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(format!("{field} is required"))
+        // Where the type takes no text, the next error says what it takes.
+        Self::new("this is required".to_owned())
+            .inside(Step::Key(field.to_owned()))
+            .instead(Instead::Value(Node::Text(String::new())))
     }
 }
 

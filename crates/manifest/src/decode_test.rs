@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use croft_api::TenantPool;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 
 use super::*;
@@ -128,6 +129,42 @@ spec:
         "spec.containers[1].ports[0].containerPort",
     ];
     assert_eq!(fields, expected);
+    assert!(object.is_some());
+}
+
+#[test]
+fn a_missing_field_hides_no_other_mistake() {
+    let text = "apiVersion: croft.dev/v1alpha1
+kind: TenantPool
+metadata: {name: p}
+spec:
+  template:
+    spec:
+      nodeClassRef: {}
+      requirements:
+      - {operator: In}
+      - {key: 1}
+  weight: heavy
+";
+    let tree = read(text, &mut Vec::new()).unwrap().pop().unwrap();
+    let first = decode::<TenantPool>(&tree).unwrap_err();
+    let (errors, object) = every_error(first, &tree, |tree| decode::<TenantPool>(tree));
+    let mut found: Vec<(u32, String, &str)> =
+        errors.iter().map(|e| (e.line, e.field(), e.message())).collect();
+    found.sort();
+    let required = "this is required";
+    let expected = [
+        (7, "spec.template.spec.nodeClassRef.name", required),
+        (9, "spec.template.spec.requirements[0].key", required),
+        (
+            10,
+            "spec.template.spec.requirements[1].key",
+            "expected a string, found the number 1; quote it if text is meant: \"1\"",
+        ),
+        (10, "spec.template.spec.requirements[1].operator", required),
+        (11, "spec.weight", "expected a 32-bit integer, found the string \"heavy\""),
+    ];
+    assert_eq!(found, expected.map(|(line, field, text)| (line, field.to_owned(), text)));
     assert!(object.is_some());
 }
 

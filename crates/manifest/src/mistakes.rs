@@ -2,8 +2,8 @@
 
 use crate::{decode::DecodeError, tree::Tree};
 
-/// More mistakes of one object aren't looked for.
-const MISTAKES: usize = 20;
+/// More values of one object aren't replaced.
+const REPLACED: usize = 40;
 
 /// The errors of `tree` from `first` on, each with its value replaced, and the object that remains, if there is one. `decode` decodes
 /// a tree.
@@ -13,17 +13,26 @@ pub(crate) fn every_error<T>(
     mut decode: impl FnMut(&Tree) -> Result<T, DecodeError>,
 ) -> (Vec<DecodeError>, Option<T>) {
     let mut tree = tree.clone();
-    let mut errors = vec![first];
-    while errors.len() < MISTAKES && errors.last().is_some_and(|error| error.repair(&mut tree)) {
-        let next = match decode(&tree) {
-            Ok(object) => return (errors, Some(object)),
-            Err(next) => next,
-        };
-        // An error at or above a value that was put in is one of that value.
-        if errors.iter().any(|known| is_within(&known.field(), &next.field())) {
+    let (mut errors, mut next) = (Vec::<DecodeError>::new(), first);
+    for _ in 0..REPLACED {
+        let field = next.field();
+        let is_replaced = next.repair(&mut tree);
+        // An error at or inside a value that was put in isn't the author's.
+        if !errors.iter().any(|known| is_within(&field, &known.field())) {
+            errors.push(next);
+        }
+        if !is_replaced {
             break;
         }
-        errors.push(next);
+        next = match decode(&tree) {
+            Ok(object) => return (errors, Some(object)),
+            Err(error) => error,
+        };
+        // An error above a value that was put in is one of that value.
+        let field = next.field();
+        if errors.iter().any(|known| known.field() != field && is_within(&known.field(), &field)) {
+            break;
+        }
     }
     (errors, None)
 }

@@ -85,6 +85,18 @@ impl Tree {
         }
     }
 
+    /// Puts a value under an index that there is, or a key. False if this has no such place.
+    pub(crate) fn put(&mut self, step: &Step, node: Node) -> bool {
+        if let Some(value) = self.inside_mut(step) {
+            value.node = node;
+            return true;
+        }
+        let line = self.line;
+        let (Node::Map(entries), Step::Key(key)) = (&mut self.node, step) else { return false };
+        entries.push(Entry { line, key: key.clone(), value: Tree { line, node } });
+        true
+    }
+
     /// Removes a key. False if there is none.
     pub(crate) fn remove(&mut self, key: &str) -> bool {
         let Node::Map(entries) = &mut self.node else { return false };

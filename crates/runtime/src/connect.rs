@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use http::Request;
+use http::{Request, uri::InvalidUri};
 use kube::{
     Client, Config,
     client::{AuthError, Body, ClientBuilder},
@@ -17,6 +17,11 @@ use kube::{
 };
 use tokio::time::timeout;
 use tower::{BoxError, Service, layer::layer_fn};
+
+use crate::{
+    connect_error::{of_client, of_credentials, of_kubeconfig, of_tls, without_numbers},
+    proxy::leave_out_exempt,
+};
 
 /// Time without a byte after which an answer that has begun counts as ended: longer than any watch, which the API server ends after
 /// five minutes.
@@ -35,7 +40,7 @@ pub struct Target<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The file can't be read or is invalid.
-    #[error("the kubeconfig {} can't be used: {}", .path.display(), sentence(.error))]
+    #[error("the kubeconfig {} can't be used: {}", .path.display(), of_kubeconfig(.error))]
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -43,14 +48,15 @@ pub enum ConnectError {
         error: KubeconfigError,
     },
     /// The kubeconfig that nobody named can't be read, is invalid, or lacks the context.
-    #[error("the kubeconfig of KUBECONFIG or ~/.kube/config can't be used: {}", sentence(.0))]
+    #[error("the kubeconfig of KUBECONFIG or ~/.kube/config can't be used: {}", of_kubeconfig(.0))]
     Inferred(KubeconfigError),
     /// Neither a kubeconfig nor a service account was found.
-    #[error("no cluster is configured: write --kubeconfig FILE, or set KUBECONFIG ({})", sentence(.0))]
+    #[error("no cluster is configured: write --kubeconfig FILE, or set KUBECONFIG ({})", of_kubeconfig(.0))]
     NoCluster(KubeconfigError),
     /// The program that the kubeconfig names for credentials can't be started.
     #[error(
-        "failed to run {plugin}, from which the kubeconfig gets the credentials for {cluster} (install it, or add its folder to PATH): {source}"
+        "failed to run {plugin}, from which the kubeconfig gets the credentials for {cluster} (install it, or add its folder to PATH): {}",
+        without_numbers(.error)
     )]
     Plugin {
         /// The program.
@@ -58,15 +64,29 @@ pub enum ConnectError {
         /// The API server's address.
         cluster: String,
         /// The reason.
-        source: std::io::Error,
+        error: std::io::Error,
+    },
+    /// The kubeconfig's credentials can't be had.
+    #[error("there are no credentials for {cluster}: {why}")]
+    Credentials {
+        /// The API server's address.
+        cluster: String,
+        /// The reason, in the user's words.
+        why: String,
+    },
+    /// An address without `https://` or `http://`.
+    #[error("{server} is no whole address: write https:// or http:// before it")]
+    NoScheme {
+        /// The server and its address.
+        server: String,
     },
     /// The client can't be created.
-    #[error("failed to make a client for {cluster}: {source}")]
+    #[error("failed to make a client for {cluster}: {}", of_client(.error))]
     Client {
         /// The API server's address.
         cluster: String,
         /// The reason.
-        source: kube::Error,
+        error: kube::Error,
     },
 }
 
@@ -81,10 +101,18 @@ pub enum Unanswered {
         /// The innermost cause.
         why: String,
     },
+    /// There is no TLS between this computer and the server.
+    #[error("there is no TLS connection to {server}: {why}")]
+    NoTls {
+        /// The server and its address.
+        server: String,
+        /// The reason, and what to write.
+        why: String,
+    },
     /// It accepted a request and doesn't answer.
     #[error(
-        "{server} didn't answer {asked} within {} s: see whether it is the right address, and reachable without a proxy that holds requests back",
-        .within.as_secs()
+        "{server} didn't answer {asked} within {within:?}: see whether it is the right address, and reachable without a proxy that holds \
+         requests back"
     )]
     Late {
         /// The server and its address.
@@ -94,30 +122,6 @@ pub enum Unanswered {
         /// The time that it had.
         within: Duration,
     },
-}
-
-/// An error of a kubeconfig in the user's words.
-fn sentence(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::ReadConfig(error, path) if error.kind() == std::io::ErrorKind::NotFound => {
-            format!("there is no file {}", path.display())
-        }
-        KubeconfigError::ReadConfig(error, path) => format!("{} can't be read: {error}", path.display()),
-        KubeconfigError::FindPath => "there is no home folder with .kube/config".to_owned(),
-        KubeconfigError::CurrentContextNotSet => "it has no current context: write --context NAME".to_owned(),
-        KubeconfigError::LoadContext(name) => {
-            format!("it has no context {name}: kubectl config get-contexts lists those that it has")
-        }
-        KubeconfigError::LoadClusterOfContext(name) => {
-            format!("it has no cluster {name}, which the context names")
-        }
-        KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
-        // The rest of the text draws the place with its surroundings, in which secrets may stand.
-        KubeconfigError::Parse(error) => {
-            format!("it isn't a kubeconfig in YAML: {}", error.to_string().lines().next().unwrap_or_default())
-        }
-        other => other.to_string(),
-    }
 }
 
 /// Creates a client from `kubeconfig`, or else from `KUBECONFIG`, `~/.kube/config`, or the pod's service account. Makes
@@ -145,6 +149,9 @@ pub async fn connect_within(target: Target<'_>, within: Duration) -> Result<Clie
 /// # Errors
 /// If the configuration is invalid.
 pub fn client_within(mut config: Config, called: &str, within: Duration) -> Result<Client, ConnectError> {
+    if config.cluster_url.scheme().is_none() {
+        return Err(ConnectError::NoScheme { server: format!("{called} {}", config.cluster_url) });
+    }
     config.default_retry = false;
     config.read_timeout = Some(STALLED);
     config.reset_reader_on_write = true;
@@ -177,10 +184,28 @@ async fn configuration(target: Target<'_>) -> Result<Config, ConnectError> {
             Err(error) => Config::incluster().map_err(|_| inferred(error))?,
         },
     };
+    with_scheme(&mut config)
+        .map_err(|error| ConnectError::Inferred(KubeconfigError::ParseClusterUrl(error)))?;
+    leave_out_exempt(&mut config, |name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     // 429 is an answer: the API server gives it to an eviction that a budget blocks, and each caller retries in its own
     // way. A retry below the caller would also be an effect after its deadline.
     config.default_retry = false;
     Ok(config)
+}
+
+/// A server without a scheme has the one that kubectl takes: `https` with anything of TLS beside it, or else `http`.
+fn with_scheme(config: &mut Config) -> Result<(), InvalidUri> {
+    if config.cluster_url.scheme().is_some() {
+        return Ok(());
+    }
+    let of = &config.auth_info;
+    let has_tls = config.root_cert.is_some()
+        || config.accept_invalid_certs
+        || of.client_certificate.is_some()
+        || of.client_certificate_data.is_some();
+    let scheme = if has_tls { "https" } else { "http" };
+    config.cluster_url = format!("{scheme}://{}", config.cluster_url).parse()?;
+    Ok(())
 }
 
 /// An error of the kubeconfig that nobody named: none is there, or it can't be used.
@@ -200,10 +225,13 @@ fn plugin(config: &Config) -> Option<String> {
 
 fn failed(error: kube::Error, cluster: String, plugin: Option<String>) -> ConnectError {
     match (error, plugin) {
-        (kube::Error::Auth(AuthError::AuthExecStart(source)), Some(plugin)) => {
-            ConnectError::Plugin { plugin, cluster, source }
+        (kube::Error::Auth(AuthError::AuthExecStart(error)), Some(plugin)) => {
+            ConnectError::Plugin { plugin, cluster, error }
         }
-        (source, _) => ConnectError::Client { cluster, source },
+        (kube::Error::Auth(error), plugin) => {
+            ConnectError::Credentials { cluster, why: of_credentials(&error, plugin.as_deref()) }
+        }
+        (error, _) => ConnectError::Client { cluster, error },
     }
 }
 
@@ -252,14 +280,19 @@ fn said(error: BoxError, server: String) -> BoxError {
             None => break,
         }
     }
-    let why = cause.to_string();
-    if is_connection { Unanswered::Unreachable { server, why }.into() } else { error }
+    if !is_connection {
+        return error;
+    }
+    match of_tls(cause) {
+        Some(why) => Unanswered::NoTls { server, why }.into(),
+        None => Unanswered::Unreachable { server, why: without_numbers(&cause) }.into(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use kube::config::{AuthInfo, ExecConfig};
-    use tokio::net::TcpListener;
+    use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 
     use super::*;
     use crate::process::{chain, install_crypto};
@@ -274,7 +307,7 @@ mod tests {
                 .unwrap();
         let error = chain(&client.apiserver_version().await.unwrap_err());
         assert!(
-            error.contains(&address) && error.contains("didn't answer GET /version within 0 s"),
+            error.contains(&address) && error.contains("didn't answer GET /version within 50ms"),
             "{error}"
         );
     }
@@ -299,9 +332,45 @@ mod tests {
         let client = client_within(config, "the API server", Duration::from_secs(9)).unwrap();
         let kube::Error::Service(error) = client.apiserver_version().await.unwrap_err() else { panic!() };
         let text = chain(&*error);
-        assert!(
-            text.starts_with("the API server http://127.0.0.1:1 can't be reached: Connection refused"),
-            "{text}"
+        assert_eq!(
+            text,
+            "the API server http://127.0.0.1:1 can't be reached: Connection refused; see whether the address is right, and the server runs"
+        );
+    }
+
+    #[tokio::test]
+    async fn server_in_the_clear_is_no_server_of_tls() {
+        install_crypto();
+        let clear = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", clear.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = clear.accept().await.unwrap();
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+            stream.flush().await.unwrap();
+            std::future::pending::<()>().await;
+        });
+        let mut config = Config::new(address.parse().unwrap());
+        config.accept_invalid_certs = true;
+        let client = client_within(config, "the API server", Duration::from_secs(9)).unwrap();
+        let text = chain(&client.apiserver_version().await.unwrap_err());
+        let expected =
+            format!("there is no TLS connection to the API server {address}: it answers in the clear");
+        assert!(text.contains(&expected), "{text}");
+    }
+
+    #[tokio::test]
+    async fn server_without_a_scheme_has_that_which_kubectl_takes() {
+        for (tls, expected) in [(false, "http://127.0.0.1:9/"), (true, "https://127.0.0.1:9/")] {
+            let mut config = Config::new("127.0.0.1:9".parse().unwrap());
+            config.accept_invalid_certs = tls;
+            with_scheme(&mut config).unwrap();
+            assert_eq!(config.cluster_url.to_string(), expected);
+        }
+        let config = Config::new("page:8443".parse().unwrap());
+        let error = client_within(config, "the page", Duration::from_secs(1)).map(drop).unwrap_err();
+        assert_eq!(
+            chain(&error),
+            "the page page:8443 is no whole address: write https:// or http:// before it"
         );
     }
 

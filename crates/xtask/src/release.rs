@@ -55,6 +55,16 @@ mod tests {
         }
     }
 
+    /// `brew` takes `OWNER/tap/croft` for the formula `croft` of the repository `OWNER/homebrew-tap`.
+    #[test]
+    fn homebrew_is_told_the_tap_to_which_the_formula_is_published() {
+        let (owner, name) = setting("TAP").unwrap().split_once("/homebrew-").unwrap();
+        let install = format!("brew install {owner}/{name}/croft\n");
+        assert!(read("docs/quick-start.md").contains(&install), "{install}");
+        let workflow = read(".github/workflows/release.yaml");
+        assert!(workflow.contains("(REGISTRY|SOURCE|TAP)=") && workflow.contains("github.com/$TAP"));
+    }
+
     #[test]
     fn example_of_the_readme_is_the_file_that_it_runs() {
         let file = read("manifests/examples/two-tenants/platform.yaml");

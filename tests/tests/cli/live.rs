@@ -44,6 +44,58 @@ spec:
       containers: [{name: agent, image: agent}]
 ";
 
+/// Commands in a cluster that Croft isn't installed in: exit code and what they say.
+const WITHOUT_CROFT: [(&str, u8, &str); 5] = [
+    ("tenant add shop --pool p --apply", 1, "this cluster has no Tenants: install Croft's CRDs"),
+    ("tenant remove shop", 1, "this cluster has no Tenants: install Croft's CRDs"),
+    ("pause p --reason x", 1, "this cluster has no Tenants: install Croft's CRDs"),
+    ("break-glass on", 1, "nothing was changed: there is no ClusterRole croft-break-glass"),
+    ("page", 1, "there is no page in namespace croft-system: set page.enabled"),
+];
+
+/// Names that there aren't, while there is the Tenant `shop` with a pool of that name.
+const WRONG_NAMES: [(&str, u8, &str); 5] = [
+    ("tenant remove shpo", 2, "there is no Tenant shpo; did you mean shop?"),
+    ("tenant add other --pool shpo --apply", 2, "there is no TenantPool shpo: write one of shop for --pool"),
+    ("pause shpo --reason x", 2, "there is no TenantPool shpo; did you mean shop?"),
+    ("explain pod waits", 2, "there is one in shop: croft explain pod waits --namespace shop"),
+    ("explain pod shop/waits", 2, "there is one in shop: croft explain pod waits --namespace shop"),
+];
+
+async fn answers(plane: &ControlPlane, expected: &[(&str, u8, &str)]) -> anyhow::Result<()> {
+    for (command, expected, words) in expected {
+        let (code, text) = croft(plane, command).await?;
+        assert!(code == *expected && text.contains(words), "{command}: {code} {text}");
+    }
+    Ok(())
+}
+
+/// DaemonSets that are kept off pools are named, with what to share. A tenant's own are none of them: sharing the pools with its namespace
+/// would open all pools to it.
+async fn agents_are_named(plane: &ControlPlane) -> anyhow::Result<()> {
+    plane.apply(AGENT).await?;
+    plane.apply(&AGENT.replace("logging", "shop")).await?;
+    let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
+    for command in ["check", "check --preflight --skip-aws"] {
+        let (code, text) = croft(plane, command).await?;
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains(agents) && text.contains("sharedWith: [logging]\n"), "{command}: {text}");
+        assert!(!text.contains("shop/agent"), "{command}: {text}");
+    }
+    Ok(())
+}
+
+/// A field that `kubectl` wrote is shown before it is changed, too, and changed by --replace.
+async fn others_fields_are_replaced(plane: &ControlPlane) -> anyhow::Result<()> {
+    let patch = r#"{"spec":{"limits":{"nodes":"5"}}}"#;
+    plane.kubectl(["patch", "tenant", "shop", "--type=merge", "-p", patch]).await?;
+    let add = "tenant add shop --class default --key node-pool --namespaces shop --limit nodes=7 --apply";
+    let shown = r#"spec.limits: {"nodes":"5"} becomes {"nodes":"7"}"#;
+    let replace = format!("{add} --replace");
+    answers(plane, &[(add, 1, shown), (replace.as_str(), 0, shown)]).await?;
+    answers(plane, &[(add, 0, "applied Tenant shop")]).await
+}
+
 #[tokio::test]
 async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result<()> {
     let options = Options::default()
@@ -61,6 +113,7 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("this cluster has no Tenants: install Croft's CRDs"), "{text}");
 
+    answers(&plane, &WITHOUT_CROFT).await?;
     for crd in croft_api::crds() {
         plane.apply(&serde_json::to_string(&crd)?).await?;
     }
@@ -87,6 +140,8 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     let (code, text) = croft(&plane, &format!("{wider} --replace")).await?;
     assert_eq!(code, 0, "{text}");
     assert_eq!(plane.kubectl(limits).await?, "9");
+    answers(&plane, &WRONG_NAMES).await?;
+    others_fields_are_replaced(&plane).await?;
     let (code, text) = croft(&plane, "tenant add shop --class default --key other --apply").await?;
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("key is immutable"), "{text}");
@@ -95,11 +150,7 @@ async fn tenant_is_added_shown_explained_checked_and_removed() -> anyhow::Result
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("there is no Pod/absent in shop, and no Event about it"), "{text}");
 
-    plane.apply(AGENT).await?;
-    let (code, text) = croft(&plane, "check").await?;
-    assert_eq!(code, 1, "{text}");
-    let agents = "warn  node agents: 1 DaemonSet tolerate the taints of pools, and are kept off the pools' nodes: logging/agent";
-    assert!(text.contains(agents) && text.contains("sharedWith: [logging]"), "{text}");
+    agents_are_named(&plane).await?;
 
     let (code, text) = croft(&plane, "audit -n absent").await?;
     assert_eq!(code, 2, "{text}");

@@ -6,6 +6,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use regex_lite::Regex;
 use serde_json::Value;
 
+use crate::bounds::LABEL_CHARACTERS;
+
 /// Findings: the path of a field, and a sentence that says what is wrong with it and what to write instead.
 pub type Findings = Vec<(String, String)>;
 
@@ -181,7 +183,10 @@ fn string(schema: &JSONSchemaProps, text: &str, path: &str, wrong: &mut Findings
             wrong.push((path.to_owned(), message));
         }
     } else if Regex::new(pattern).is_ok_and(|pattern| !pattern.is_match(text)) {
-        wrong.push((path.to_owned(), format!("{text:?} must match {pattern}")));
+        // The one pattern of text that no rule with words stands beside.
+        let words =
+            if pattern == LABEL_CHARACTERS { ": write letters, digits, '-', '_' and '.' alone" } else { "" };
+        wrong.push((path.to_owned(), format!("{text:?} must match {pattern}{words}")));
     }
 }
 

@@ -64,6 +64,9 @@ pub(crate) fn run(args: &AdmitArgs, out: &mut Output) -> Result<ExitCode, Failur
     if body.len() > BODY_LIMIT {
         return Err(InputError::Other(format!("{name}: the review is longer than {BODY_LIMIT} bytes")).into());
     }
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Err(InputError::Empty { path: name }.into());
+    }
     let phase = match phase {
         None => Phase::Both,
         Some(Pass::Mutate) => Phase::Mutate,

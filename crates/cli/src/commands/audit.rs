@@ -12,7 +12,7 @@ use clap::Args;
 use croft_api::{
     CroftConfig, Tenant, TenantPool, config::SINGLETON, convert::policy as convert, stored::Stored,
 };
-use croft_inspect::{inventory::recreation, workload::is_active};
+use croft_inspect::{inventory::recreation, simulation::is_created, workload::is_active};
 use croft_manifest::Input;
 use croft_policy::{
     Tenants,
@@ -182,7 +182,8 @@ impl Facts {
                 .unwrap_or_default(),
             namespaces: input.namespaces.iter().map(|n| n.object.clone()).collect(),
             nodes: input.nodes.iter().map(|n| n.object.clone()).collect(),
-            pods: input.pods.iter().map(|p| p.object.clone()).collect(),
+            // A pod that is yet to be created gets its place by admission: croft plan shows it.
+            pods: input.pods.iter().filter(|pod| is_created(pod)).map(|p| p.object.clone()).collect(),
             daemonsets: input.daemon_sets.iter().map(|d| d.object.clone()).collect(),
             networks: Networks::default(),
             in_cluster: false,

@@ -7,13 +7,13 @@
 
 use std::{collections::BTreeMap, io::Write as _, process::ExitCode, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use croft_policy::policies::BREAK_GLASS_SUBJECT;
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
     apps::v1::Deployment,
-    rbac::v1::ClusterRoleBinding,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -69,6 +69,13 @@ async fn stop_enforcement(client: &Client, namespace: &str, out: &mut Output) ->
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME},
         "subjects": [{"kind": "ServiceAccount", "namespace": subject_namespace, "name": subject}],
     }))?;
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    // An error is no answer: whoever may create the binding need not be able to read roles.
+    if let Ok(None) = roles.get_opt(NAME).await {
+        bail!(
+            "nothing was changed: there is no ClusterRole {NAME}, so that Croft isn't installed in this cluster; choose another one by --context"
+        );
+    }
     let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
     match bindings.create(&PostParams::default(), &binding).await {
         Ok(_) => {}
@@ -78,7 +85,7 @@ async fn stop_enforcement(client: &Client, namespace: &str, out: &mut Output) ->
         }
     }
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    if let Some(webhook) = deployments.get_opt(WEBHOOK).await? {
+    if let Some(webhook) = webhook(&deployments, namespace, out).await? {
         let replicas = webhook.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
         if replicas > 0 {
             let patch = json!({
@@ -103,6 +110,22 @@ async fn stop_enforcement(client: &Client, namespace: &str, out: &mut Output) ->
          meanwhile\na GitOps tool that scales {namespace}/{WEBHOOK} up again starts enforcement by webhook: pause it"
     )?;
     Ok(())
+}
+
+/// The webhook's Deployment. Without it there is nothing to scale, which may be a mistake: a webhook in another namespace goes on.
+async fn webhook(
+    deployments: &Api<Deployment>,
+    namespace: &str,
+    out: &mut Output,
+) -> anyhow::Result<Option<Deployment>> {
+    let found = deployments.get_opt(WEBHOOK).await;
+    let found = found.with_context(|| format!("failed to read the Deployment {namespace}/{WEBHOOK}"))?;
+    if found.is_none() {
+        out.warn(&[format!(
+            "there is no Deployment {namespace}/{WEBHOOK} to scale: if Croft is installed in another namespace, name it by --croft-namespace"
+        )])?;
+    }
+    Ok(found)
 }
 
 /// Empties the webhook configurations. Returns true if one had webhooks.
@@ -136,7 +159,7 @@ async fn start_enforcement(client: &Client, namespace: &str, out: &mut Output) -
         }
     }
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
-    if let Some(webhook) = deployments.get_opt(WEBHOOK).await? {
+    if let Some(webhook) = webhook(&deployments, namespace, out).await? {
         let annotations: BTreeMap<String, String> = webhook.annotations().clone();
         if let Some(replicas) = annotations.get(REPLICAS).and_then(|text| text.parse::<i32>().ok()) {
             let patch =

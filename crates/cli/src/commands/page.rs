@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use croft_runtime::connect::Target;
 use tokio::{
@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     failure::Failure,
     output::Output,
+    own_objects::is_absent,
     page_client::{AUDIENCE, Account, request_token},
     source::ClusterArgs,
     table::{BOLD, NOTE},
@@ -66,11 +67,12 @@ pub(crate) fn run(args: &PageCommandArgs, out: &mut Output) -> Result<ExitCode, 
     let operator = || Account { namespace: croft_namespace.to_owned(), name: OPERATOR.to_owned() };
     let account = account.clone().unwrap_or_else(operator);
     if *print {
-        write_commands(&account, url.is_none().then_some(croft_namespace), out)?;
+        write_commands(&account, url.is_none().then_some(croft_namespace), cluster.target(), out)?;
         return Ok(ExitCode::SUCCESS);
     }
     cluster.run(async |client| {
-        let token = request_token(&client, &account, TOKEN_SECONDS).await?;
+        let token = request_token(&client, &account, TOKEN_SECONDS).await;
+        let token = token.map_err(|error| not_installed(error, &account, croft_namespace))?;
         if let Some(url) = url {
             return write_address(&address(url)?, &token, &account, out);
         }
@@ -84,6 +86,24 @@ pub(crate) fn run(args: &PageCommandArgs, out: &mut Output) -> Result<ExitCode, 
         }
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// An error of an account that isn't there says what is.
+fn not_installed(error: anyhow::Error, account: &Account, croft_namespace: &str) -> anyhow::Error {
+    match error.downcast_ref::<kube::Error>() {
+        Some(inner)
+            if is_absent(inner) && account.name == OPERATOR && account.namespace == croft_namespace =>
+        {
+            anyhow!(
+                "there is no page in namespace {croft_namespace}: set page.enabled of the chart (docs/page.md), or name Croft's namespace by \
+                 --croft-namespace"
+            )
+        }
+        Some(inner) if is_absent(inner) => {
+            anyhow!("there is no ServiceAccount {account}: write NAMESPACE/NAME of one")
+        }
+        _ => error,
+    }
 }
 
 /// The address without a path.
@@ -105,12 +125,26 @@ fn write_address(address: &str, token: &str, account: &Account, out: &mut Output
 }
 
 /// The commands by which `kubectl` does the same. `forward` is Croft's namespace, if a port is forwarded.
-fn write_commands(account: &Account, forward: Option<&str>, out: &mut Output) -> Result<(), Failure> {
+fn write_commands(
+    account: &Account,
+    forward: Option<&str>,
+    target: Target<'_>,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let Account { namespace, name } = account;
-    writeln!(out, "kubectl create token {name} --namespace {namespace} --audience {AUDIENCE} --duration 1h")?;
+    let kubeconfig = target.kubeconfig.map(|file| format!(" --kubeconfig {}", file.display()));
+    let context = target.context.map(|name| format!(" --context {name}"));
+    let cluster = kubeconfig.into_iter().chain(context).collect::<String>();
+    writeln!(
+        out,
+        "kubectl{cluster} create token {name} --namespace {namespace} --audience {AUDIENCE} --duration 1h"
+    )?;
     if let Some(croft) = forward {
         let (remote, local) = FORWARD;
-        writeln!(out, "kubectl port-forward --namespace {croft} deployment/croft-page {local}:{remote}")?;
+        writeln!(
+            out,
+            "kubectl{cluster} port-forward --namespace {croft} deployment/croft-page {local}:{remote}"
+        )?;
     }
     Ok(())
 }

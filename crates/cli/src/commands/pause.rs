@@ -17,7 +17,13 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{cluster_reader::list_all, failure::Failure, output::Output, source::ClusterArgs};
+use crate::{
+    cluster_reader::list_all,
+    failure::Failure,
+    output::Output,
+    own_objects::{is_absent, missing},
+    source::ClusterArgs,
+};
 
 /// Whose nodes are meant.
 #[derive(Args, Clone, Debug)]
@@ -175,9 +181,7 @@ async fn set_of_pool(client: &Client, pool: &str, paused: Value) -> anyhow::Resu
     let pools: Api<Stored<TenantPool>> = Api::all(client.clone());
     match pools.patch(pool, &PatchParams::default(), &patch_of(paused.clone())).await {
         Ok(stored) => check_kept("TenantPool", &paused, &stored.spec()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => {
-            bail!("there is no TenantPool {pool}; kubectl get tenantpools lists them")
-        }
+        Err(error) if is_absent(&error) => Err(missing::<TenantPool>(client, pool).await),
         Err(error) => Err(error).with_context(|| format!("failed to update the TenantPool {pool}")),
     }
 }

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use croft_api::{EC2NodeClass, Tenant, TenantPool, stored::Kind};
 use croft_manifest::{InputError, object_name, prune, to_yaml};
@@ -22,7 +22,7 @@ use crate::{
     croft_object::{croft_object, text},
     failure::Failure,
     output::Output,
-    own_objects::names,
+    own_objects::{is_absent, missing, not_installed, served_names},
     source::ClusterArgs,
     table::{BAD, GOOD, NOTE, shortened},
 };
@@ -168,8 +168,8 @@ fn add(args: &AddArgs, out: &mut Output) -> Result<ExitCode, Failure> {
         }
         for manifest in &manifests {
             match text(manifest, "kind") {
-                "Tenant" => drop(apply::<Tenant>(&client, manifest, false).await?),
-                _ => drop(apply::<TenantPool>(&client, manifest, false).await?),
+                "Tenant" => drop(apply::<Tenant>(&client, manifest, args.replace, false).await?),
+                _ => drop(apply::<TenantPool>(&client, manifest, args.replace, false).await?),
             }
             writeln!(out, "{GOOD}applied{GOOD:#} {} {}", text(manifest, "kind"), name_of(manifest))?;
         }
@@ -187,7 +187,7 @@ async fn exist(client: &Client, args: &AddArgs) -> anyhow::Result<()> {
 }
 
 async fn all_exist<K: Kind>(client: &Client, named: &[String], argument: &str) -> anyhow::Result<()> {
-    let there = names::<K>(client).await?;
+    let there = served_names::<K>(client).await?;
     let kind = K::kind(&());
     let missing: Vec<String> = named.iter().filter(|name| !there.contains(name)).cloned().collect();
     if missing.is_empty() {
@@ -198,7 +198,7 @@ async fn all_exist<K: Kind>(client: &Client, named: &[String], argument: &str) -
     } else {
         format!("write one of {} for {argument}, or apply it first", shortened(&there, 10))
     };
-    bail!("there is no {kind} {}: {choice}", missing.join(", "))
+    Err(InputError::Other(format!("there is no {kind} {}: {choice}", missing.join(", "))).into())
 }
 
 /// The pools, then the tenant: pods of a tenant whose pool doesn't exist are denied.
@@ -278,7 +278,7 @@ where
         let object = serde_json::to_value(object)?;
         Ok(object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default())
     };
-    let (before, after) = (spec(&found)?, spec(&apply::<K>(client, manifest, true).await?)?);
+    let (before, after) = (spec(&found)?, spec(&apply::<K>(client, manifest, true, true).await?)?);
     let fields: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let shown = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
     let differing = fields.into_iter().filter(|field| before.get(*field) != after.get(*field));
@@ -292,15 +292,15 @@ where
     Ok(differing.map(line).collect())
 }
 
-/// Applies the manifest, or sees what would be stored.
-async fn apply<K>(client: &Client, manifest: &Value, dry_run: bool) -> anyhow::Result<K>
+/// Applies the manifest, or sees what would be stored. With `replace`, also fields that were written by others, such as `kubectl apply`;
+/// without it, a field of theirs that differs is an error.
+async fn apply<K>(client: &Client, manifest: &Value, replace: bool, dry_run: bool) -> anyhow::Result<K>
 where
     K: kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
 {
     let name = name_of(manifest);
     let api: Api<K> = Api::all(client.clone());
-    // Fields of other managers aren't overwritten: a conflict is an error that names the field.
-    let params = PatchParams { dry_run, ..PatchParams::apply(MANAGER) };
+    let params = PatchParams { dry_run, force: replace, ..PatchParams::apply(MANAGER) };
     let applied = api.patch(name, &params, &Patch::Apply(manifest)).await;
     applied.with_context(|| format!("failed to apply {} {name}", K::kind(&())))
 }
@@ -309,8 +309,13 @@ fn remove(args: &RemoveArgs, out: &mut Output) -> Result<(), Failure> {
     let RemoveArgs { name, pools, apply, cluster } = args;
     cluster.run(async |client| {
         let tenants: Api<Tenant> = Api::all(client.clone());
-        let all = tenants.list(&ListParams::default()).await.context("failed to list the tenants")?.items;
-        let tenant = all.iter().find(|t| t.name_any() == *name).with_context(|| format!("there is no Tenant {name}"))?;
+        let all = match tenants.list(&ListParams::default()).await {
+            Err(error) if is_absent(&error) => return Err(not_installed()),
+            listed => listed.context("failed to list the tenants")?.items,
+        };
+        let Some(tenant) = all.iter().find(|t| t.name_any() == *name) else {
+            return Err(missing::<Tenant>(&client, name).await);
+        };
         let known: Api<TenantPool> = Api::all(client.clone());
         let known = known.list(&ListParams::default()).await.context("failed to list the pools")?.items;
         let is_for_many =

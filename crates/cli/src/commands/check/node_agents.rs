@@ -109,14 +109,15 @@ pub(super) fn kept_off(input: &Input, admission: &Admission, namespace: &str) ->
     )
 }
 
-/// DaemonSets that run on every node today and don't tolerate the taint of a pool.
-pub(super) fn untolerating(input: &Input) -> Finding {
+/// DaemonSets that run on every node today and don't tolerate the taint of a pool; none of a tenant's, which run on its pools.
+pub(super) fn untolerating(input: &Input, admission: &Admission) -> Finding {
     let names: Vec<String> = input
         .daemon_sets
         .iter()
         .filter(|set| {
             let spec = set.spec.as_ref().and_then(|s| s.template.spec.as_ref());
             spec.is_some_and(|spec| is_for_every_node(spec) && !tolerates_pools(spec))
+                && admission.daemon_set(&set.object).tenant.is_none()
         })
         .map(|set| format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any()))
         .collect();
@@ -192,6 +193,10 @@ mod tests {
         kept_off(input, &admission(input)?, "croft-system")
     }
 
+    fn untolerating_of(input: &Input) -> Finding {
+        untolerating(input, &admission(input)?)
+    }
+
     fn daemon_set(namespace: &str, name: &str, more: &str) -> String {
         format!(
             "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {{namespace: {namespace}, name: {name}}}\nspec:\n  selector: \
@@ -215,7 +220,7 @@ mod tests {
         let Err(Failed { what, remedy }) = kept_off_of(&input) else { panic!("nothing found") };
         assert!(what.ends_with("logging/fluent-bit, monitoring/exporter"), "{what}");
         assert!(remedy.ends_with("spec:\n    sharedWith: [logging, monitoring]"), "{remedy}");
-        let Err(Failed { what, .. }) = untolerating(&input) else { panic!("nothing found") };
+        let Err(Failed { what, .. }) = untolerating_of(&input) else { panic!("nothing found") };
         assert!(what.ends_with(": shop/cache"), "{what}");
     }
 
@@ -244,6 +249,7 @@ mod tests {
             let input = input(&[tenant.to_owned(), daemon_set("shop", "cache", more)].concat());
             assert!(kept_off_of(&input).is_ok(), "{more}");
             assert!(workloads(&input, &admission(&input).unwrap(), "croft-system").is_ok(), "{more}");
+            assert!(untolerating_of(&input).is_ok(), "{more}");
         }
     }
 
@@ -253,12 +259,12 @@ mod tests {
         let text =
             [shared.to_owned(), daemon_set("logging", "a", ", tolerations: [{operator: Exists}]")].concat();
         assert!(kept_off_of(&input(&text)).is_ok());
-        assert!(untolerating(&input(&text)).is_ok());
+        assert!(untolerating_of(&input(&text)).is_ok());
     }
 
     #[test]
     fn agents_of_some_nodes_are_left_out() {
         let text = daemon_set("gpu", "driver", ", nodeSelector: {gpu: 'true'}");
-        assert!(untolerating(&input(&text)).is_ok());
+        assert!(untolerating_of(&input(&text)).is_ok());
     }
 }

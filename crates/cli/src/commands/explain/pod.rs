@@ -9,8 +9,9 @@ use croft_inspect::{
     inventory,
     reasons::meaning,
     simulation::{is_created, simulate},
+    workload::{Workload, workloads},
 };
-use croft_manifest::Input;
+use croft_manifest::{Input, InputError};
 use croft_policy::{NamespaceTenancy, audit::Recreation, definitions::POOL_ANNOTATION};
 use croft_scheduler::{Options, PlannedInstance, PodKey, Reason, ReasonKind};
 use k8s_openapi::api::core::v1::Pod;
@@ -31,6 +32,10 @@ const POOLS: usize = 5;
 /// Explains one pod: tenant, pool, node, or why it stays pending.
 pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
     let Some(pod) = input.pods.get(namespace, name) else {
+        if let Some(instead) = elsewhere(input, name).or_else(|| of_workload(input, namespace, name)) {
+            let message = format!("there is no pod in {namespace} called {name}; {instead}");
+            return Err(InputError::Other(message).into());
+        }
         let there = input.pods.iter().filter(|p| p.metadata.namespace.as_deref() == Some(namespace));
         return Err(Failure::missing(
             &format!("pod in {namespace} called"),
@@ -91,6 +96,28 @@ pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Outp
         Some(node) => placed(input, &admission, pod, node, out),
         None => pending(input, &admission, pod, out),
     }
+}
+
+/// Where a pod of this name is, which may be written as `NAMESPACE/NAME`, and how to ask about it.
+fn elsewhere(input: &Input, name: &str) -> Option<String> {
+    let (namespace, name) = name.split_once('/').map_or((None, name), |(one, name)| (Some(one), name));
+    let of_name = input.pods.iter().filter(|pod| pod.metadata.name.as_deref() == Some(name));
+    let mut namespaces = of_name.filter_map(|pod| pod.metadata.namespace.as_deref());
+    let found = namespaces.find(|there| namespace.is_none_or(|wanted| wanted == *there))?;
+    Some(format!("there is one in {found}: croft explain pod {name} --namespace {found}"))
+}
+
+/// The workload that a name is that of, or which would name its pods so, as `croft simulate` does for those that aren't created yet.
+fn of_workload(input: &Input, namespace: &str, name: &str) -> Option<String> {
+    let of_pod = name.rsplit_once('-').map_or(name, |(workload, _)| workload);
+    let ends = [name, of_pod].map(|workload| format!(" {namespace}/{workload}"));
+    let title = workloads(input)
+        .iter()
+        .map(Workload::title)
+        .find(|title| ends.iter().any(|end| title.ends_with(end)))?;
+    Some(format!(
+        "{title} creates pods: write the name of one that there is; croft simulate says why others would stay pending"
+    ))
 }
 
 /// The pools that a pod of no tenant is kept out of, and those that are open to it.
@@ -205,10 +232,9 @@ fn pending(input: &Input, admission: &Admission, pod: &Pod, out: &mut Output) ->
     if let Some(left) = left {
         write_reasons(input, admission, &namespace, &left.reasons, out)?;
     }
-    for denied in simulation.denied.iter().filter(|d| d.pods.contains(&key)) {
-        writeln!(out, "  {BAD}denied{BAD:#}: {}", denied.refusal)?;
-    }
-    if left.is_none() && simulation.denied.is_empty() {
+    // A denial is said above.
+    let is_denied = simulation.denied.iter().any(|denied| denied.pods.contains(&key));
+    if left.is_none() && !is_denied {
         let owner =
             pod.owner_references().iter().find(|o| o.controller == Some(true)).map(|o| o.kind.as_str());
         let why = if owner == Some("DaemonSet") {

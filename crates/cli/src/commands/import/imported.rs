@@ -129,7 +129,7 @@ fn drop_refused_entries(kind: &str, value: &mut Value, source: &str) -> Vec<Note
         let pointer = format!("/{}", path.replace(['.', '['], "/").replace(']', ""));
         let entries = value.pointer(&pointer).and_then(Value::as_object).cloned().unwrap_or_default();
         for (key, entry) in entries {
-            // An error names the map, not the entry: an entry is at fault if it is refused alone.
+            // An error may name the map alone: an entry is at fault if it is refused alone.
             let mut alone = value.clone();
             if let Some(map) = alone.pointer_mut(&pointer) {
                 *map = json!({key.clone(): entry});

@@ -10,7 +10,7 @@ use croft_inspect::{
     simulation::{DENIED, Simulation},
 };
 use croft_manifest::Input;
-use croft_scheduler::{PlannedInstance, PodKey, Price, Relaxed, Resources, resources};
+use croft_scheduler::{PlannedInstance, PodKey, Price, ReasonKind, Relaxed, Resources, resources};
 
 use super::{
     consolidation,
@@ -160,8 +160,11 @@ fn price(simulation: &Simulation, instance: &PlannedInstance) -> (String, Style)
 
 /// Groups pools with the same reason and detail.
 fn by_detail(reasons: &[PendingReason]) -> Vec<(String, &str, &str)> {
+    // Where a pod is kept off by its own pool, the taints of other tenants' pools say nothing.
+    let is_meant = |one: &PendingReason| one.reason != ReasonKind::TaintNotTolerated.as_str();
+    let is_any_meant = reasons.iter().any(is_meant);
     let mut lines: Vec<(Vec<&str>, &str, &str)> = Vec::new();
-    for one in reasons {
+    for one in reasons.iter().filter(|one| !is_any_meant || is_meant(one)) {
         match lines.iter_mut().find(|(_, reason, detail)| *reason == one.reason && *detail == one.detail) {
             Some((pools, _, _)) => pools.push(&one.pool),
             None => lines.push((vec![&one.pool], &one.reason, &one.detail)),

@@ -1,12 +1,11 @@
 //! The steps of the preflight check, in order.
 
-use croft_api::{CroftConfig, config::SINGLETON};
 use croft_manifest::Input;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::{features, rights, room};
 use crate::{
-    cluster_reader::read_kubernetes,
+    cluster_reader::read_before_installation,
     commands::check::{
         cluster,
         installed::Subject,
@@ -36,7 +35,7 @@ pub(in crate::commands::check) async fn check(
     report.advise("earlier installation", &["cluster"], async || earlier(client).await).await?;
     let mut input = None;
     report
-        .step("objects", &["cluster"], async || match read_kubernetes(client).await {
+        .step("objects", &["cluster"], async || match read_before_installation(client).await {
             Ok(read) => {
                 let text = format!("{} nodes, {} pods", read.nodes.len(), read.pods.len());
                 input = Some(read);
@@ -45,12 +44,7 @@ pub(in crate::commands::check) async fn check(
             Err(error) => fail(told(&error), "ask for the right to list them: ClusterRole view and nodes"),
         })
         .await?;
-    if let Some(mut input) = input {
-        // Its CRD may be missing.
-        if let Ok(Some(config)) = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await {
-            let origin = croft_manifest::Origin { file: "cluster".into(), line: 0 };
-            input.configs.put(config, origin);
-        }
+    if let Some(input) = input {
         report.step("room", &["objects"], async || room(&input, subject).await).await?;
         let admission = node_agents::admission(&input);
         report
@@ -58,7 +52,11 @@ pub(in crate::commands::check) async fn check(
                 node_agents::kept_off(&input, admission.as_ref().map_err(Clone::clone)?, namespace)
             })
             .await?;
-        report.advise("untolerated taints", &["objects"], async || node_agents::untolerating(&input)).await?;
+        report
+            .advise("untolerated taints", &["objects"], async || {
+                node_agents::untolerating(&input, admission.as_ref().map_err(Clone::clone)?)
+            })
+            .await?;
         report
             .advise("workloads", &["objects"], async || {
                 node_agents::workloads(&input, admission.as_ref().map_err(Clone::clone)?, namespace)
