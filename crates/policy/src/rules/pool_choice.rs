@@ -282,8 +282,7 @@ fn missing_resource(
     };
     let name = spec.extended_resources().find(lacks)?;
     Some(format!(
-        "spec.containers: no instance type of tenant {}'s pools has {name}; the pod will stay pending unless a device plugin \
-         on a node reports it",
+        "spec.containers: no instance type of tenant {}'s pools has {name}; the pod will stay pending unless a node reports it",
         tenant.name
     ))
 }
