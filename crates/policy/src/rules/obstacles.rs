@@ -26,16 +26,6 @@ pub(crate) enum Obstacle<'o> {
     Resource(&'o str),
 }
 
-impl Obstacle<'_> {
-    /// True if the same part of the pod is at fault.
-    pub(crate) fn is_like(self, other: Obstacle<'_>) -> bool {
-        match (self, other) {
-            (Self::Taint(_), Obstacle::Taint(_)) => true,
-            _ => self == other,
-        }
-    }
-}
-
 /// The obstacles of a pod on nodes of `template`, where `siblings` are the declarations of the tenant's pools.
 pub(crate) fn obstacles<'o>(
     template: &'o NodeTemplate,
