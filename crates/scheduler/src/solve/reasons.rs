@@ -227,7 +227,12 @@ fn suitable(
         return Err((ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere")));
     }
     if rec.variants.iter().all(|v| v.allowed.is_empty()) {
-        return Err((ReasonKind::NoOfferings, format!("the requirements of {name} exclude every offering")));
+        let without = match &*rec.excluding {
+            [] => String::new(),
+            each => format!(": some would be left without {}", each.join(", or without ")),
+        };
+        let detail = format!("the requirements of {name} exclude every offering{without}");
+        return Err((ReasonKind::NoOfferings, detail));
     }
     let mut left: IndexVec<PoolVariantIx, BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
     for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
@@ -250,8 +255,8 @@ fn suitable(
     Ok(left)
 }
 
-/// The conditions on labels, of all that the pod itself has, without each of which some offering would remain; `None` if there is no
-/// such condition.
+/// The conditions on labels, of all that the pod itself has, without each of which some offering would remain; if there is no such
+/// condition, those that no offering meets. `None` if each is met by some, and any two of them may be what excludes each other.
 fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<String> {
     let cluster = context.cluster;
     let (tables, symbols) = (&cluster.tables, &cluster.tables.symbols);
@@ -272,7 +277,14 @@ fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<Strin
     let alone = parts.iter().enumerate().filter(|(at, _)| remains_without(*at));
     let shown: Vec<String> = alone.map(|(_, part)| part.show(symbols)).collect();
     match shown.as_slice() {
-        [] => None,
+        [] => {
+            let is_met = |of: &Vec<BitSet>| {
+                rec.variants.iter().zip(of).any(|(variant, bits)| variant.allowed.intersects(bits))
+            };
+            let unmet = parts.iter().zip(&sets).filter(|(_, of)| !is_met(of));
+            let unmet: Vec<String> = unmet.map(|(part, _)| part.show(symbols)).collect();
+            (!unmet.is_empty()).then(|| unmet.join(", and none has "))
+        }
         [one] => Some(one.clone()),
         several => Some(format!("{} together", several.join(" and "))),
     }

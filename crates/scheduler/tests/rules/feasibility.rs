@@ -237,6 +237,13 @@ fn reasons_name_the_number_that_would_do() {
     let nowhere = json!({"spec": {"nodeSelector": {"disk": "ssd"}}});
     let plan = plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", nowhere)]));
     assert_eq!(why(&plan), ["p NodeAffinityMismatch: no offering of p has disk = ssd"]);
+    let twice = json!({"spec": {"nodeSelector": {"disk": "ssd", "kubernetes.io/os": "linux", "rack": "r1"}}});
+    let plan = self::plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", twice)]));
+    assert_eq!(
+        why(&plan),
+        ["p NodeAffinityMismatch: no offering of p has disk = ssd, and none has rack = r1"],
+        "the condition that some offering meets isn't named"
+    );
 }
 
 #[test]
