@@ -4,5 +4,6 @@ mod class;
 mod from_karpenter;
 mod pool;
 mod provisioner;
+mod requirements;
 
 pub(super) use from_karpenter::{import, is_of_karpenter};
