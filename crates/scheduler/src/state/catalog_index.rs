@@ -523,7 +523,10 @@ fn expand(
     let size = catalog.offers.len();
     let mut choices: Vec<(Sym, Vec<Sym>)> = Vec::new();
     let mut allowed = BitSet::all(size);
-    for (key, expr) in exprs {
+    // Lists first, whatever the order in the pool, so that the other conditions on a label find the values that they choose among.
+    let is_list = |(_, expr): &&(Sym, Expr)| expr.operator == Operator::In;
+    let others = exprs.iter().filter(|one| !is_list(one));
+    for (key, expr) in exprs.iter().filter(is_list).chain(others) {
         if let Some((_, value)) = labels.iter().find(|(k, _)| k == key) {
             if !expr.matches(symbols, Some(*value)) {
                 allowed = BitSet::none(size);
