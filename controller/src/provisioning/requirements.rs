@@ -59,7 +59,8 @@ mod tests {
     #[test]
     fn label_of_a_list_meets_the_other_requirements_on_it() {
         let pool = |requirements: serde_json::Value| -> TenantPool {
-            let spec = json!({"template": {"spec": {"nodeClassRef": {"name": "c"}, "requirements": requirements}}});
+            let spec =
+                json!({"template": {"spec": {"nodeClassRef": {"name": "c"}, "requirements": requirements}}});
             let object = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "p"}, "spec": spec});
             serde_json::from_value(object).unwrap()
         };
