@@ -57,17 +57,22 @@ pub(super) fn of_node_template(object: &RawObject, report: &mut Report<'_>) -> C
     draft(("AWSNodeTemplate", object.name.clone()), object, spec, image, metadata, report)
 }
 
+/// A Provisioner's inline `spec.provider`, which isn't empty.
+fn provider(object: &RawObject) -> Option<(Fields, ClassKey)> {
+    let provider = Fields::of(object).object("spec", &mut Report::new(object)).take("provider")?;
+    let text = provider.left().to_string();
+    let is_given = provider.left().as_object().is_some_and(|fields| !fields.is_empty());
+    is_given.then_some((provider, ("provider", text)))
+}
+
+/// The key of the class of a Provisioner's inline `spec.provider`.
+pub(super) fn provider_key(object: &RawObject) -> Option<ClassKey> {
+    provider(object).map(|(_, key)| key)
+}
+
 /// The class of a Provisioner's inline `spec.provider`. The rest of the Provisioner is its pool's matter.
 pub(super) fn of_provider(object: &RawObject, report: &mut Report<'_>) -> Option<ClassDraft> {
-    let mut provider = Fields::of(object).object("spec", &mut Report::new(object)).take("provider")?;
-    let key = (
-        "provider",
-        provider
-            .left()
-            .as_object()
-            .filter(|fields| !fields.is_empty())
-            .map(|_| provider.left().to_string())?,
-    );
+    let (mut provider, key) = provider(object)?;
     for (field, known) in [("apiVersion", "extensions.karpenter.sh/v1alpha1"), ("kind", "AWS")] {
         if let Some(text) = provider.text(field, report).filter(|text| text != known) {
             report.note_loss(format_args!("spec.provider.{field} isn't carried over: {text:?}"));

@@ -2,6 +2,7 @@
 
 mod class;
 mod from_karpenter;
+mod kubelet;
 mod pool;
 mod provisioner;
 mod requirements;
