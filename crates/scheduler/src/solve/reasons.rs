@@ -193,9 +193,9 @@ fn limited(
         any.filter(|_| want.kind == Some(ReasonKind::PoolLimit))
     });
     let found = full.and_then(|full| {
-        let (reason, detail) = limit(context, full, number, &offers)?;
-        let limit = reached(context, limits, full, number, &offers);
-        Some(Reason { pool: pool.clone(), reason, detail, limit })
+        let reached = reached(context, limits, full, number, &offers);
+        let (reason, detail) = limit(context, full, number, &offers, reached.as_ref())?;
+        Some(Reason { pool: pool.clone(), reason, detail, limit: reached })
     });
     found.unwrap_or_else(|| {
         let detail = format!("no node of {pool} has room beside what else it must hold");
@@ -509,46 +509,54 @@ fn reached(
     Some(ReachedLimit { owner, resources })
 }
 
+/// The reason of a limit, which names those of its amounts that are `reached`.
 fn limit(
     context: &Context<'_>,
     full: LimitIx,
     number: PoolIx,
     offers: &[OfferIx],
+    reached: Option<&ReachedLimit>,
 ) -> Option<(ReasonKind, String)> {
     let rec = context.pools[number];
     let name = &rec.pool.name;
+    let at_fault = |limits: &BTreeMap<String, Quantity>| -> BTreeMap<String, Quantity> {
+        let named = reached.map(|limit| &limit.resources).filter(|resources| !resources.is_empty());
+        let is_named = |key: &String| named.is_none_or(|resources| resources.contains(key));
+        limits.iter().filter(|(key, _)| is_named(key)).map(|(key, amount)| (key.clone(), *amount)).collect()
+    };
     let unpriced = unpriced(context, full, number, offers);
     let (reason, mut detail) = match context.limits.owners.find(full)? {
         Owner::Template => {
-            let limits = &rec.pool.template_limits;
+            let limits = at_fault(&rec.pool.template_limits);
             let detail = format!(
                 "its limits ({}) leave no room for another node; its nodes have {} already",
-                show(limits),
-                used(context, limits, &[rec]),
+                show(&limits),
+                used(context, &limits, &[rec]),
             );
             (ReasonKind::PoolLimit, detail)
         }
         Owner::Pool => {
-            let limits = &rec.pool.limits;
+            let limits = at_fault(&rec.pool.limits);
             let templates: Vec<&PoolRec> = context.cluster.pools.get(name).into_iter().flatten().collect();
             let detail = format!(
                 "the limits of {name} ({}) leave no room for another node; its nodes have {} already",
-                show(limits),
-                used(context, limits, &templates),
+                show(&limits),
+                used(context, &limits, &templates),
             );
             (ReasonKind::PoolLimit, detail)
         }
         Owner::Tenant(tenant) => {
-            let limits = context.cluster.tenants.get(*tenant).map(|t| show(&t.limits)).unwrap_or_default();
+            let limits = context.cluster.tenants.get(*tenant).map(|t| show(&at_fault(&t.limits)));
+            let limits = limits.unwrap_or_default();
             let detail = format!("the limits of tenant {tenant} ({limits}) leave no room for another node");
             (ReasonKind::TenantLimit, detail)
         }
         Owner::Cluster => {
-            let limits = &context.cluster.limits;
+            let limits = at_fault(&context.cluster.limits);
             let detail = format!(
                 "the limits of the cluster ({}) leave no room for another node; the nodes of all pools have {} already",
-                show(limits),
-                used(context, limits, context.pools.as_slice()),
+                show(&limits),
+                used(context, &limits, context.pools.as_slice()),
             );
             (ReasonKind::ClusterLimit, detail)
         }
