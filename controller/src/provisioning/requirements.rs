@@ -41,11 +41,33 @@ pub fn never_met_requirement(pool: &TenantPool, types: &[InstanceType]) -> Optio
         };
         types.iter().any(of_offering)
     };
-    requirements(pool).into_iter().filter(|r| !of_instance(r)).find(|r| {
-        // If the requirement names values for a label of the user's own, the scheduler gives the label to the node.
-        let given = r.operator == Operator::In
-            && !follows_from_instance(&r.key, None)
-            && !labels.contains_key(&r.key);
-        !given && !r.is_met_by(&labels)
-    })
+    let all = requirements(pool);
+    // If a requirement names values for a label of the user's own, the scheduler gives the label to the node, with one that all meet.
+    let is_given = |key: &str| {
+        let is_listed = all.iter().any(|r| r.operator == Operator::In && r.key == key);
+        is_listed && !follows_from_instance(key, None) && !labels.contains_key(key)
+    };
+    all.iter().find(|&r| !of_instance(r) && !is_given(&r.key) && !r.is_met_by(&labels)).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn label_of_a_list_meets_the_other_requirements_on_it() {
+        let pool = |requirements: serde_json::Value| -> TenantPool {
+            let spec =
+                json!({"template": {"spec": {"nodeClassRef": {"name": "c"}, "requirements": requirements}}});
+            let object = json!({"apiVersion": "croft.dev/v1alpha1", "kind": "TenantPool", "metadata": {"name": "p"}, "spec": spec});
+            serde_json::from_value(object).unwrap()
+        };
+        let exists = json!({"key": "team", "operator": "Exists"});
+        let list = json!({"key": "team", "operator": "In", "values": ["a", "b"]});
+        let never = never_met_requirement(&pool(json!([exists])), &[]);
+        assert_eq!(never.map(|r| r.to_string()).as_deref(), Some("team Exists"));
+        assert_eq!(never_met_requirement(&pool(json!([exists, list])), &[]), None);
+    }
 }

@@ -497,8 +497,8 @@ pub struct TenantPoolStatus {
     /// The price of those nodes, in dollars per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_per_hour: Option<String>,
-    /// The extended resources, such as `nvidia.com/gpu`, that instances of the pool can have. A tenant's pod that needs another
-    /// one goes to another of the tenant's pools.
+    /// The extended resources and huge pages, such as `nvidia.com/gpu`, that instances of the pool can have. A tenant's pod that needs
+    /// another one goes to another of the tenant's pools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]

@@ -7,7 +7,7 @@ use croft_api::{
     convert::{declared, scheduler as convert},
     pool::ExtendedResource,
 };
-use croft_scheduler::{InstanceType, Offering, Requirement};
+use croft_scheduler::{InstanceType, Offering, Requirement, resources::is_given_later};
 
 /// The requirements of the template of a pool with only one kind of node.
 #[must_use]
@@ -45,12 +45,12 @@ pub fn outside(types: &Arc<[InstanceType]>, is_closed: impl Fn(&str) -> bool) ->
     types.into()
 }
 
-/// The extended resources that instances of `types` can have, such as `nvidia.com/gpu`.
+/// The extended resources and huge pages that instances of `types` can have, such as `nvidia.com/gpu`.
 #[must_use]
 pub fn extended_resources(types: &[InstanceType]) -> Vec<ExtendedResource> {
     let has = |kind: &InstanceType, name: &str| kind.capacity.iter().any(|(own, n)| own == name && n > 0);
     let names = types.iter().flat_map(|kind| kind.capacity.iter().map(|(name, _)| name));
-    let names: BTreeSet<&str> = names.filter(|name| name.contains('/')).collect();
+    let names: BTreeSet<&str> = names.filter(|name| is_given_later(name)).collect();
     let names = names.into_iter().filter(|name| types.iter().any(|kind| has(kind, name)));
     let resource = |name: &str| ExtendedResource {
         name: name.to_owned(),

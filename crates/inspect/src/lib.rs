@@ -24,6 +24,7 @@
 //! | [`reasons`] | meaning and remedy of each reason for a pending pod |
 //! | `class_types` | a catalogue with the settings of each class, and for another region |
 //! | `templates` | nodes of each template of a pool, and why no further one is launched by it |
+//! | `device_amounts` | devices and huge pages that nodes show in other amounts than their templates declare |
 //! | `tenancy` | the tenants of an input, for callers without an [`admission::Admission`] |
 //! | `node_state` | the state of a node in a word |
 //! | `node_use` | CPU and memory that nodes use, from the metrics API's answer |
@@ -39,6 +40,7 @@ pub mod amounts;
 mod class_types;
 pub mod comparison;
 mod custom_workloads;
+mod device_amounts;
 mod inputs;
 pub mod inventory;
 mod launch_choice;
@@ -60,6 +62,7 @@ pub mod workload;
 
 pub use advice_rows::{AdviceRow, AdviceRows, advice_rows};
 pub use custom_workloads::warnings as custom_workload_warnings;
+pub use device_amounts::other_amounts;
 pub use inputs::{merge, recorded_input};
 pub use launch_choice::{LaunchChoice, TypePrice, launch_choice};
 pub use node_index::{NodeIndex, OfferingIndex};

@@ -111,9 +111,12 @@ impl Builder {
                 let result = self.cluster.upsert_pod(&pod);
                 self.report(&pool.origin, result);
             }
-            let classes = pool.spec.node_specs().map(|nodes| &nodes.node_class_ref);
+            // A pool for many tenants has no nodes: those that are made from it say so.
+            let nodes = pool.spec.node_specs().filter(|_| !pool.spec.per_tenant);
+            let classes = nodes.map(|nodes| &nodes.node_class_ref);
+            let mut named = BTreeSet::new();
             for class in classes.filter(|class| class.group == croft_api::GROUP) {
-                if input.classes.get("", &class.name).is_some() {
+                if input.classes.get("", &class.name).is_some() || !named.insert(&class.name) {
                     continue;
                 }
                 self.warnings.push(format!(

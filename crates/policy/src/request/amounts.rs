@@ -1,4 +1,4 @@
-//! The extended resources among amounts of resources.
+//! The extended resources among amounts of resources, huge pages included.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::{
 
 use crate::request::text::Text;
 
-/// The names of extended resources, such as `nvidia.com/gpu`, of which there is more than none.
+/// The names of extended resources and huge pages, such as `nvidia.com/gpu`, of which there is more than none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtendedResources<'a>(Vec<Text<'a>>);
 
@@ -27,9 +27,9 @@ impl<'a> ExtendedResources<'a> {
     }
 }
 
-/// True if nodes have the resource by a device plugin alone.
+/// True if nodes have the resource by a device plugin or their own settings alone.
 fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/")
+    name.starts_with("hugepages-") || (name.contains('/') && !name.contains("kubernetes.io/"))
 }
 
 /// True for the amount zero: API servers write it as `"0"`, files also as a number.

@@ -26,16 +26,6 @@ pub(crate) enum Obstacle<'o> {
     Resource(&'o str),
 }
 
-impl Obstacle<'_> {
-    /// True if the same part of the pod is at fault.
-    pub(crate) fn is_like(self, other: Obstacle<'_>) -> bool {
-        match (self, other) {
-            (Self::Taint(_), Obstacle::Taint(_)) => true,
-            _ => self == other,
-        }
-    }
-}
-
 /// The obstacles of a pod on nodes of `template`, where `siblings` are the declarations of the tenant's pools.
 pub(crate) fn obstacles<'o>(
     template: &'o NodeTemplate,
@@ -194,6 +184,14 @@ mod tests {
         assert!(!could_hold(&gpu, &json!({})));
         assert!(!could_hold(&gpu, &json!({"tolerations": [{"key": "gpu", "value": "no"}]})));
         assert!(could_hold(&gpu, &json!({"tolerations": [{"key": "gpu", "value": "yes"}]})));
+        let paged = template(&json!({"spec": {}}), &["hugepages-2Mi"]);
+        let pages = asks("hugepages-2Mi", "limits", json!("4Mi"));
+        assert!(obstacles(&paged, &pages, &[&gpu, &paged]).is_empty());
+        assert_eq!(
+            obstacles(&gpu, &pages, &[&gpu, &paged]),
+            ["Resource(\"hugepages-2Mi\")"],
+            "another pool has them"
+        );
         let unknown = node_template(&json!({"template": {}}), &Value::Null);
         assert!(could_hold(&unknown, &asks("amd.com/gpu", "limits", json!(1))), "unknown is not none");
         let soft = Taint { key: "k".to_owned(), value: String::new(), effect: Effect::PreferNoSchedule };

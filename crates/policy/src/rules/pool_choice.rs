@@ -254,9 +254,7 @@ fn misfit(
     };
     let pools = tenant.pools.iter().filter_map(|(_, id)| declarations.pool((*id)?));
     let found: Vec<(&DeclaredPool, Vec<Obstacle<'_>>)> = pools.map(|pool| (pool, of(pool))).collect();
-    let everywhere = |fault: &&Obstacle<'_>| {
-        found.iter().all(|(_, obstacles)| obstacles.iter().any(|other| other.is_like(**fault)))
-    };
+    let everywhere = |fault: &&Obstacle<'_>| found.iter().all(|(_, obstacles)| obstacles.contains(fault));
     let own = found.iter().find(|(other, _)| other.id == pool.id)?;
     let (fault, nodes) = if let Some(fault) = own.1.iter().find(everywhere) {
         (fault, format!("nodes of any pool of tenant {}", tenant.name))
@@ -282,8 +280,7 @@ fn missing_resource(
     };
     let name = spec.extended_resources().find(lacks)?;
     Some(format!(
-        "spec.containers: no instance type of tenant {}'s pools has {name}; the pod will stay pending unless a device plugin \
-         on a node reports it",
+        "spec.containers: no instance type of tenant {}'s pools has {name}; the pod will stay pending unless a node reports it",
         tenant.name
     ))
 }
@@ -298,7 +295,8 @@ fn sentence(fault: Obstacle<'_>, nodes: &str) -> String {
             format!("spec.affinity.nodeAffinity: no required term can hold on {nodes}")
         }
         Obstacle::Taint(Taint { key, value, effect }) => {
-            format!("spec.tolerations: none tolerates {key}={value}:{effect}, which is on {nodes}")
+            let equals = if value.is_empty() { "" } else { "=" };
+            format!("spec.tolerations: none tolerates {key}{equals}{value}:{effect}, which is on {nodes}")
         }
         Obstacle::Resource(name) => format!("spec.containers: there is no {name} on {nodes}"),
     }

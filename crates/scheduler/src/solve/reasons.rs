@@ -193,9 +193,9 @@ fn limited(
         any.filter(|_| want.kind == Some(ReasonKind::PoolLimit))
     });
     let found = full.and_then(|full| {
-        let (reason, detail) = limit(context, full, number, &offers)?;
-        let limit = reached(context, limits, full, number, &offers);
-        Some(Reason { pool: pool.clone(), reason, detail, limit })
+        let reached = reached(context, limits, full, number, &offers);
+        let (reason, detail) = limit(context, full, number, &offers, reached.as_ref())?;
+        Some(Reason { pool: pool.clone(), reason, detail, limit: reached })
     });
     found.unwrap_or_else(|| {
         let detail = format!("no node of {pool} has room beside what else it must hold");
@@ -227,7 +227,12 @@ fn suitable(
         return Err((ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere")));
     }
     if rec.variants.iter().all(|v| v.allowed.is_empty()) {
-        return Err((ReasonKind::NoOfferings, format!("the requirements of {name} exclude every offering")));
+        let without = match &*rec.excluding {
+            [] => String::new(),
+            each => format!(": some would be left without {}", each.join(", or without ")),
+        };
+        let detail = format!("the requirements of {name} exclude every offering{without}");
+        return Err((ReasonKind::NoOfferings, detail));
     }
     let mut left: IndexVec<PoolVariantIx, BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
     for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
@@ -250,8 +255,8 @@ fn suitable(
     Ok(left)
 }
 
-/// The conditions on labels, of all that the pod itself has, without each of which some offering would remain; `None` if there is no
-/// such condition.
+/// The conditions on labels, of all that the pod itself has, without each of which some offering would remain; if there is no such
+/// condition, those that no offering meets. `None` if each is met by some, and any two of them may be what excludes each other.
 fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<String> {
     let cluster = context.cluster;
     let (tables, symbols) = (&cluster.tables, &cluster.tables.symbols);
@@ -272,7 +277,14 @@ fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<Strin
     let alone = parts.iter().enumerate().filter(|(at, _)| remains_without(*at));
     let shown: Vec<String> = alone.map(|(_, part)| part.show(symbols)).collect();
     match shown.as_slice() {
-        [] => None,
+        [] => {
+            let is_met = |of: &Vec<BitSet>| {
+                rec.variants.iter().zip(of).any(|(variant, bits)| variant.allowed.intersects(bits))
+            };
+            let unmet = parts.iter().zip(&sets).filter(|(_, of)| !is_met(of));
+            let unmet: Vec<String> = unmet.map(|(part, _)| part.show(symbols)).collect();
+            (!unmet.is_empty()).then(|| unmet.join(", and none has "))
+        }
         [one] => Some(one.clone()),
         several => Some(format!("{} together", several.join(" and "))),
     }
@@ -497,46 +509,54 @@ fn reached(
     Some(ReachedLimit { owner, resources })
 }
 
+/// The reason of a limit, which names those of its amounts that are `reached`.
 fn limit(
     context: &Context<'_>,
     full: LimitIx,
     number: PoolIx,
     offers: &[OfferIx],
+    reached: Option<&ReachedLimit>,
 ) -> Option<(ReasonKind, String)> {
     let rec = context.pools[number];
     let name = &rec.pool.name;
+    let at_fault = |limits: &BTreeMap<String, Quantity>| -> BTreeMap<String, Quantity> {
+        let named = reached.map(|limit| &limit.resources).filter(|resources| !resources.is_empty());
+        let is_named = |key: &String| named.is_none_or(|resources| resources.contains(key));
+        limits.iter().filter(|(key, _)| is_named(key)).map(|(key, amount)| (key.clone(), *amount)).collect()
+    };
     let unpriced = unpriced(context, full, number, offers);
     let (reason, mut detail) = match context.limits.owners.find(full)? {
         Owner::Template => {
-            let limits = &rec.pool.template_limits;
+            let limits = at_fault(&rec.pool.template_limits);
             let detail = format!(
                 "its limits ({}) leave no room for another node; its nodes have {} already",
-                show(limits),
-                used(context, limits, &[rec]),
+                show(&limits),
+                used(context, &limits, &[rec]),
             );
             (ReasonKind::PoolLimit, detail)
         }
         Owner::Pool => {
-            let limits = &rec.pool.limits;
+            let limits = at_fault(&rec.pool.limits);
             let templates: Vec<&PoolRec> = context.cluster.pools.get(name).into_iter().flatten().collect();
             let detail = format!(
                 "the limits of {name} ({}) leave no room for another node; its nodes have {} already",
-                show(limits),
-                used(context, limits, &templates),
+                show(&limits),
+                used(context, &limits, &templates),
             );
             (ReasonKind::PoolLimit, detail)
         }
         Owner::Tenant(tenant) => {
-            let limits = context.cluster.tenants.get(*tenant).map(|t| show(&t.limits)).unwrap_or_default();
+            let limits = context.cluster.tenants.get(*tenant).map(|t| show(&at_fault(&t.limits)));
+            let limits = limits.unwrap_or_default();
             let detail = format!("the limits of tenant {tenant} ({limits}) leave no room for another node");
             (ReasonKind::TenantLimit, detail)
         }
         Owner::Cluster => {
-            let limits = &context.cluster.limits;
+            let limits = at_fault(&context.cluster.limits);
             let detail = format!(
                 "the limits of the cluster ({}) leave no room for another node; the nodes of all pools have {} already",
-                show(limits),
-                used(context, limits, context.pools.as_slice()),
+                show(&limits),
+                used(context, &limits, context.pools.as_slice()),
             );
             (ReasonKind::ClusterLimit, detail)
         }

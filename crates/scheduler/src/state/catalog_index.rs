@@ -416,6 +416,8 @@ pub(crate) struct PoolRec {
     pub(crate) pool: Arc<Pool>,
     pub(crate) catalog: Arc<CatalogIndex>,
     pub(crate) variants: Arc<IndexVec<PoolVariantIx, Variant>>,
+    /// If all requirements together exclude every offering: those without each of which some would be left.
+    pub(crate) excluding: Arc<[String]>,
     /// Permanent taints.
     pub(crate) taints: Arc<[Taint]>,
     pub(crate) label: (Sym, Sym),
@@ -480,11 +482,15 @@ impl PoolRec {
             let key = keys.canonical(symbols.sym(key));
             set(key, symbols.sym(value));
         }
-        let variants = expand(symbols, keys, &catalog, &exprs, labels);
+        let variants = expand(symbols, keys, &catalog, &exprs, labels.clone());
+        let is_dead = variants.iter().all(|variant| variant.allowed.is_empty());
+        let excluding =
+            if is_dead { excluding(symbols, keys, &catalog, &exprs, &labels) } else { Vec::new() };
         Ok(Self {
             pool: Arc::new(pool),
             catalog,
             variants: Arc::new(variants.into()),
+            excluding: excluding.into(),
             taints: kept,
             label: label_pair,
             template,
@@ -517,7 +523,10 @@ fn expand(
     let size = catalog.offers.len();
     let mut choices: Vec<(Sym, Vec<Sym>)> = Vec::new();
     let mut allowed = BitSet::all(size);
-    for (key, expr) in exprs {
+    // Lists first, whatever the order in the pool, so that the other conditions on a label find the values that they choose among.
+    let is_list = |(_, expr): &&(Sym, Expr)| expr.operator == Operator::In;
+    let others = exprs.iter().filter(|one| !is_list(one));
+    for (key, expr) in exprs.iter().filter(is_list).chain(others) {
         if let Some((_, value)) = labels.iter().find(|(k, _)| k == key) {
             if !expr.matches(symbols, Some(*value)) {
                 allowed = BitSet::none(size);
@@ -563,6 +572,28 @@ fn expand(
             Variant { labels: labels.into(), allowed }
         })
         .collect()
+}
+
+/// The requirements without each of which the others would leave an offering. Each node has an operating system, so a requirement on it
+/// is left out as one that every system meets.
+fn excluding(
+    symbols: &Symbols,
+    keys: &Keys,
+    catalog: &CatalogIndex,
+    exprs: &[(Sym, Expr)],
+    labels: &[(Sym, Sym)],
+) -> Vec<String> {
+    let is_left_without = |at: usize| {
+        let mut others = exprs.to_vec();
+        let (key, left_out) = others.remove(at);
+        if key == keys.os {
+            others.push((key, Expr { operator: Operator::Exists, values: Box::default(), ..left_out }));
+        }
+        let variants = expand(symbols, keys, catalog, &others, labels.to_vec());
+        variants.iter().any(|variant| !variant.allowed.is_empty())
+    };
+    let at_fault = exprs.iter().enumerate().filter(|(at, _)| is_left_without(*at));
+    at_fault.map(|(_, (_, expr))| expr.show(symbols)).collect()
 }
 
 fn narrow(symbols: &Symbols, choices: &mut Vec<(Sym, Vec<Sym>)>, key: Sym, all: Vec<Sym>, expr: &Expr) {

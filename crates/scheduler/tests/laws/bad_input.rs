@@ -62,7 +62,32 @@ fn empty_and_contradictory_pools_say_so() {
     let mut p = pool("p", kinds());
     p.requirements =
         vec![requirement("kubernetes.io/arch", &["amd64"]), requirement("kubernetes.io/arch", &["arm64"])];
-    assert!(why(&plan(&cluster(vec![p], &one)))[0].starts_with("p NoOfferings"));
+    assert_eq!(
+        why(&plan(&cluster(vec![p], &one))),
+        [
+            "p NoOfferings: the requirements of p exclude every offering: some would be left without kubernetes.io/arch = amd64, or \
+          without kubernetes.io/arch = arm64"
+        ]
+    );
+    let mut p = pool("p", kinds());
+    p.requirements = vec![
+        requirement("kubernetes.io/arch", &["amd64"]),
+        Requirement { key: "team".to_owned(), operator: Operator::Exists, values: vec![], min_values: None },
+    ];
+    assert_eq!(
+        why(&plan(&cluster(vec![p], &one))),
+        [
+            "p NoOfferings: the requirements of p exclude every offering: some would be left without team Exists"
+        ]
+    );
+    let mut p = pool("p", kinds());
+    p.requirements = vec![requirement("kubernetes.io/os", &["windows"])];
+    assert_eq!(
+        why(&plan(&cluster(vec![p], &one))),
+        [
+            "p NoOfferings: the requirements of p exclude every offering: some would be left without kubernetes.io/os = windows"
+        ]
+    );
     let mut p = pool("p", kinds());
     p.requirements = vec![Requirement {
         key: "a".to_owned(),

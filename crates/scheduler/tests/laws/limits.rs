@@ -66,8 +66,8 @@ fn cluster_limits_count_nodes_that_are_there_and_the_reason_names_them() {
     let why = why(&first);
     let own = why.iter().find(|why| why.contains("ClusterLimit")).unwrap_or_else(|| panic!("{why:?}"));
     assert!(
-        own.contains("the limits of the cluster (cpu 100, nodes 2) leave no room for another node")
-            && own.contains("the nodes of all pools have cpu 4 cores, 1 nodes already"),
+        own.contains("the limits of the cluster (nodes 2) leave no room for another node")
+            && own.contains("the nodes of all pools have 1 nodes already"),
         "{own}"
     );
     // A raised limit helps.

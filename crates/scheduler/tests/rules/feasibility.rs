@@ -1,6 +1,6 @@
 //! One table per rule that kube-scheduler has.
 
-use croft_scheduler::{Options, solve};
+use croft_scheduler::{Operator, Options, Requirement, solve};
 use serde_json::json;
 
 use crate::build::{cluster, kind, kinds, node, plan, pod, pool, requirement, taint, why};
@@ -228,6 +228,22 @@ fn existing_nodes_are_used_first() {
 }
 
 #[test]
+fn requirements_on_a_label_of_the_pool_hold_in_any_order() {
+    let any =
+        Requirement { key: "team".to_owned(), operator: Operator::Exists, values: vec![], min_values: None };
+    let not_a = Requirement { operator: Operator::NotIn, values: vec!["a".to_owned()], ..any.clone() };
+    let list = requirement("team", &["a", "b"]);
+    for requirements in [[any.clone(), not_a.clone(), list.clone()], [list, not_a, any]] {
+        let mut p = pool("p", kinds());
+        p.requirements = requirements.to_vec();
+        let of = |team: &str| pod(team, "1", "1Gi", json!({"spec": {"nodeSelector": {"team": team}}}));
+        let plan = plan(&cluster(vec![p], &[of("a"), of("b")]));
+        assert_eq!(why(&plan), ["p NodeAffinityMismatch: no offering of p has team = a"]);
+        assert_eq!(plan.instances.len(), 1);
+    }
+}
+
+#[test]
 fn reasons_name_the_number_that_would_do() {
     let big = plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1", "100Gi", json!({}))]));
     assert_eq!(
@@ -237,6 +253,13 @@ fn reasons_name_the_number_that_would_do() {
     let nowhere = json!({"spec": {"nodeSelector": {"disk": "ssd"}}});
     let plan = plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", nowhere)]));
     assert_eq!(why(&plan), ["p NodeAffinityMismatch: no offering of p has disk = ssd"]);
+    let twice = json!({"spec": {"nodeSelector": {"disk": "ssd", "kubernetes.io/os": "linux", "rack": "r1"}}});
+    let plan = self::plan(&cluster(vec![pool("p", kinds())], &[pod("a", "1", "1Gi", twice)]));
+    assert_eq!(
+        why(&plan),
+        ["p NodeAffinityMismatch: no offering of p has disk = ssd, and none has rack = r1"],
+        "the condition that some offering meets isn't named"
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, ValueEnum};
 use croft_inspect::{
     advice::{Focus, Request, advise},
+    other_amounts,
     simulation::time_of,
 };
 use croft_scheduler::Price;
@@ -79,6 +80,8 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
         searches += 1;
     })?;
     drop(activity);
+    // They have no price: the plan is made with amounts that the nodes don't have.
+    out.warn(&other_amounts(&input, tenant.as_deref()))?;
     match output {
         AdviceFormat::Text => write::text(&advice, out)?,
         AdviceFormat::Wide => write::wide(&advice, out)?,

@@ -21,11 +21,14 @@ pub(super) fn convert(objects: &[RawObject]) -> Imported {
         if !is_of_karpenter(object) && !is_mutation(object) {
             // Workloads show which labels pods select. They stay as they are.
             if selected::pod_spec(object).is_none() {
-                let text = format!(
-                    "{} ({}) isn't carried over: nothing of Croft's takes its place, keep it as it is",
-                    object.title(),
-                    object.api_version
-                );
+                let instead = match (object.group(), object.kind.as_str()) {
+                    ("karpenter.sh", "NodeOverlay") => {
+                        "write the capacity that it adds as resources of the pools' templates"
+                    }
+                    _ => "nothing of Croft's takes its place, keep it as it is",
+                };
+                let text =
+                    format!("{} ({}) isn't carried over: {instead}", object.title(), object.api_version);
                 imported.notes.push(Note::loss(text));
             }
         } else if let Some(earlier) = known.insert((&object.kind, &object.name), object) {

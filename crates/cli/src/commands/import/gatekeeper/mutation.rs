@@ -129,6 +129,13 @@ fn change(location: &str, value: Fields, is_whole: bool, report: &mut Report<'_>
         let tolerations = value.into_left().as_array().cloned().unwrap_or_default();
         return Ok(Change::Tolerations { is_whole, tolerations });
     }
+    let of_key = location.strip_prefix("spec.tolerations[").and_then(|rest| rest.strip_suffix(']'));
+    if of_key.is_some_and(|key| !key.contains('.')) && value.left().is_object() {
+        return Ok(Change::Tolerations { is_whole: false, tolerations: vec![value.into_left()] });
+    }
+    if let Some(pins) = in_affinity(location, value.left()).filter(|_| is_whole) {
+        return Ok(Change::Selector { is_whole: false, pins });
+    }
     match location.strip_prefix("spec.nodeSelector") {
         Some("") if is_whole && value.left().is_object() => {
             let keys: Vec<String> =
@@ -144,6 +151,30 @@ fn change(location: &str, value: Fields, is_whole: bool, report: &mut Report<'_>
         }
         _ => no_field(value.left()),
     }
+}
+
+/// The labels that a required node affinity at `location` asks for, if it says as much as a node selector could: one term, with one
+/// value for each label.
+fn in_affinity(location: &str, value: &Value) -> Option<Vec<(String, String)>> {
+    let required = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let written = location.strip_prefix("spec.").filter(|written| written.starts_with("affinity"))?;
+    let mut inside = required.strip_prefix(written)?.split('.').filter(|field| !field.is_empty());
+    let only = |value: &Value, field: &str| -> Option<Value> {
+        let fields = value.as_object().filter(|fields| fields.len() == 1)?;
+        fields.get(field).cloned()
+    };
+    let terms = inside.try_fold(value.clone(), |value, field| only(&value, field))?;
+    let [term] = terms.as_array()?.as_slice() else { return None };
+    let expressions = only(term, "matchExpressions")?;
+    let pin = |expression: &Value| {
+        let [value] = expression.get("values")?.as_array()?.as_slice() else { return None };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        if expression.get("operator")? != "In" {
+            return None;
+        }
+        Some((text(expression.get("key")?)?, text(value)?))
+    };
+    expressions.as_array()?.iter().map(pin).collect()
 }
 
 /// Takes `match`.
@@ -232,5 +263,37 @@ fn is_like(name: &str, pattern: &str) -> bool {
         (Some(end), None) => name.ends_with(end),
         (None, Some(start)) => name.starts_with(start),
         (None, None) => name == pattern,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn affinity_that_says_what_a_selector_could_is_read_at_each_depth() {
+        let expression = json!({"key": "node-pool", "operator": "In", "values": ["a"]});
+        let terms = json!([{"matchExpressions": [expression]}]);
+        let required = json!({"nodeSelectorTerms": terms});
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+        let path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+        let pins = Some(vec![("node-pool".to_owned(), "a".to_owned())]);
+        for (location, value) in [
+            (format!("{path}.nodeSelectorTerms"), &terms),
+            (path.to_owned(), &required),
+            ("spec.affinity.nodeAffinity".to_owned(), &affinity),
+            ("spec.affinity".to_owned(), &json!({"nodeAffinity": affinity})),
+        ] {
+            assert_eq!(in_affinity(&location, value), pins, "{location}");
+        }
+        let several = json!([{"matchExpressions": [expression]}, {"matchExpressions": [expression]}]);
+        let choice = json!([{"matchExpressions": [{"key": "k", "operator": "In", "values": ["a", "b"]}]}]);
+        let not = json!([{"matchExpressions": [{"key": "k", "operator": "NotIn", "values": ["a"]}]}]);
+        for value in [several, choice, not, json!([{}]), json!("text")] {
+            assert_eq!(in_affinity(&format!("{path}.nodeSelectorTerms"), &value), None, "{value}");
+        }
+        let more = json!({"nodeAffinity": affinity, "podAffinity": {}});
+        assert_eq!(in_affinity("spec.affinity", &more), None, "the rest would be lost");
+        assert_eq!(in_affinity("spec.affinities", &terms), None);
     }
 }

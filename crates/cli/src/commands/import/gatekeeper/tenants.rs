@@ -137,11 +137,15 @@ fn draft(
         places.iter().filter_map(|at| Some(std::mem::take(&mut mutations.get_mut(*at)?.notes)));
     notes.splice(0..0, of_mutations.collect::<Vec<_>>().into_iter().flatten());
     let Some(chosen) = written.pools(pools, &source, &mut notes) else {
+        let scope = match selector.as_deref() {
+            Some("null") => "every namespace that they match".to_owned(),
+            Some(selector) => format!("the namespaces {selector}"),
+            None => format!("the namespaces {}", json!(namespaces)),
+        };
         imported.notes.push(Note::loss(format!(
             "{source} set no label of a pool as node selector: their pods may run anywhere, so no Tenant is made of them; they write {} \
-             in the namespaces {}",
-            written.text(),
-            selector.unwrap_or_else(|| json!(namespaces).to_string())
+             in {scope}",
+            written.text()
         )));
         imported.notes.append(&mut notes);
         return None;

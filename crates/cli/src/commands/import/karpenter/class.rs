@@ -57,17 +57,22 @@ pub(super) fn of_node_template(object: &RawObject, report: &mut Report<'_>) -> C
     draft(("AWSNodeTemplate", object.name.clone()), object, spec, image, metadata, report)
 }
 
+/// A Provisioner's inline `spec.provider`, which isn't empty.
+fn provider(object: &RawObject) -> Option<(Fields, ClassKey)> {
+    let provider = Fields::of(object).object("spec", &mut Report::new(object)).take("provider")?;
+    let text = provider.left().to_string();
+    let is_given = provider.left().as_object().is_some_and(|fields| !fields.is_empty());
+    is_given.then_some((provider, ("provider", text)))
+}
+
+/// The key of the class of a Provisioner's inline `spec.provider`.
+pub(super) fn provider_key(object: &RawObject) -> Option<ClassKey> {
+    provider(object).map(|(_, key)| key)
+}
+
 /// The class of a Provisioner's inline `spec.provider`. The rest of the Provisioner is its pool's matter.
 pub(super) fn of_provider(object: &RawObject, report: &mut Report<'_>) -> Option<ClassDraft> {
-    let mut provider = Fields::of(object).object("spec", &mut Report::new(object)).take("provider")?;
-    let key = (
-        "provider",
-        provider
-            .left()
-            .as_object()
-            .filter(|fields| !fields.is_empty())
-            .map(|_| provider.left().to_string())?,
-    );
+    let (mut provider, key) = provider(object)?;
     for (field, known) in [("apiVersion", "extensions.karpenter.sh/v1alpha1"), ("kind", "AWS")] {
         if let Some(text) = provider.text(field, report).filter(|text| text != known) {
             report.note_loss(format_args!("spec.provider.{field} isn't carried over: {text:?}"));
@@ -94,11 +99,11 @@ fn draft(
     ClassDraft { key, source, wanted, spec, metadata, notes: std::mem::take(&mut report.notes) }
 }
 
-/// Notes texts that a shell or a reader of the manifest was to replace, such as `${CLUSTER_NAME}` and `<cluster>`. A selector with
+/// Notes texts that a shell, Helm or a reader of the manifest was to replace, such as `$CLUSTER_NAME` and `<cluster>`. A selector with
 /// one is valid, and finds nothing in the account. User data is a script, whose variables are its own.
 fn note_placeholders(value: &Value, path: &str, report: &mut Report<'_>) {
     match value {
-        Value::String(text) if text.contains("${") || text.contains('<') && text.contains('>') => {
+        Value::String(text) if has_placeholder(text) => {
             report.note(format_args!("{path} has a placeholder: write the value in place of {text:?}"));
         }
         Value::Array(items) => {
@@ -113,6 +118,13 @@ fn note_placeholders(value: &Value, path: &str, report: &mut Report<'_>) {
         }
         _ => {}
     }
+}
+
+fn has_placeholder(text: &str) -> bool {
+    let begins_name = |rest: &str| rest.starts_with(|c: char| c == '{' || c == '_' || c.is_ascii_uppercase());
+    text.split('$').skip(1).any(begins_name)
+        || text.contains("{{")
+        || (text.contains('<') && text.contains('>'))
 }
 
 /// The fields of v1alpha1 under the names of v1.
@@ -190,16 +202,23 @@ fn image(spec: &mut Fields, default: &str, report: &mut Report<'_>) -> Map<Strin
     image
 }
 
-/// Selector terms from a selector of tags, where a comma means "or" and `aws-ids` lists ids.
+/// Selector terms from a selector of tags, where a comma means "or", `aws-ids` lists ids, and `aws::name` and `aws::owners` are fields
+/// of each term since v1beta1.
 fn terms<'s>(selector: impl IntoIterator<Item = (&'s String, &'s String)>) -> Vec<Value> {
     let parts = |value: &str| -> Vec<String> {
         value.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
     };
     let mut ids = Vec::new();
+    let mut fields = Map::new();
     let mut combinations: Vec<Map<String, Value>> = vec![Map::new()];
     for (key, value) in selector {
         if matches!(key.as_str(), "aws-ids" | "aws::ids") {
             ids.extend(parts(value).into_iter().map(|id| json!({ "id": id })));
+            continue;
+        }
+        if let Some(field) = key.strip_prefix("aws::") {
+            let field = if field == "owners" { "owner" } else { field };
+            fields.insert(field.to_owned(), json!(value));
             continue;
         }
         combinations = combinations
@@ -213,8 +232,14 @@ fn terms<'s>(selector: impl IntoIterator<Item = (&'s String, &'s String)>) -> Ve
             })
             .collect();
     }
-    let tags = combinations.into_iter().filter(|tags| !tags.is_empty()).map(|tags| json!({ "tags": tags }));
-    ids.into_iter().chain(tags).collect()
+    let others = combinations.into_iter().map(|tags| {
+        let mut term = fields.clone();
+        if !tags.is_empty() {
+            term.insert("tags".to_owned(), Value::Object(tags));
+        }
+        term
+    });
+    ids.into_iter().chain(others.filter(|term| !term.is_empty()).map(Value::Object)).collect()
 }
 
 #[cfg(test)]
@@ -233,5 +258,20 @@ mod tests {
             [json!({"tags": {"a": "x", "b": "z"}}), json!({"tags": {"a": "y", "b": "z"}})]
         );
         assert_eq!(terms(&of(&[("aws-ids", "i-1, i-2")])), [json!({"id": "i-1"}), json!({"id": "i-2"})]);
+        assert_eq!(
+            terms(&of(&[("aws::name", "mine"), ("aws::owners", "self,amazon"), ("a", "x")])),
+            [json!({"name": "mine", "owner": "self,amazon", "tags": {"a": "x"}})],
+            "no image has a tag aws::name"
+        );
+    }
+
+    #[test]
+    fn variables_of_a_shell_or_of_helm_are_placeholders() {
+        for text in ["${CLUSTER_NAME}", "node-$CLUSTER_NAME", "<cluster>", "{{ .Values.cluster }}"] {
+            assert!(has_placeholder(text), "{text}");
+        }
+        for text in ["karpenter", "cost in $", "5$ a day", "a < b"] {
+            assert!(!has_placeholder(text), "{text}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{
     class::{self, ClassDraft, ClassNames},
-    pool, provisioner,
+    kubelet, pool, provisioner,
 };
 use crate::commands::import::{
     fields::Report,
@@ -53,7 +53,7 @@ pub(in crate::commands::import) fn import(
     });
     let class_names: ClassNames = named.collect();
     let mut pools = Vec::new();
-    for object in objects {
+    for object in &kubelet::moved(objects, &mut drafts) {
         let mut report = Report::new(object);
         match object.kind.as_str() {
             "NodePool" => pools.push(pool::of_node_pool(object, &class_names, &mut report)),

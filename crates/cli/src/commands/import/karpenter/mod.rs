@@ -2,7 +2,9 @@
 
 mod class;
 mod from_karpenter;
+mod kubelet;
 mod pool;
 mod provisioner;
+mod requirements;
 
 pub(super) use from_karpenter::{import, is_of_karpenter};

@@ -6,7 +6,10 @@ use croft_api::definitions::KARPENTER_NODE_POOL_LABEL;
 use croft_manifest::RawObject;
 use serde_json::{Map, Value, json};
 
-use super::class::ClassNames;
+use super::{
+    class::ClassNames,
+    requirements::{CAPACITY_TYPE, assume, carried, is_named, of_labels},
+};
 use crate::commands::import::{
     fields::{Fields, Report},
     imported::take_metadata,
@@ -61,6 +64,10 @@ pub(super) fn of_node_pool(object: &RawObject, classes: &ClassNames, report: &mu
         }
     }
     template.extend(inner.into_map());
+    // Since v1beta1 the API server writes it into a NodePool without it.
+    template.entry("expireAfter").or_insert_with(|| json!("720h"));
+    // Since v1beta1 a NodePool that names no capacity type launches each of them.
+    let is_open = !is_named(&requirements, CAPACITY_TYPE) && !labels.contains_key(CAPACITY_TYPE);
     let mut spec = spec.into_map();
     let disruption = policy(disruption, report);
     if !disruption.is_empty() {
@@ -79,7 +86,11 @@ pub(super) fn of_node_pool(object: &RawObject, classes: &ClassNames, report: &mu
         template,
         spec,
     };
-    draft(object, parts, report)
+    let mut draft = draft(object, parts, report);
+    if is_open {
+        assume(&mut draft, &[json!({"key": CAPACITY_TYPE, "operator": "Exists"})]);
+    }
+    draft
 }
 
 /// The disruption of a NodePool, with the name that its policy has here.
@@ -172,10 +183,8 @@ pub(super) fn draft(object: &RawObject, parts: PoolParts, report: &mut Report<'_
     let key = label.as_ref().map_or(croft_api::pool::DEFAULT_KEY, |(key, _)| key.as_str());
     let (effects, others) = divide(taints, label.as_ref(), report);
     take_labels(&mut labels, label.as_ref(), own_label, &object.name, report);
-    let mut carried = Vec::new();
-    for requirement in requirements {
-        carried.extend(self::requirement(requirement, label.as_ref(), &mut facts, report));
-    }
+    let mut carried = carried(requirements, label.as_ref(), &labels, &mut facts, report);
+    carried.extend(of_labels(&mut labels, report));
     let startup = startup_taints.into_iter().map(|fields| Taint::new(fields, report)).collect();
     let startup = without_key(startup, key, "startupTaints", report);
     let mut lists = [("requirements", carried), ("taints", others), ("startupTaints", startup)];
@@ -287,30 +296,4 @@ fn take_labels(
         Some(_) => {}
         None => report.note(format_args!("its nodes also get the label {key}={value}, beside the taint")),
     }
-}
-
-/// A requirement that is carried over. One on the pool's key is the pool's label.
-fn requirement(
-    mut fields: Fields,
-    label: Option<&(String, String)>,
-    facts: &mut NodeFacts,
-    report: &mut Report<'_>,
-) -> Option<Value> {
-    let original = fields.left().clone();
-    let key = fields.text("key", report).unwrap_or_default();
-    let operator = fields.text("operator", report).unwrap_or_default();
-    let values = fields.texts("values", report);
-    if matches!(operator.as_str(), "In" | "Exists") {
-        facts.allowed.insert(key.clone(), (operator == "In").then(|| values.clone()));
-    }
-    let Some((_, value)) = label.filter(|(own, _)| *own == key) else { return Some(original) };
-    let is_label = operator == "In" && values.len() == 1 && values.contains(value);
-    if is_label {
-        fields.end(report);
-    } else {
-        report.note_loss(format_args!(
-            "a requirement on the pool's key isn't carried over, its nodes have {value}: {original}"
-        ));
-    }
-    None
 }

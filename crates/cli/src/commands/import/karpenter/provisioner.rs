@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{
     class::ClassNames,
     pool::{PoolParts, draft},
+    requirements::{CAPACITY_TYPE, assume, is_named},
 };
 use crate::commands::import::{
     fields::{Fields, Report},
@@ -76,16 +77,11 @@ pub(super) fn of_provisioner(object: &RawObject, classes: &ClassNames, report: &
 
 /// The requirements that Karpenter added to a Provisioner without any on the same labels.
 fn defaults(requirements: &[Fields], labels: &BTreeMap<String, String>) -> Vec<Value> {
-    let has = |key: &str| {
-        labels.contains_key(key)
-            || requirements.iter().any(|one| one.left().get("key").is_some_and(|found| found == key))
-    };
+    let has = |key: &str| labels.contains_key(key) || is_named(requirements, key);
     let mut assumed = Vec::new();
-    for (key, value) in [
-        ("kubernetes.io/os", "linux"),
-        ("kubernetes.io/arch", "amd64"),
-        ("karpenter.sh/capacity-type", "on-demand"),
-    ] {
+    for (key, value) in
+        [("kubernetes.io/os", "linux"), ("kubernetes.io/arch", "amd64"), (CAPACITY_TYPE, "on-demand")]
+    {
         if !has(key) {
             assumed.push(json!({"key": key, "operator": "In", "values": [value]}));
         }
@@ -96,14 +92,6 @@ fn defaults(requirements: &[Fields], labels: &BTreeMap<String, String>) -> Vec<V
             .push(json!({"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]}));
     }
     assumed
-}
-
-fn assume(draft: &mut PoolDraft, assumed: &[Value]) {
-    let templates = draft.nodes.iter_mut().filter_map(|nodes| nodes.template.as_mut()?.get_mut("spec"));
-    for template in templates.filter_map(Value::as_object_mut).filter(|_| !assumed.is_empty()) {
-        let list = template.entry("requirements").or_insert_with(|| json!([]));
-        list.as_array_mut().into_iter().for_each(|list| list.extend(assumed.iter().cloned()));
-    }
 }
 
 /// The name of the class: of a reference, or of an inline provider.
