@@ -7,7 +7,7 @@ use croft_api::{
     amount::Amount,
     condition::{ACCEPTED, INITIALIZED, READY, SPEC_VALID, Statement, UNLIMITED, set},
     convert::{static_capacity::sizes, unlimited},
-    pool::ExtendedResource,
+    pool::{ExtendedResource, InstanceLabel},
 };
 use croft_runtime::kubernetes::Release;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -130,7 +130,8 @@ impl PoolStatus {
             self.compared.insert(name.clone(), Compared { at: ctx.now.mono, inputs: now, stale_since: None });
             let statements = self.statements(ctx, name, pool, inputs);
             let resources = self.supplies.extended_resources(ctx.snapshot, name);
-            write_status(ctx, name, pool, &statements, resources.as_ref());
+            let labels = self.supplies.instance_labels(ctx.snapshot, name);
+            write_status(ctx, name, pool, &statements, (resources.as_ref(), labels.as_ref()));
         }
     }
 
@@ -213,13 +214,17 @@ fn write_status(
     name: &str,
     pool: &Arc<TenantPool>,
     statements: &[Statement],
-    resources: Option<&Vec<ExtendedResource>>,
+    (resources, labels): (Option<&Vec<ExtendedResource>>, Option<&Vec<InstanceLabel>>),
 ) {
     let old = pool.status.clone().unwrap_or_default();
     let mut new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
-    // Resources that aren't known for a while stay as they were known.
-    if resources.is_some() || !ctx.snapshot.is_provisioned_by_croft(name) {
+    // Resources and labels that aren't known for a while stay as they were known.
+    let is_elsewhere = !ctx.snapshot.is_provisioned_by_croft(name);
+    if resources.is_some() || is_elsewhere {
         new.extended_resources = resources.cloned();
+    }
+    if labels.is_some() || is_elsewhere {
+        new.instance_labels = labels.cloned();
     }
     let Some(patch) = merge_patch::diff_of(&old, &new) else { return };
     record_events(ctx, pool, &old, statements);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use croft_api::{
     EC2NodeClass, TenantPool,
     condition::{READY, Statement, is_true},
-    pool::ExtendedResource,
+    pool::{ExtendedResource, InstanceLabel},
 };
 use croft_cloud::{
     pool_types,
@@ -29,6 +29,8 @@ struct Known {
     statements: Vec<Statement>,
     /// The extended resources of the types that the pool may launch.
     resources: Vec<ExtendedResource>,
+    /// The labels by which pods choose among them.
+    labels: Vec<InstanceLabel>,
 }
 
 impl Supplies {
@@ -58,6 +60,18 @@ impl Supplies {
             known.push(&before);
         }
         is_known.then(|| pool_types::any_of(&known))
+    }
+
+    /// The labels by which pods choose among the instances that the pool can have; `None` until the types of each template are known.
+    pub(super) fn instance_labels(&self, snapshot: &Snapshot, name: &str) -> Option<Vec<InstanceLabel>> {
+        let known = self.0.get(name)?;
+        let of_template = |template: &Arc<TenantPool>| {
+            let known = known.iter().find(|known| known.pool.spec == template.spec);
+            known.map(|known| known.labels.as_slice())
+        };
+        let labels: Option<Vec<&[InstanceLabel]>> =
+            snapshot.templates_of(name).iter().map(of_template).collect();
+        labels.map(|labels| pool_types::instance_labels_of_any(&labels))
     }
 
     /// The conditions about what a pool may launch, of its templates together.
@@ -129,6 +143,7 @@ impl Supplies {
         let statements = offering_statements(snapshot, name, pool, types, &possible);
         let known = Known {
             resources: pool_types::extended_resources(&possible),
+            labels: pool_types::instance_labels(&possible),
             pool: Arc::clone(pool),
             types: Arc::clone(types),
             unavailable_version: snapshot.unavailable_version(),

@@ -377,13 +377,14 @@ impl State {
             conditions.iter().find(|c| c.type_ == ACCEPTED).cloned()
         };
         // Namespaces carry what nodes of the pool can have.
-        let resources_of =
-            |pool: &TenantPool| pool.status.as_ref().and_then(|s| s.extended_resources.clone());
+        let supply_of = |pool: &TenantPool| {
+            pool.status.as_ref().map(|s| (s.extended_resources.clone(), s.instance_labels.clone()))
+        };
         let old = self.pools.insert(pool.name_any(), Arc::new(pool.clone()));
         old.is_none_or(|old| {
             old.spec != pool.spec
                 || accepted_of(&old) != accepted_of(pool)
-                || resources_of(&old) != resources_of(pool)
+                || supply_of(&old) != supply_of(pool)
         })
     }
 

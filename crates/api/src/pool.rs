@@ -503,6 +503,12 @@ pub struct TenantPoolStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub extended_resources: Option<Vec<ExtendedResource>>,
+    /// Labels by which pods choose instances, such as `kubernetes.io/arch`, of which instances of the pool have few values. A tenant's pod
+    /// that needs another value goes to another of the tenant's pools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into()]))]
+    pub instance_labels: Option<Vec<InstanceLabel>>,
     /// The number of NodeClaims that the pool has ever named. The name of the next one is a hash of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_counter: Option<i64>,
@@ -520,6 +526,18 @@ pub struct ExtendedResource {
     pub name: String,
     /// True if each instance type of the pool has it. Pods that need it go to such a pool of their tenant, if one could hold them.
     pub dedicated: bool,
+}
+
+/// A label that follows from the instance, with the values that instances of a pool have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceLabel {
+    /// Its key.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// Its values, sorted.
+    #[schemars(length(max = 16), inner(length(max = 63)))]
+    pub values: Vec<String>,
 }
 
 /// Launches of a pool whose node never registered, or wasn't initialized in time, by template. A node that comes ends the

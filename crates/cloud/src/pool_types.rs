@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use croft_api::{
     TenantPool,
     convert::{declared, scheduler as convert},
-    pool::ExtendedResource,
+    pool::{ExtendedResource, InstanceLabel},
 };
 use croft_scheduler::{InstanceType, Offering, Requirement, resources::is_given_later};
 
@@ -14,6 +14,16 @@ use croft_scheduler::{InstanceType, Offering, Requirement, resources::is_given_l
 pub fn requirements(pool: &TenantPool) -> Vec<Requirement> {
     pool.spec.template.iter().flat_map(|t| &t.spec.requirements).map(convert::requirement).collect()
 }
+
+/// Labels by which pods choose instances, of those that follow from the type.
+const CHOSEN_BY: [&str; 4] = [
+    "kubernetes.io/arch",
+    "node.kubernetes.io/instance-type",
+    "karpenter.k8s.aws/instance-category",
+    "karpenter.k8s.aws/instance-family",
+];
+/// Values of such a label. A longer list says little, and each namespace of the pool's tenants carries it.
+const MOST_VALUES: usize = 16;
 
 /// The types that a pool with only one kind of node may launch among `types`, each with the offerings that it may use.
 #[must_use]
@@ -70,6 +80,40 @@ pub fn any_of(templates: &[&[ExtendedResource]]) -> Vec<ExtendedResource> {
     names.into_iter().map(resource).collect()
 }
 
+/// The labels by which pods choose instances, each with its values if `types` have few.
+#[must_use]
+pub fn instance_labels(types: &[InstanceType]) -> Vec<InstanceLabel> {
+    let value = |kind: &InstanceType, key: &str| match key {
+        "kubernetes.io/arch" => Some(kind.arch.clone()),
+        "node.kubernetes.io/instance-type" => Some(kind.name.clone()),
+        key => kind.labels.get(key).cloned(),
+    };
+    let label = |key: &str| {
+        let values: Option<BTreeSet<String>> = types.iter().map(|kind| value(kind, key)).collect();
+        few(key, values?)
+    };
+    CHOSEN_BY.into_iter().filter_map(label).collect()
+}
+
+/// The same of nodes of one of several templates, by those of each.
+#[must_use]
+pub fn instance_labels_of_any(templates: &[&[InstanceLabel]]) -> Vec<InstanceLabel> {
+    let Some((first, others)) = templates.split_first() else { return Vec::new() };
+    let of_any = |label: &InstanceLabel| {
+        let mut values: BTreeSet<String> = label.values.iter().cloned().collect();
+        for other in others {
+            values.extend(other.iter().find(|other| other.key == label.key)?.values.iter().cloned());
+        }
+        few(&label.key, values)
+    };
+    first.iter().filter_map(of_any).collect()
+}
+
+fn few(key: &str, values: BTreeSet<String>) -> Option<InstanceLabel> {
+    let is_few = (1..=MOST_VALUES).contains(&values.len());
+    is_few.then(|| InstanceLabel { key: key.to_owned(), values: values.into_iter().collect() })
+}
+
 /// True if the pool may launch the type as this offering, as far as `requirements` say.
 #[must_use]
 pub fn allows(
@@ -99,4 +143,44 @@ pub fn allows(
             },
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str, arch: &str) -> InstanceType {
+        let family = name.split('.').next().unwrap();
+        let labels = [("karpenter.k8s.aws/instance-family".to_owned(), family.to_owned())];
+        InstanceType {
+            name: name.to_owned(),
+            arch: arch.to_owned(),
+            labels: labels.into(),
+            ..InstanceType::default()
+        }
+    }
+
+    fn values(labels: &[InstanceLabel]) -> Vec<String> {
+        labels.iter().map(|label| format!("{}={}", label.key, label.values.join(","))).collect()
+    }
+
+    #[test]
+    fn labels_of_few_values_are_those_of_all_types() {
+        let graviton = instance_labels(&[kind("m7g.large", "arm64"), kind("m7g.xlarge", "arm64")]);
+        let expected = [
+            "kubernetes.io/arch=arm64",
+            "node.kubernetes.io/instance-type=m7g.large,m7g.xlarge",
+            "karpenter.k8s.aws/instance-family=m7g",
+        ];
+        assert_eq!(values(&graviton), expected, "a label that a type lacks isn't known");
+        let many: Vec<InstanceType> = (0..17).map(|n| kind(&format!("m5.{n}"), "amd64")).collect();
+        let many = instance_labels(&many);
+        assert_eq!(values(&many), ["kubernetes.io/arch=amd64", "karpenter.k8s.aws/instance-family=m5"]);
+        assert!(instance_labels(&[]).is_empty());
+
+        let either = instance_labels_of_any(&[&graviton, &many]);
+        let expected = ["kubernetes.io/arch=amd64,arm64", "karpenter.k8s.aws/instance-family=m5,m7g"];
+        assert_eq!(values(&either), expected);
+        assert!(instance_labels_of_any(&[&graviton, &[]]).is_empty(), "of a template nothing is known");
+    }
 }

@@ -237,8 +237,8 @@ pub fn pools(input: &Input) -> Vec<policy::Pool> {
     pools_of(input, &ClassTypes::new(input, &croft_cloud::builtin_catalog()))
 }
 
-/// The pools, with the extended resources of their instances, which the controller would write into their status. They count only where
-/// a tenant has a choice.
+/// The pools, with the extended resources and labels of their instances, which the controller would write into their status. They count
+/// only where a tenant has a choice.
 fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
     let several = input.tenants.iter().filter(|tenant| tenant.spec.pools.len() > 1);
     let chosen: BTreeSet<Cow<'_, str>> = several.flat_map(|tenant| input.pools_of_tenant(tenant)).collect();
@@ -247,11 +247,15 @@ fn pools_of(input: &Input, types: &ClassTypes) -> Vec<policy::Pool> {
         let is_known = pool.status.as_ref().is_some_and(|status| status.extended_resources.is_some());
         if !is_known && chosen.contains(&*pool.name_any()) {
             let of_template = |template: &TenantPool| {
-                pool_types::extended_resources(&pool_types::possible(template, types.of_pool(template)))
+                let possible = pool_types::possible(template, types.of_pool(template));
+                (pool_types::extended_resources(&possible), pool_types::instance_labels(&possible))
             };
             let known: Vec<_> = pool.by_template().map(|(_, template)| of_template(&template)).collect();
-            let resources = pool_types::any_of(&known.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            pool.status.get_or_insert_default().extended_resources = Some(resources);
+            let (resources, labels): (Vec<_>, Vec<_>) =
+                known.iter().map(|(resources, labels)| (resources.as_slice(), labels.as_slice())).unzip();
+            let status = pool.status.get_or_insert_default();
+            status.extended_resources = Some(pool_types::any_of(&resources));
+            status.instance_labels = Some(pool_types::instance_labels_of_any(&labels));
         }
         convert::pool(&pool)
     };

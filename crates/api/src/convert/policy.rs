@@ -138,8 +138,13 @@ fn node_template(pool: &crate::TenantPool) -> NodeTemplate {
     let templates = pool.by_template().filter_map(|(_, pool)| pool.spec.template.as_ref().map(one_kind));
     let any = templates.reduce(NodeTemplate::or).filter(|_| is_declared);
     let Some(template) = any else { return NodeTemplate::default() };
-    let resources = pool.status.as_ref().and_then(|status| status.extended_resources.as_ref());
-    template.with_resources(resources.map(|all| all.iter().map(|one| (one.name.as_str(), one.dedicated))))
+    let status = pool.status.as_ref();
+    let labels = status.and_then(|status| status.instance_labels.as_ref()).into_iter().flatten();
+    let labels =
+        labels.map(|one| (one.key.as_str(), one.values.iter().map(String::as_str).collect::<Vec<_>>()));
+    let resources = status.and_then(|status| status.extended_resources.as_ref());
+    let resources = resources.map(|all| all.iter().map(|one| (one.name.as_str(), one.dedicated)));
+    template.with_instance_labels(labels).with_resources(resources)
 }
 
 fn one_kind(template: &pool::NodeTemplate) -> NodeTemplate {

@@ -269,6 +269,35 @@ mod tests {
     }
 
     #[test]
+    fn labels_of_the_instances_count_beside_the_requirements() {
+        let pool = |requirements: Value, labels: Value| {
+            let spec = json!({"template": {"spec": {"requirements": requirements}}});
+            node_template(&spec, &json!({"instanceLabels": labels}))
+        };
+        let family =
+            json!([{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["m7g"]}]);
+        let arm = json!([{"key": "kubernetes.io/arch", "values": ["arm64"]}]);
+        let selects = |key: &str, value: &str| json!({"nodeSelector": {key: value}});
+        let graviton = pool(family, arm.clone());
+        for (key, value, expected) in [
+            ("kubernetes.io/arch", "arm64", true),
+            ("kubernetes.io/arch", "amd64", false),
+            ("beta.kubernetes.io/arch", "amd64", false),
+            ("karpenter.k8s.aws/instance-category", "m", true),
+        ] {
+            assert_eq!(could_hold(&graviton, &selects(key, value)), expected, "{key}={value}");
+        }
+        assert!(graviton.text(&of(&[])).contains("kubernetes.io/arch=in=arm64 "));
+        // The status is of an earlier requirement: what is required counts.
+        let edited = json!([{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]);
+        assert!(could_hold(&pool(edited, arm), &selects("kubernetes.io/arch", "amd64")));
+        for bad in [json!([]), json!([{"key": "a b", "values": ["c"]}]), json!([{"key": "a", "values": []}])]
+        {
+            assert_eq!(pool(json!([]), bad), pool(json!([]), Value::Null));
+        }
+    }
+
+    #[test]
     fn parts_that_would_break_the_text_are_left_out() {
         let template = node_template(
             &json!({"template": {"metadata": {"labels": {"a;b": "c", "d": "e|f"}}, "spec": {

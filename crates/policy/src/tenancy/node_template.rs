@@ -191,6 +191,24 @@ impl NodeTemplate {
         self.with_labels(labels)
     }
 
+    /// Narrows labels to the values that instances of the pool have. Where none of these is required, they are those of an earlier
+    /// requirement, and don't count.
+    #[must_use]
+    pub fn with_instance_labels<'l>(
+        mut self,
+        known: impl IntoIterator<Item = (&'l str, Vec<&'l str>)>,
+    ) -> Self {
+        let mut labels = std::mem::take(&mut self.labels);
+        for (key, values) in known {
+            let list = LabelRequirement { key, operator: "In", values };
+            let required = labels.get(canonical(key)).cloned().unwrap_or(Values::NoneOf(BTreeSet::new()));
+            if let (true, narrowed @ Values::OneOf(_)) = (is_readable(&list), required.narrowed(&list)) {
+                labels.insert(canonical(key).into(), narrowed);
+            }
+        }
+        self.with_labels(labels)
+    }
+
     /// Adds the pool's own labels, which every node has.
     #[must_use]
     pub fn with_own_labels<'l>(mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> Self {

@@ -194,6 +194,8 @@ pub fn node_template(spec: &Value, status: &Value) -> NodeTemplate {
     let Some(template) = one.into_iter().chain(several).map(kind_of_node).reduce(NodeTemplate::or) else {
         return NodeTemplate::default();
     };
+    let labels = status.get("instanceLabels").and_then(Value::as_array).into_iter().flatten();
+    let template = template.with_instance_labels(labels.filter_map(instance_label));
     let resources = status.get("extendedResources").and_then(Value::as_array);
     template.with_resources(resources.map(|resources| resources.iter().filter_map(extended_resource)))
 }
@@ -221,6 +223,12 @@ fn kind_of_node(template: &Value) -> NodeTemplate {
         })
     });
     NodeTemplate::new(requirements, labels.chain(name)).with_taints(taints)
+}
+
+/// The key of a label that follows from the instance, and its values.
+fn instance_label(label: &Value) -> Option<(&str, Vec<&str>)> {
+    let values = label.get("values")?.as_array()?.iter().map(Value::as_str);
+    Some((label.get("key")?.as_str()?, values.collect::<Option<_>>()?))
 }
 
 /// The name of an extended resource, and whether the pool is dedicated to it.

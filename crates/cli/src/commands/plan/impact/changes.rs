@@ -37,6 +37,7 @@ pub(super) fn apply(now: &Input, edit: &Input) -> (Input, Vec<Edited>) {
         // The controller will write what instances of the edited pool have.
         if let Some(status) = new.status.as_mut().filter(|_| new.spec != old.spec) {
             status.extended_resources = None;
+            status.instance_labels = None;
         }
     });
     put!(classes, "EC2NodeClass", |new: &mut EC2NodeClass, old: &EC2NodeClass| {
