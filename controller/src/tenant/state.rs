@@ -320,12 +320,12 @@ impl State {
             Object::Pod(pod) => self.pod(pod),
             Object::DaemonSet(daemonset) => self.daemonset(daemonset),
             Object::CroftConfig(config) => self.observe_config(config),
-            Object::ValidatingAdmissionPolicy(name, value)
-            | Object::ValidatingAdmissionPolicyBinding(name, value) => {
-                let key = (object.kind().name().to_owned(), name.clone());
-                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            Object::Json(Kind::TenantObject(kind), object) => self.objects.observe(*kind, object),
+            Object::Json(kind, policy) => {
+                let name = policy.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                let key = (kind.name().to_owned(), name.to_owned());
+                self.policies.insert(key, (**policy).clone()).as_ref() != Some(&**policy)
             }
-            Object::TenantObject(kind, object) => self.objects.observe(*kind, object),
             _ => false,
         }
     }

@@ -171,16 +171,12 @@ fn reconciled_state() -> State {
 
 /// A policy or a binding, as the API server has it.
 fn policy(state: &mut State, document: Value) {
-    let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
-    let (kind, name) = (text("/kind"), text("/metadata/name"));
-    let object = match kind.as_str() {
-        "ValidatingAdmissionPolicy" => Object::ValidatingAdmissionPolicy(name, Box::new(document)),
-        "ValidatingAdmissionPolicyBinding" => {
-            Object::ValidatingAdmissionPolicyBinding(name, Box::new(document))
-        }
-        other => panic!("{other}"),
+    let kind = match document["kind"].as_str() {
+        Some("ValidatingAdmissionPolicy") => Kind::ValidatingAdmissionPolicy,
+        Some("ValidatingAdmissionPolicyBinding") => Kind::ValidatingAdmissionPolicyBinding,
+        other => panic!("{other:?}"),
     };
-    state.observe(&object.into());
+    state.observe(&Object::Json(kind, Box::new(document)).into());
 }
 
 /// Applies the writes of one pass to the state.
