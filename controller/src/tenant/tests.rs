@@ -98,7 +98,7 @@ impl State {
 
     fn observe(&mut self, change: &Change) -> bool {
         let corrected = self.snapshot.observe_validity(change);
-        let new = self.facts.observe(change, self.snapshot.invalid_objects());
+        let new = self.facts.observe(change, self.snapshot.invalid_objects(), NOW);
         self.snapshot.observe(change.clone(), Now { wall: Timestamp::UNIX_EPOCH, mono: NOW });
         new || corrected
     }
