@@ -69,7 +69,7 @@ pub fn watch_all(
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut watches =
         Watches { client: client.clone(), sender, restores: restores.clone(), tasks: JoinSet::new() };
-    for kind in Kind::ALL {
+    for kind in Kind::all() {
         watches.start(kind, namespace);
     }
     watches.tasks.spawn(follow_release(client.clone(), watches.sender));
