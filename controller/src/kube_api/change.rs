@@ -16,7 +16,7 @@ use k8s_openapi::{
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::kube_api::{Kind, ObjectKind};
+use crate::kube_api::Kind;
 
 /// One change.
 #[derive(Clone, Debug)]
@@ -81,15 +81,10 @@ macro_rules! objects {
             /// The status of a replica of the webhook, by the name of its Lease.
             #[serde(skip)]
             WebhookReplica(String, Box<ReplicaStatus>),
-            /// An admission policy of Croft's.
+            /// An object that is compared as JSON with what Croft would write: an admission policy of Croft's, its binding,
+            /// or what Croft keeps for a tenant.
             #[serde(skip)]
-            ValidatingAdmissionPolicy(String, Box<Value>),
-            /// The binding of an admission policy of Croft's.
-            #[serde(skip)]
-            ValidatingAdmissionPolicyBinding(String, Box<Value>),
-            /// An object that Croft keeps for a tenant.
-            #[serde(skip)]
-            TenantObject(ObjectKind, Box<Value>),
+            Json(Kind, Box<Value>),
             /// The API server refused a pod of this namespace for the namespace's share of its tenant's quota.
             #[serde(skip)]
             ShareExceeded(String),
@@ -102,9 +97,7 @@ macro_rules! objects {
                 match self {
                     $(Self::$kind(_) => Kind::$kind,)+
                     Self::WebhookReplica(..) => Kind::WebhookReplica,
-                    Self::ValidatingAdmissionPolicy(..) => Kind::ValidatingAdmissionPolicy,
-                    Self::ValidatingAdmissionPolicyBinding(..) => Kind::ValidatingAdmissionPolicyBinding,
-                    Self::TenantObject(kind, _) => Kind::TenantObject(*kind),
+                    Self::Json(kind, _) => *kind,
                     Self::ShareExceeded(_) => Kind::Event,
                 }
             }

@@ -33,7 +33,6 @@ use kube::{
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::kube_api::{
@@ -59,7 +58,7 @@ struct Watches {
     tasks: JoinSet<()>,
 }
 
-/// Watches every kind that deciders read, until the tasks are dropped. Croft itself is in `namespace`. After one of the
+/// Watches every kind of the table, until the tasks are dropped. Croft itself is in `namespace`. After one of the
 /// `restores` everything is listed again.
 #[must_use]
 pub fn watch_all(
@@ -70,23 +69,9 @@ pub fn watch_all(
     let (sender, receiver) = mpsc::channel(QUEUE);
     let mut watches =
         Watches { client: client.clone(), sender, restores: restores.clone(), tasks: JoinSet::new() };
-    watches.follow_placement_inputs();
-    watches.follow_own::<NodeClaim>(Kind::NodeClaim);
-    watches.follow_own::<TenantPool>(Kind::TenantPool);
-    watches.follow_own::<EC2NodeClass>(Kind::EC2NodeClass);
-    watches.follow_own::<Tenant>(Kind::Tenant);
-    watches.follow_own::<CroftConfig>(Kind::CroftConfig);
-    watches.follow_webhook(namespace);
-    watches.follow_tenant_objects();
-    watches.follow_refusals();
-    watches.follow_policies::<ValidatingAdmissionPolicy>(
-        Kind::ValidatingAdmissionPolicy,
-        Object::ValidatingAdmissionPolicy,
-    );
-    watches.follow_policies::<ValidatingAdmissionPolicyBinding>(
-        Kind::ValidatingAdmissionPolicyBinding,
-        Object::ValidatingAdmissionPolicyBinding,
-    );
+    for kind in Kind::all() {
+        watches.start(kind, namespace);
+    }
     watches.tasks.spawn(follow_release(client.clone(), watches.sender));
     (receiver, watches.tasks)
 }
@@ -110,69 +95,63 @@ async fn follow_release(client: Client, sender: mpsc::Sender<Change>) {
 }
 
 impl Watches {
-    /// Watches what decides where pods can be placed.
-    fn follow_placement_inputs(&mut self) {
-        self.follow_all::<Pod>(Kind::Pod);
-        self.follow(Kind::Node, |node| Some(Version::new(Box::new(trim_node(node)))));
-        self.follow(Kind::Namespace, |object: PartialObjectMeta<Namespace>| {
-            let namespace = Namespace { metadata: object.metadata, ..Namespace::default() };
-            Some(Version::new(Box::new(namespace)))
-        });
-        self.follow_all::<DaemonSet>(Kind::DaemonSet);
-        self.follow_all::<LimitRange>(Kind::LimitRange);
-        self.follow_all::<RuntimeClass>(Kind::RuntimeClass);
-        self.follow_all::<PersistentVolumeClaim>(Kind::PersistentVolumeClaim);
-        self.follow_all::<PersistentVolume>(Kind::PersistentVolume);
-        self.follow_all::<StorageClass>(Kind::StorageClass);
-        self.follow_all::<CSINode>(Kind::CSINode);
-        self.follow_all::<VolumeAttachment>(Kind::VolumeAttachment);
-        self.follow_all::<PodDisruptionBudget>(Kind::PodDisruptionBudget);
+    /// Starts the watch of a kind. Croft itself is in `namespace`.
+    fn start(&mut self, kind: Kind, namespace: &str) {
+        match kind {
+            Kind::Pod => self.follow_all::<Pod>(kind),
+            Kind::Node => self.follow(kind, |node| Some(Version::new(Box::new(trim_node(node))))),
+            Kind::NodeClaim => self.follow_own::<NodeClaim>(kind),
+            Kind::TenantPool => self.follow_own::<TenantPool>(kind),
+            Kind::EC2NodeClass => self.follow_own::<EC2NodeClass>(kind),
+            Kind::Tenant => self.follow_own::<Tenant>(kind),
+            Kind::CroftConfig => self.follow_own::<CroftConfig>(kind),
+            Kind::Namespace => self.follow(kind, |object: PartialObjectMeta<Namespace>| {
+                let namespace = Namespace { metadata: object.metadata, ..Namespace::default() };
+                Some(Version::new(Box::new(namespace)))
+            }),
+            Kind::DaemonSet => self.follow_all::<DaemonSet>(kind),
+            Kind::LimitRange => self.follow_all::<LimitRange>(kind),
+            Kind::RuntimeClass => self.follow_all::<RuntimeClass>(kind),
+            Kind::PersistentVolumeClaim => self.follow_all::<PersistentVolumeClaim>(kind),
+            Kind::PersistentVolume => self.follow_all::<PersistentVolume>(kind),
+            Kind::StorageClass => self.follow_all::<StorageClass>(kind),
+            Kind::CSINode => self.follow_all::<CSINode>(kind),
+            Kind::VolumeAttachment => self.follow_all::<VolumeAttachment>(kind),
+            Kind::PodDisruptionBudget => self.follow_all::<PodDisruptionBudget>(kind),
+            Kind::WebhookReplica => {
+                let leases = Api::<Lease>::namespaced(self.client.clone(), namespace);
+                self.follow_in(leases, kind, |lease| {
+                    let status = Box::new(ReplicaStatus::read(lease.annotations()));
+                    Some(Version::new(Object::WebhookReplica(lease.name_any(), status)))
+                });
+            }
+            Kind::ValidatingAdmissionPolicy => self.follow_json::<ValidatingAdmissionPolicy>(kind),
+            Kind::ValidatingAdmissionPolicyBinding => {
+                self.follow_json::<ValidatingAdmissionPolicyBinding>(kind);
+            }
+            Kind::TenantObject(object) => match object {
+                ObjectKind::NetworkPolicy => self.follow_json::<NetworkPolicy>(kind),
+                ObjectKind::ResourceQuota => self.follow_json::<ResourceQuota>(kind),
+                ObjectKind::LimitRange => self.follow_json::<LimitRange>(kind),
+                ObjectKind::RoleBinding => self.follow_json::<RoleBinding>(kind),
+                ObjectKind::ClusterRoleBinding => self.follow_json::<ClusterRoleBinding>(kind),
+            },
+            Kind::Event => {
+                // Of pods that were refused for a share of their tenant's quota. Other events aren't sent.
+                let share = given::share_name();
+                self.follow(kind, move |event: CoreEvent| {
+                    let is_share = event.message.as_deref().is_some_and(|message| message.contains(&share));
+                    is_share.then_some(())?;
+                    Some(Version::new(Object::ShareExceeded(event.involved_object.namespace?)))
+                });
+            }
+        }
     }
 
-    /// Watches the status of the webhook's replicas.
-    fn follow_webhook(&mut self, namespace: &str) {
-        let leases = Api::<Lease>::namespaced(self.client.clone(), namespace);
-        self.follow_in(leases, Kind::WebhookReplica, |lease| {
-            let status = Box::new(ReplicaStatus::read(lease.annotations()));
-            Some(Version::new(Object::WebhookReplica(lease.name_any(), status)))
-        });
-    }
-
-    /// Watches what Croft keeps in tenants' namespaces.
-    fn follow_tenant_objects(&mut self) {
-        self.follow_values::<NetworkPolicy>(ObjectKind::NetworkPolicy);
-        self.follow_values::<ResourceQuota>(ObjectKind::ResourceQuota);
-        self.follow_values::<LimitRange>(ObjectKind::LimitRange);
-        self.follow_values::<RoleBinding>(ObjectKind::RoleBinding);
-        self.follow_values::<ClusterRoleBinding>(ObjectKind::ClusterRoleBinding);
-    }
-
-    /// Watches for pods that the API server refused for a share of a tenant's quota. Events of other reasons aren't sent.
-    fn follow_refusals(&mut self) {
-        let share = given::share_name();
-        self.follow(Kind::Event, move |event: CoreEvent| {
-            let is_share = event.message.as_deref().is_some_and(|message| message.contains(&share));
-            is_share.then_some(())?;
-            Some(Version::new(Object::ShareExceeded(event.involved_object.namespace?)))
-        });
-    }
-
-    /// Watches admission policies of Croft, or their bindings.
-    fn follow_policies<K: Watched + Serialize>(
-        &mut self,
-        kind: Kind,
-        object: fn(String, Box<Value>) -> Object,
-    ) {
-        self.follow(kind, move |policy: K| {
-            let name = policy.name_any();
-            Some(Version::new(object(name, Box::new(serde_json::to_value(policy).ok()?))))
-        });
-    }
-
-    /// Watches the objects of a kind that Croft keeps for tenants.
-    fn follow_values<K: Watched + Serialize>(&mut self, kind: ObjectKind) {
-        self.follow(Kind::TenantObject(kind), move |object: K| {
-            Some(Version::new(Object::TenantObject(kind, Box::new(serde_json::to_value(object).ok()?))))
+    /// Watches a kind whose objects are compared as JSON.
+    fn follow_json<K: Watched + Serialize>(&mut self, kind: Kind) {
+        self.follow(kind, move |object: K| {
+            Some(Version::new(Object::Json(kind, Box::new(serde_json::to_value(object).ok()?))))
         });
     }
 

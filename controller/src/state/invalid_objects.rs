@@ -3,7 +3,6 @@
 
 use croft_api::stored::Flaw;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
 
 use super::{records::InvalidObject, snapshot::Snapshot};
 use crate::{
@@ -68,21 +67,18 @@ impl Snapshot {
 
     /// Takes in the newest version of an invalid object.
     pub(super) fn observe_invalid(&mut self, newest: Object, flaw: &Flaw, now: Now) {
+        let name = newest.name().to_owned();
+        let is_held = !self.is_stand_in(newest.kind(), &name);
         match newest {
             Object::TenantPool(mut pool) => {
-                let name = pool.name_any();
-                if let Some(held) =
-                    self.declared_pool(&name).filter(|_| !self.is_stand_in(Kind::TenantPool, &name))
-                {
+                if let Some(held) = self.declared_pool(&name).filter(|_| is_held) {
                     pool.spec = held.spec.clone();
                 }
                 self.observe_pool(*pool, now);
                 self.pool_versions.bump(&name);
             }
             Object::EC2NodeClass(mut class) => {
-                let name = class.name_any();
-                let held = self.classes.get(&name).filter(|_| !self.is_stand_in(Kind::EC2NodeClass, &name));
-                match held {
+                match self.classes.get(&name).filter(|_| is_held) {
                     Some(held) => {
                         class.spec = held.object.spec.clone();
                         self.observe_class(*class);
@@ -95,9 +91,7 @@ impl Snapshot {
                 }
             }
             Object::Tenant(mut tenant) => {
-                let name = tenant.name_any();
-                if let Some(held) = self.tenants.get(&name).filter(|_| !self.is_stand_in(Kind::Tenant, &name))
-                {
+                if let Some(held) = self.tenants.get(&name).filter(|_| is_held) {
                     tenant.spec = held.spec.clone();
                 }
                 self.observe_tenant(*tenant);
@@ -105,8 +99,7 @@ impl Snapshot {
             Object::CroftConfig(mut config) => {
                 // Admission leaves out single entries of lists; limits, the pause and closed zones are enforced here.
                 let is_of = |field: &str| flaw.why.starts_with(field);
-                let stands_in = self.is_stand_in(Kind::CroftConfig, &config.name_any());
-                if let Some(held) = self.config.as_ref().filter(|_| !stands_in) {
+                if let Some(held) = self.config.as_ref().filter(|_| is_held) {
                     if is_of("spec.limits") {
                         config.spec.limits.clone_from(&held.spec.limits);
                     } else if is_of("spec.disruption") {
@@ -118,10 +111,7 @@ impl Snapshot {
                 self.observe_config(*config);
             }
             Object::NodeClaim(mut claim) => {
-                let name = claim.name_any();
-                if let Some(held) =
-                    self.claims.get(&name).filter(|_| !self.is_stand_in(Kind::NodeClaim, &name))
-                {
+                if let Some(held) = self.claims.get(&name).filter(|_| is_held) {
                     claim.spec = held.spec.clone();
                 }
                 self.observe_claim(*claim, now);

@@ -412,7 +412,7 @@ impl Snapshot {
 
     fn observe_version(&mut self, version: Version, now: Now) {
         let Version { object, listed, flaw } = version;
-        if listed && matches!(object.kind(), Kind::Pod | Kind::Node | Kind::NodeClaim | Kind::CroftConfig) {
+        if listed {
             self.tombstones.remove(object.uid());
         }
         self.is_listing = listed;

@@ -15,7 +15,7 @@ use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta:
 use crate::{
     action::Key,
     definitions::{conditions::ISOLATED, events::MISPLACED},
-    kube_api::{Change, Kind, Object, ObjectKey, Version},
+    kube_api::{Change, Kind, ObjectKey},
     reconcile::ReconcileContext,
     state::{InvalidObjects, Snapshot},
     tenant::{
@@ -87,18 +87,7 @@ impl Isolation {
 
     /// Takes in a change.
     pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects, now: Now) {
-        let new = match change {
-            // Events of a first list are of the past.
-            Change::Version(Version { object: Object::ShareExceeded(namespace), listed: false, .. }) => {
-                self.state.objects.observe_share_exceeded(namespace, now.mono);
-                true
-            }
-            Change::Version(Version { object: Object::WebhookReplica(name, report), .. }) => {
-                self.state.observe_replica(name, (**report).clone(), now.mono)
-            }
-            other => self.state.observe(other, invalid),
-        };
-        if new {
+        if self.state.observe(change, invalid, now.mono) {
             self.schedule(now);
         }
     }

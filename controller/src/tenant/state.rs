@@ -292,19 +292,22 @@ impl State {
         self.nodes_stale = true;
     }
 
-    /// Applies a change, with which objects are invalid since then. Returns true if a fact changed.
-    pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects) -> bool {
+    /// Applies a change of the time `mono` on the monotonic clock, with which objects are invalid since then. Returns true if
+    /// a fact changed.
+    pub fn observe(&mut self, change: &Change, invalid: &InvalidObjects, mono: Duration) -> bool {
         match change {
+            // Events of a first list are of the past.
+            Change::Version(Version { object: Object::ShareExceeded(_), listed: true, .. }) => false,
             Change::Version(Version { object, flaw: Some(flaw), .. }) => {
                 self.observe_invalid(object, flaw, invalid)
             }
-            Change::Version(Version { object, flaw: None, .. }) => self.observe_object(object),
+            Change::Version(Version { object, flaw: None, .. }) => self.observe_object(object, mono),
             Change::Gone(id) => self.forget(id),
             Change::Synced(_) | Change::Release(_) => false,
         }
     }
 
-    fn observe_object(&mut self, object: &Object) -> bool {
+    fn observe_object(&mut self, object: &Object, mono: Duration) -> bool {
         match object {
             Object::Tenant(tenant) => {
                 self.absences.end(&tenant.name_any());
@@ -320,12 +323,17 @@ impl State {
             Object::Pod(pod) => self.pod(pod),
             Object::DaemonSet(daemonset) => self.daemonset(daemonset),
             Object::CroftConfig(config) => self.observe_config(config),
-            Object::ValidatingAdmissionPolicy(name, value)
-            | Object::ValidatingAdmissionPolicyBinding(name, value) => {
-                let key = (object.kind().name().to_owned(), name.clone());
-                self.policies.insert(key, (**value).clone()).as_ref() != Some(&**value)
+            Object::WebhookReplica(name, report) => self.observe_replica(name, (**report).clone(), mono),
+            Object::ShareExceeded(namespace) => {
+                self.objects.observe_share_exceeded(namespace, mono);
+                true
             }
-            Object::TenantObject(kind, object) => self.objects.observe(*kind, object),
+            Object::Json(Kind::TenantObject(kind), object) => self.objects.observe(*kind, object),
+            Object::Json(kind, policy) => {
+                let name = policy.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+                let key = (kind.name().to_owned(), name.to_owned());
+                self.policies.insert(key, (**policy).clone()).as_ref() != Some(&**policy)
+            }
             _ => false,
         }
     }

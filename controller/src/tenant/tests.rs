@@ -98,7 +98,7 @@ impl State {
 
     fn observe(&mut self, change: &Change) -> bool {
         let corrected = self.snapshot.observe_validity(change);
-        let new = self.facts.observe(change, self.snapshot.invalid_objects());
+        let new = self.facts.observe(change, self.snapshot.invalid_objects(), NOW);
         self.snapshot.observe(change.clone(), Now { wall: Timestamp::UNIX_EPOCH, mono: NOW });
         new || corrected
     }
@@ -171,16 +171,12 @@ fn reconciled_state() -> State {
 
 /// A policy or a binding, as the API server has it.
 fn policy(state: &mut State, document: Value) {
-    let text = |pointer: &str| document.pointer(pointer).unwrap().as_str().unwrap().to_owned();
-    let (kind, name) = (text("/kind"), text("/metadata/name"));
-    let object = match kind.as_str() {
-        "ValidatingAdmissionPolicy" => Object::ValidatingAdmissionPolicy(name, Box::new(document)),
-        "ValidatingAdmissionPolicyBinding" => {
-            Object::ValidatingAdmissionPolicyBinding(name, Box::new(document))
-        }
-        other => panic!("{other}"),
+    let kind = match document["kind"].as_str() {
+        Some("ValidatingAdmissionPolicy") => Kind::ValidatingAdmissionPolicy,
+        Some("ValidatingAdmissionPolicyBinding") => Kind::ValidatingAdmissionPolicyBinding,
+        other => panic!("{other:?}"),
     };
-    state.observe(&object.into());
+    state.observe(&Object::Json(kind, Box::new(document)).into());
 }
 
 /// Applies the writes of one pass to the state.

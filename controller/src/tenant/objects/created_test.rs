@@ -32,7 +32,7 @@ fn let_in(state: &mut State, mono: Duration) -> Vec<String> {
         if let Write::CreateObject { key, object, .. } = write {
             let mut object = object.clone();
             object["metadata"]["uid"] = json!("u");
-            state.observe(&Object::TenantObject(key.kind, Box::new(object)).into());
+            state.observe(&Object::Json(Kind::TenantObject(key.kind), Box::new(object)).into());
         }
     }
     writes.extend(pass(state));
@@ -134,7 +134,7 @@ fn owners_are_bound_while_the_policy_that_limits_them_is_there() {
     assert_eq!(made["subjects"].as_array().unwrap().len(), 1);
     let mut stored = made;
     stored["metadata"]["uid"] = json!("u");
-    state.observe(&Object::TenantObject(key.kind, Box::new(stored)).into());
+    state.observe(&Object::Json(Kind::TenantObject(key.kind), Box::new(stored)).into());
     let policy = policies::NAMESPACE_CREATION_POLICY.to_owned();
     state.observe(&Change::Gone(ObjectId::new(Kind::ValidatingAdmissionPolicy, "", &policy)));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
@@ -169,7 +169,7 @@ fn status_sums_the_use_of_all_namespaces() {
     for (name, cpu, pods) in [("tenant-a", "1500m", "3"), ("more", "1", "2")] {
         let share = json!({"metadata": {"name": "croft-tenant-share", "namespace": name, "uid": "u"},
             "spec": {"hard": {}}, "status": {"hard": {}, "used": {"requests.cpu": cpu, "pods": pods}}});
-        state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(share)).into());
+        state.observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(share)).into());
     }
     write(&mut state);
     let quota = json!(state.tenants["a"].status.clone().unwrap().quota);

@@ -25,7 +25,7 @@ fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
                 let mut object = object.clone();
                 object["metadata"]["uid"] = json!("u");
                 object["metadata"]["resourceVersion"] = json!("1");
-                state.observe(&Object::TenantObject(key.kind, Box::new(object)).into());
+                state.observe(&Object::Json(Kind::TenantObject(key.kind), Box::new(object)).into());
             }
             Write::RemoveObject { key, .. } => drop(state.observe(&gone_object(key))),
             Write::Status { tenant, status, .. } => {
@@ -68,7 +68,9 @@ fn policy_of(state: &State, namespace: &str) -> Value {
 }
 
 fn show(state: &mut State, object: &Value) {
-    state.observe(&Object::TenantObject(ObjectKind::NetworkPolicy, Box::new(object.clone())).into());
+    state.observe(
+        &Object::Json(Kind::TenantObject(ObjectKind::NetworkPolicy), Box::new(object.clone())).into(),
+    );
 }
 
 #[test]
@@ -236,7 +238,8 @@ fn created(field: &str, value: Value) -> Vec<(String, Value)> {
         let mut enforced = quota.clone();
         (enforced["metadata"]["uid"], enforced["metadata"]["resourceVersion"]) = (json!("u"), json!("2"));
         enforced["status"] = json!({"hard": quota["spec"]["hard"]});
-        state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)).into());
+        state
+            .observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(enforced)).into());
     }
     pass(&mut state, NOW);
     assert_eq!(condition_of(&state, "a", "ObjectsKept").0, "True");
@@ -269,7 +272,7 @@ fn quantities_in_the_form_of_the_api_server_are_as_declared() {
             "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"requests.cpu": cpu, "requests.memory": "1Gi"}}})
     };
     let restored = |state: &mut State, object: Value| {
-        state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(object)).into());
+        state.observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(object)).into());
         let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
         writes.into_iter().find_map(|write| match write {
             Write::RestoreObject { patch, .. } => Some(patch),
@@ -289,7 +292,7 @@ fn a_binding_of_another_role_is_replaced() {
     pass(&mut state, NOW);
     let other = json!({"metadata": {"name": "croft-tenant-owners-admin", "namespace": "tenant-a", "uid": "other",
         "resourceVersion": "2", "labels": {"croft.dev/tenant": "a"}}, "roleRef": {"name": "cluster-admin"}});
-    state.observe(&Object::TenantObject(ObjectKind::RoleBinding, Box::new(other)).into());
+    state.observe(&Object::Json(Kind::TenantObject(ObjectKind::RoleBinding), Box::new(other)).into());
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(
         writes.iter().any(|w| matches!(w, Write::RemoveObject { uid, .. } if uid == "other")),
@@ -334,7 +337,7 @@ fn a_namespace_is_not_let_in_before_its_quota_is_enforced() {
     let enforced = json!({"metadata": {"name": "croft-tenant-quota", "namespace": "fresh", "uid": "u", "resourceVersion": "2",
         "labels": {"croft.dev/tenant": "a"}}, "spec": {"hard": {"pods": "5"}},
         "status": {"hard": {"pods": "5"}, "used": {"pods": "0"}}});
-    state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(enforced)).into());
+    state.observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(enforced)).into());
     assert!(lets_in_fresh(&pass(&mut state, NOW)));
 }
 
@@ -377,12 +380,13 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
     assert!(!lets_in_fresh(&writes));
     assert!(!lets_in_fresh(&pass(&mut state, NOW)), "the quota controller hasn't seen it");
     let mut seen = share("2", "0", json!({"hard": {"pods": "0"}, "used": {"pods": "0"}}));
-    state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(seen.clone())).into());
+    state
+        .observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(seen.clone())).into());
     assert!(lets_in_fresh(&pass(&mut state, NOW)));
     // A user's scopes can't be taken away; their amounts can.
     seen["spec"]["hard"]["pods"] = json!("500");
     seen["metadata"]["namespace"] = json!("tenant-a");
-    state.observe(&Object::TenantObject(ObjectKind::ResourceQuota, Box::new(seen)).into());
+    state.observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(seen)).into());
     let later = NOW + Duration::from_secs(60);
     let lowered = (0..20).find_map(|second| {
         pass(&mut state, later + Duration::from_secs(second)).into_iter().find_map(|write| match write {
