@@ -98,17 +98,13 @@ impl ConfigStatus {
         if let Some(condition) = new.conditions.iter().find(reached).filter(|_| is_new) {
             ctx.event_from_condition(object_reference(&**config), condition);
         }
-        ctx.request(Action::Write {
-            key: Key::Config,
-            call: Call {
-                target: Target::Config(SINGLETON.to_owned()),
-                verb: Verb::PatchStatus(json!({
-                    "metadata": {"uid": config.metadata.uid, "resourceVersion": config.metadata.resource_version},
-                    "status": patch,
-                })),
-            },
-            requeue_after: Duration::ZERO,
-        });
+        ctx.request(Action::write(
+            Target::Config(SINGLETON.to_owned()),
+            Verb::PatchStatus(json!({
+                "metadata": {"uid": config.metadata.uid, "resourceVersion": config.metadata.resource_version},
+                "status": patch,
+            })),
+        ));
     }
 }
 

@@ -524,17 +524,13 @@ fn is_template_gone(snapshot: &Snapshot, claim: &NodeClaim) -> bool {
 }
 
 fn write_stamp(name: &str, claim: &NodeClaim, stamp: &str) -> Action {
-    Action::Write {
-        key: Key::Claim(name.to_owned()),
-        call: Call {
-            target: Target::Claim(name.to_owned()),
-            verb: Verb::Patch(json!({"metadata": {
-                "uid": claim.metadata.uid,
-                "annotations": {keys::LAUNCHED_WITH: stamp},
-            }})),
-        },
-        requeue_after: Duration::ZERO,
-    }
+    Action::write(
+        Target::Claim(name.to_owned()),
+        Verb::Patch(json!({"metadata": {
+            "uid": claim.metadata.uid,
+            "annotations": {keys::LAUNCHED_WITH: stamp},
+        }})),
+    )
 }
 
 /// True if the claim has the condition Expired or Drifted.

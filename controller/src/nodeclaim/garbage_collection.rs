@@ -189,11 +189,7 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
         claim = name,
         "adopting an instance with a node and without a claim"
     );
-    ctx.request(Action::Write {
-        key: Key::Claim(name.clone()),
-        call: Call { target: Target::Claim(name), verb: Verb::Create(object) },
-        requeue_after: WATCH_LAG,
-    });
+    ctx.request(Action::write_and_wait(Target::Claim(name), Verb::Create(object), WATCH_LAG));
 }
 
 /// The instance's pool, as the template describes it by whose label its Node is marked; otherwise as the first does.

@@ -174,11 +174,7 @@ fn write_spec_valid(ctx: &mut ReconcileContext<'_>, isolation: &Isolation) {
         // Conditions are written as a whole, so the write holds only for the version that was read.
         let patch =
             json!({"metadata": {"resourceVersion": class.version}, "status": {"conditions": conditions}});
-        ctx.request(Action::Write {
-            key,
-            call: Call { target: Target::Class(name.clone()), verb: Verb::PatchStatus(patch) },
-            requeue_after: WATCH_LAG,
-        });
+        ctx.request(Action::write_and_wait(Target::Class(name.clone()), Verb::PatchStatus(patch), WATCH_LAG));
     }
 }
 

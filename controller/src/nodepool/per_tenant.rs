@@ -108,9 +108,5 @@ fn keep(ctx: &mut ReconcileContext<'_>, name: &str, made_from: &Arc<TenantPool>,
 }
 
 fn write(name: &str, verb: Verb) -> Action {
-    Action::Write {
-        key: Key::Pool(name.to_owned()),
-        call: Call { target: Target::Pool(name.to_owned()), verb },
-        requeue_after: WATCH_LAG,
-    }
+    Action::write_and_wait(Target::Pool(name.to_owned()), verb, WATCH_LAG)
 }

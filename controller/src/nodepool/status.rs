@@ -230,14 +230,10 @@ fn write_status(
     } else {
         json!({"uid": uid})
     };
-    ctx.request(Action::Write {
-        key: Key::Pool(name.to_owned()),
-        call: Call {
-            target: Target::Pool(name.to_owned()),
-            verb: Verb::PatchStatus(json!({"metadata": metadata, "status": patch})),
-        },
-        requeue_after: Duration::ZERO,
-    });
+    ctx.request(Action::write(
+        Target::Pool(name.to_owned()),
+        Verb::PatchStatus(json!({"metadata": metadata, "status": patch})),
+    ));
 }
 
 fn new_status(
@@ -391,16 +387,13 @@ fn write_finalizers(name: &str, pool: &TenantPool, add: bool) -> Action {
     if add {
         finalizers.push(keys::POOL_FINALIZER);
     }
-    Action::Write {
-        key: Key::Pool(name.to_owned()),
-        call: Call {
-            target: Target::Pool(name.to_owned()),
-            verb: Verb::Patch(json!({"metadata": {
-                "uid": pool.metadata.uid,
-                "resourceVersion": pool.metadata.resource_version,
-                "finalizers": finalizers,
-            }})),
-        },
-        requeue_after: if add { Duration::ZERO } else { WATCH_LAG },
-    }
+    Action::write_and_wait(
+        Target::Pool(name.to_owned()),
+        Verb::Patch(json!({"metadata": {
+            "uid": pool.metadata.uid,
+            "resourceVersion": pool.metadata.resource_version,
+            "finalizers": finalizers,
+        }})),
+        if add { Duration::ZERO } else { WATCH_LAG },
+    )
 }

@@ -2,13 +2,13 @@
 //! policies, status of Tenants, and pods that were admitted before their tenant was known.
 //!
 //! ```text
-//!  Change ──▶ State ──▶ reconcile (pure) ──Write──▶ Isolation ──Action──▶ the engine
+//!  Change ──▶ State ──▶ reconcile (pure) ──Action──▶ Isolation ──▶ the engine
 //! ```
 //!
 //! [`state::State`] caches the facts; [`reconcile::reconcile`] compares them with the Tenants, as a pure function of state and
 //! time. Every pass starts from the present facts, so the next pass repairs an interrupted pass or a lost write.
-//! [`isolation::Isolation`] is the decider: it says when a pass is due, and doesn't repeat a write before the watch could
-//! show it.
+//! [`isolation::Isolation`] is the decider: it says when a pass is due. [`crate::in_flight`] doesn't repeat a write before the watch
+//! could show it.
 
 mod absences;
 mod class_facts;
@@ -35,4 +35,3 @@ mod spec_valid;
 pub mod state;
 mod tenant_objects;
 mod tenant_status;
-pub mod write;

@@ -21,10 +21,14 @@ use croft_policy::{
 use croft_scheduler::Price;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use crate::{
+    action::{Action, UserEvent},
     definitions::conditions as reasons,
-    kube_api::Kind,
+    kube_api::{Kind, Target, Verb},
+    reconcile::object_reference,
     state::{Snapshot, holdings::cost_text},
     tenant::{
         given_status::{creation_condition, quota_use},
@@ -34,7 +38,6 @@ use crate::{
         prices::micros,
         spec_valid::spec_valid,
         state::{Replica, State},
-        write::Write,
     },
 };
 
@@ -101,7 +104,7 @@ pub(super) fn status_writes(
     (placement, kept): (&Placement, &Comparison),
     mono: Duration,
     wall: Timestamp,
-) -> Vec<Write> {
+) -> Vec<Action> {
     let rules = view.declarations();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
@@ -162,15 +165,32 @@ pub(super) fn status_writes(
                 _ => statement.status == Some(false) && statement.differs(&old.conditions),
             };
             if is_new {
-                events.push((statement.reason, statement.message.clone()));
+                let (regarding, note) = (object_reference(&**tenant), statement.message.clone());
+                events.push(UserEvent::warning(regarding, statement.reason, note));
             }
             set(&mut new.conditions, statement, tenant.metadata.generation, Time(wall));
         }
         if new != old {
-            actions.push(Write::Status { tenant: name.clone(), status: Box::new(new), events });
+            actions.push(write(tenant, &new, events));
         }
     }
     actions
+}
+
+/// Two writes are the same but for the times of conditions, which differ from pass to pass until the watch shows the write, and for
+/// counts, which change with every pod.
+fn write(tenant: &Tenant, status: &TenantStatus, events: Vec<UserEvent>) -> Action {
+    let conditions = status.conditions.iter().map(|c| (&c.type_, &c.status, &c.message));
+    let fingerprint = format!("{:?} {:?}", conditions.collect::<Vec<_>>(), status.namespaces);
+    // A merge patch removes a field only if it says null.
+    let mut status = json!(status);
+    for field in ["namespaces", "conditions", "quota"] {
+        if let Some(map) = status.as_object_mut() {
+            map.entry(field).or_insert(Value::Null);
+        }
+    }
+    let patch = json!({"metadata": {"uid": tenant.metadata.uid}, "status": status});
+    Action::write_once_as(Target::Tenant(tenant.name_any()), Verb::PatchStatus(patch), fingerprint, events)
 }
 
 /// Nodes and the prices of claims by pool: each Tenant's status adds up those of its pools.
