@@ -39,7 +39,7 @@ use crate::{
     result::{ActionReport, ActionResult},
     solver::{Panicked, Purpose, Solver},
     state::{Evidence, InstanceList, Snapshot, resource_version},
-    tenant::isolation::Isolation,
+    tenant::Isolation,
     time::{Now, earliest},
 };
 

@@ -28,7 +28,7 @@ use crate::{
     record_store::archive::ArchiveCounts,
     solver::{Purpose, SolveMeter},
     state::Snapshot,
-    tenant::isolation::TenantCounts,
+    tenant::TenantCounts,
 };
 
 /// One call to the API server.

@@ -19,7 +19,7 @@ use crate::{
     nodeclass::findings,
     reconcile::{ReconcileContext, object_reference},
     state::{Snapshot, instance_of},
-    tenant::isolation::Isolation,
+    tenant::Isolation,
 };
 
 /// A class that isn't ready is resolved this often: a user is probably correcting it.

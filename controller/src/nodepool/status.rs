@@ -36,7 +36,7 @@ use crate::{
         Snapshot, has_condition,
         holdings::{Holdings, count},
     },
-    tenant::isolation::Isolation,
+    tenant::Isolation,
 };
 
 /// A pool without changes is compared again after this long, if a pass runs anyway.

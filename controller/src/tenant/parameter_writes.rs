@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     action::{Action, Key},
     kube_api::{Call, Target, Verb},
-    tenant::{mutation, objects::Comparison, parameters::Parameters, state::State, tenant_status},
+    tenant::{mutation, objects::Comparison, parameters::Parameters, state::State, status},
 };
 
 /// Fields of policies and bindings with the values that the API server adds.
@@ -26,7 +26,7 @@ const DEFAULTS: [(&str, Option<&str>); 3] =
 /// a pool exists. A replica that lags doesn't revert this.
 pub(super) fn is_active(state: &State, view: &Tenants, mono: Duration) -> bool {
     view.declarations().is_active()
-        && (is_written_active(&state.parameters) || tenant_status::enforced_everywhere(state, mono))
+        && (is_written_active(&state.parameters) || status::enforced_everywhere(state, mono))
 }
 
 fn is_written_active(parameters: &Parameters) -> bool {
@@ -67,9 +67,7 @@ pub(super) fn next_write(
     let mode = mutation::next_mode(state, view, &kept.incomplete, mono);
     let creation = |tenant: &str| match kept.created.get(tenant) {
         // In Policy mode pods of a namespace without the annotation of its pools are refused by the API server.
-        _ if mode == Mutation::Webhook && !tenant_status::is_enforced(state, tenant, mono) => {
-            Creation::Pending
-        }
+        _ if mode == Mutation::Webhook && !status::is_enforced(state, tenant, mono) => Creation::Pending,
         Some(created) if created.is_full() => Creation::Full,
         _ => Creation::Open,
     };

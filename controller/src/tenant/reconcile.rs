@@ -18,10 +18,10 @@ use crate::{
     state::{NodeView, Snapshot},
     tenant::{
         daemonsets, evictions, misplaced,
-        namespace_metadata::{is_closed, namespace_writes},
+        namespaces::{is_closed, namespace_writes},
         objects, parameter_writes, placement, pool_status,
         state::State,
-        tenant_status,
+        status,
     },
 };
 
@@ -52,9 +52,9 @@ pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: T
     count_violations(state, &view, &kept, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
-    let enforced = tenant_status::enforced_everywhere(state, mono);
+    let enforced = status::enforced_everywhere(state, mono);
     let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
-    actions.extend(tenant_status::status_writes(state, snapshot, &view, (&placement, &kept), mono, wall));
+    actions.extend(status::status_writes(state, snapshot, &view, (&placement, &kept), mono, wall));
     if enforced {
         actions.extend(daemonsets::writes_due(state, &view, mono));
         actions.extend(placement::recreations(state, &view, &placement, mono));
