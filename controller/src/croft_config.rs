@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::conditions as reasons,
-    kube_api::{Call, Kind, Target, Verb},
+    kube_api::{Kind, Target, Verb},
     kubernetes_features, merge_patch,
     nodepool::static_capacity::StaticCapacity,
     reconcile::{ReconcileContext, object_reference},

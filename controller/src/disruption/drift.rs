@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
+    action::Action,
     definitions::{conditions as reasons, events, keys},
     disruption::{
         budgets::BudgetLedger,
@@ -32,7 +32,7 @@ use crate::{
         shares::{ShareConflict, ShareGuard},
         template_return::{self, TemplateReturn},
     },
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{
         launch_backoff::{is_launched_for, launched_for},
         lifecycle::Lifecycle,

@@ -30,7 +30,7 @@ use crate::{
         emptiness,
         outcomes::{History, Outcome},
     },
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     merge_patch,
     nodeclaim::writes::delete_claim,
     nodepool::static_capacity,

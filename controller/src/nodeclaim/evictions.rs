@@ -15,7 +15,7 @@ use croft_scheduler::PodKey;
 use crate::{
     action::{Action, Key},
     definitions::events,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     reconcile::{ReconcileContext, object_reference},
     state::{Snapshot, blockers::eviction},
 };

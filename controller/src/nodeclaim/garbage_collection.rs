@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key, PodCheck},
     definitions::{events, keys},
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{
         instances, pod_check, termination,
         writes::{WATCH_LAG, delete_claim},

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     config::settings::Settings,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     merge_patch,
     nodeclaim::{
         conditions::is_instance_going,

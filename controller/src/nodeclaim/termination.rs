@@ -19,9 +19,9 @@ use croft_scheduler::PodKey;
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
+    action::Action,
     definitions::keys,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{
         evictions::{Evictions, write_pod},
         instances, node_patch,

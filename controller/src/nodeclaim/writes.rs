@@ -5,8 +5,8 @@ use std::time::Duration;
 use croft_api::{NodeClaim, NodeClaimStatus};
 
 use crate::{
-    action::{Action, Key},
-    kube_api::{Call, Target, Verb},
+    action::Action,
+    kube_api::{Target, Verb},
     nodeclaim::conditions::write_status,
 };
 

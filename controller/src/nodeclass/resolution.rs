@@ -14,7 +14,7 @@ use crate::{
     action::{Action, Key, Resolution},
     definitions::events,
     in_flight::InFlight,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{launch_attempt::open_request, writes::WATCH_LAG},
     nodeclass::findings,
     reconcile::{ReconcileContext, object_reference},

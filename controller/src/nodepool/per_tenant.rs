@@ -13,9 +13,9 @@ use croft_api::{
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
+    action::Action,
     definitions::{events, keys},
-    kube_api::{Call, Kind, Target, Verb},
+    kube_api::{Kind, Target, Verb},
     merge_patch,
     nodeclaim::writes::WATCH_LAG,
     reconcile::{ReconcileContext, object_reference},

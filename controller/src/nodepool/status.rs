@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::{conditions as reasons, keys},
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     kubernetes_features, merge_patch,
     nodeclaim::{
         garbage_collection::GarbageCollection, launch_backoff::registration_condition, writes::WATCH_LAG,

@@ -15,8 +15,8 @@ use croft_scheduler::{Plan, PodKey};
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
-    kube_api::{Call, Target, Verb},
+    action::Action,
+    kube_api::{Target, Verb},
     state::{PodView, Snapshot},
     time::{Now, earliest},
 };

@@ -263,7 +263,7 @@ fn key_text(action: &Action) -> String {
 }
 
 /// The patch of the namespace `wanted`.
-fn patch_of<'w>(writes: &'w [Write], wanted: &str) -> Option<&'w Value> {
+fn patch_of<'w>(writes: &'w [Action], wanted: &str) -> Option<&'w Value> {
     writes.iter().filter(|write| is_namespace_write(write)).find_map(|write| match written(write) {
         Some((Target::Namespace(name), Verb::Patch(patch))) if name == wanted => Some(patch),
         _ => None,
@@ -424,7 +424,7 @@ fn younger_claim_and_missing_pool_are_not_accepted() {
     state.observe(&tenant("d", "2026-01-03T00:00:00Z", &["d"], &["gone"]));
     let told: Vec<_> = write(&mut state)
         .iter()
-        .flat_map(|action| events_of(action).into_iter().map(|(reason, _)| (key_text(action), reason)))
+        .flat_map(|action| events_of(action).into_iter().map(move |(reason, _)| (key_text(action), reason)))
         .collect();
     let expected = [("tenant c", "NamespaceConflict"), ("tenant d", "PoolNotFound")];
     assert_eq!(told, expected.map(|(tenant, reason)| (tenant.to_owned(), reason.to_owned())));
@@ -759,7 +759,7 @@ fn pods_from_before_their_tenant_get_one_event_each_that_names_no_pool_of_others
         state.observe(&change);
     }
     let notices = |state: &mut State, seconds: u64| -> Vec<UserEvent> {
-        let event = |action| match action {
+        let event = |action: Action| match action {
             Action::RecordEvent(event) => Some(event),
             _ => None,
         };

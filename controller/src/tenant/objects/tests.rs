@@ -35,7 +35,7 @@ fn pass(state: &mut State, mono: Duration) -> Vec<Action> {
 
 /// The objects that are deleted, with their uids.
 fn removed_objects(writes: &[Action]) -> Vec<(ObjectKey, String)> {
-    let removed = |write| match written(write) {
+    let removed = |write: &Action| match written(write) {
         Some((Target::TenantObject(key), Verb::Delete { uid, .. })) => Some((key.clone(), uid.clone())),
         _ => None,
     };
@@ -100,10 +100,7 @@ fn policies_are_there_before_the_annotation_of_a_new_namespace() {
     // It had belonged to no tenant: the label goes at once, since no policy is written where it is.
     state.observe(&namespace("fresh", json!({TENANCY_LABEL: "none"}), json!({})));
     let unlabelled = |writes: &[Action]| {
-        writes.iter().any(|write| {
-            let patch = patch_of(std::slice::from_ref(write), "fresh");
-            patch.is_some_and(|patch| patch["metadata"]["labels"][TENANCY_LABEL].is_null())
-        })
+        patch_of(writes, "fresh").is_some_and(|patch| patch["metadata"]["labels"][TENANCY_LABEL].is_null())
     };
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(!lets_in_fresh(&writes) && unlabelled(&writes), "{writes:?}");
