@@ -13,7 +13,7 @@ use croft_scheduler::{Cluster, PodKey, consolidation::Ask};
 use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::{
-    kube_api::{Call, ObjectKey},
+    kube_api::{Call, ObjectKey, Target, Verb},
     record_store::SlotWrite,
 };
 
@@ -87,6 +87,10 @@ pub enum Action {
         call: Call,
         /// Time for which the key stays locked after success: until the watch shows what the response doesn't.
         requeue_after: Duration,
+        /// What tells the write apart from others of its key, if the same one isn't repeated until the watch could show it.
+        fingerprint: Option<String>,
+        /// Events to record if the write starts.
+        events: Vec<UserEvent>,
     },
     /// Lists the pods of an instance's node at the API server, before the instance is terminated.
     VerifyNoPods(PodCheck),
@@ -231,7 +235,71 @@ pub struct UserEvent {
     pub note: String,
 }
 
+impl UserEvent {
+    /// An Event of type Warning.
+    #[must_use]
+    pub fn warning(regarding: ObjectReference, reason: impl Into<Cow<'static, str>>, note: String) -> Self {
+        Self { regarding, warning: true, reason: reason.into(), note }
+    }
+}
+
+impl Key {
+    /// The key of an object. Events and slots of the decision log have actions of their own.
+    fn of(target: &Target) -> Self {
+        match target.clone() {
+            Target::Claim(name) => Self::Claim(name),
+            Target::Pool(name) => Self::Pool(name),
+            Target::Class(name) => Self::Class(name),
+            Target::Config(_) => Self::Config,
+            Target::Tenant(name) => Self::Tenant(name),
+            Target::Node(name) => Self::Node(name),
+            Target::Namespace(name) => Self::Namespace(name),
+            Target::DaemonSet(namespace, name) => Self::DaemonSet(namespace, name),
+            Target::Pod(namespace, name) => Self::Pod(PodKey::new(&namespace, &name)),
+            Target::TenantObject(key) => Self::TenantObject(key),
+            Target::Event(_) | Target::RecordSlot(..) => Self::Record,
+        }
+    }
+}
+
 impl Action {
+    /// A call to the API server, whose response shows what it did.
+    #[must_use]
+    pub fn write(target: Target, verb: Verb) -> Self {
+        Self::write_and_wait(target, verb, Duration::ZERO)
+    }
+
+    /// A call to the API server after which the object's key stays locked for `requeue_after`.
+    #[must_use]
+    pub fn write_and_wait(target: Target, verb: Verb, requeue_after: Duration) -> Self {
+        let (key, call) = (Key::of(&target), Call { target, verb });
+        Self::Write { key, call, requeue_after, fingerprint: None, events: Vec::new() }
+    }
+
+    /// A call to the API server that isn't repeated until the watch could show it.
+    #[must_use]
+    pub fn write_once(target: Target, verb: Verb) -> Self {
+        let fingerprint = format!("{verb:?}");
+        Self::write_once_as(target, verb, fingerprint, Vec::new())
+    }
+
+    /// The same, but for what tells the call apart, and with events to record if it starts.
+    #[must_use]
+    pub fn write_once_as(target: Target, verb: Verb, fingerprint: String, events: Vec<UserEvent>) -> Self {
+        let (key, call, fingerprint) = (Key::of(&target), Call { target, verb }, Some(fingerprint));
+        Self::Write { key, call, requeue_after: Duration::ZERO, fingerprint, events }
+    }
+
+    /// What tells the action apart from others of its key, if the same one isn't repeated until the watch could show it.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<&str> {
+        match self {
+            Self::Write { fingerprint, .. } => fingerprint.as_deref(),
+            Self::ProbeParameters { revision, .. } => Some(revision),
+            _ => None,
+        }
+    }
+
     /// The keys that the action locks.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {

@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::conditions as reasons,
-    kube_api::{Call, Kind, Target, Verb},
+    kube_api::{Kind, Target, Verb},
     kubernetes_features, merge_patch,
     nodepool::static_capacity::StaticCapacity,
     reconcile::{ReconcileContext, object_reference},
@@ -98,17 +98,13 @@ impl ConfigStatus {
         if let Some(condition) = new.conditions.iter().find(reached).filter(|_| is_new) {
             ctx.event_from_condition(object_reference(&**config), condition);
         }
-        ctx.request(Action::Write {
-            key: Key::Config,
-            call: Call {
-                target: Target::Config(SINGLETON.to_owned()),
-                verb: Verb::PatchStatus(json!({
-                    "metadata": {"uid": config.metadata.uid, "resourceVersion": config.metadata.resource_version},
-                    "status": patch,
-                })),
-            },
-            requeue_after: Duration::ZERO,
-        });
+        ctx.request(Action::write(
+            Target::Config(SINGLETON.to_owned()),
+            Verb::PatchStatus(json!({
+                "metadata": {"uid": config.metadata.uid, "resourceVersion": config.metadata.resource_version},
+                "status": patch,
+            })),
+        ));
     }
 }
 

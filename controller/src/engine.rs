@@ -39,7 +39,7 @@ use crate::{
     result::{ActionReport, ActionResult},
     solver::{Panicked, Purpose, Solver},
     state::{Evidence, InstanceList, Snapshot, resource_version},
-    tenant::isolation::Isolation,
+    tenant::Isolation,
     time::{Now, earliest},
 };
 
@@ -159,7 +159,7 @@ impl Engine {
     pub fn last_record(&mut self, now: Now) -> Option<Action> {
         let idle = self.in_flight.is_idle(&Key::Record, now.mono);
         let action = idle.then(|| self.record.write(now)).flatten()?;
-        self.in_flight.start(Key::Record);
+        self.in_flight.start(&action, now.mono);
         Some(action)
     }
 
@@ -256,6 +256,7 @@ impl Engine {
     /// Begins to lead, with every claim as the API server has them now.
     pub fn take_over(&mut self, claims: Vec<NodeClaim>, now: Now) {
         self.deciders.isolation.take_over();
+        self.in_flight.forget_all_written();
         self.record.take_over(now);
         // Pods that were bound while another process led are not this one's to measure.
         drop(self.snapshot.take_bound_pods());
@@ -299,8 +300,8 @@ impl Engine {
             if let Key::Pod(pod) = key {
                 self.deciders.lifecycle.termination_mut().forget_eviction(pod);
             }
-            if backoff.is_failure() {
-                self.deciders.isolation.observe_failure(key);
+            if backoff.is_failure() && self.in_flight.forget_written(key) {
+                self.deciders.isolation.await_key(key.clone());
             }
             self.in_flight.end(key, backoff, now.mono);
         }
@@ -388,6 +389,8 @@ impl Engine {
             }
             ActionResult::Acknowledged(messages) => deciders.disruption.interruptions_mut().forget(&messages),
             ActionResult::ParametersProbed { revision, in_force, mutated_by } => {
+                // Parameters that aren't in force yet are probed again.
+                in_flight.forget_written(&Key::Parameters);
                 deciders.isolation.observe_probe(&revision, in_force, mutated_by, now);
             }
             ActionResult::OfferingsChanged => {
@@ -457,7 +460,7 @@ impl Engine {
         if in_flight.is_idle(&Key::Record, now.mono)
             && let Some(action) = record.due(now)
         {
-            in_flight.start(Key::Record);
+            in_flight.start(&action, now.mono);
             actions.push(action);
         }
         let idle = in_flight.is_idle(&Key::Record, now.mono);
@@ -529,9 +532,7 @@ impl Engine {
         let mut terminations = Vec::new();
         let tenancy = &self.deciders.isolation.view();
         for action in requested {
-            for key in action.keys() {
-                self.in_flight.start(key);
-            }
+            self.in_flight.start(&action, now.mono);
             self.record.observe_action(&Facts { snapshot: &self.snapshot, tenancy, now }, &action);
             match action {
                 Action::RecordEvent(event) => self.recorder.record(event, now.mono),

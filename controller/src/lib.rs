@@ -28,7 +28,7 @@
 //! | `tenant` | Tenants: status, what admission reads, misplaced pods, DaemonSets |
 //! | `croft_config` | the status of the CroftConfig |
 //! | `solver` | the scheduler behind a panic boundary |
-//! | `record`, `record_store` | the decision log: entries, and their way into a store; stores |
+//! | `record`, `record_store` | the decision log: entries, and their way into a store; stores, and the copy in an object store |
 //! | `executor` | the effects of actions |
 //! | `kube_api` | the API server: calls, watches, the leader gate |
 //! | `kubernetes_features` | the condition about features that the API server's release lacks |

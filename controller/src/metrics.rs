@@ -24,10 +24,11 @@ use crate::{
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
     pool_figures::{PoolFigures, PoolLabels, TemplateLabels},
-    record::{ClosedCosts, archive::ArchiveCounts},
+    record::ClosedCosts,
+    record_store::archive::ArchiveCounts,
     solver::{Purpose, SolveMeter},
     state::Snapshot,
-    tenant::isolation::TenantCounts,
+    tenant::TenantCounts,
 };
 
 /// One call to the API server.

@@ -26,8 +26,10 @@ use crate::{
     identity::{Identity, IdentityCheck},
     kube_api::{KubeApi, KubeClient, leader_gate::LeaderGate, watch},
     metrics::{MeteredApi, Metrics},
-    record::archive::{Archive, ArchivedStore},
-    record_store::{ClusterStore, RecordStore},
+    record_store::{
+        ClusterStore, RecordStore,
+        archive::{Archive, ArchivedStore},
+    },
     solver::Solver,
 };
 

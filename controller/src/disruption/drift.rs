@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
+    action::Action,
     definitions::{conditions as reasons, events, keys},
     disruption::{
         budgets::BudgetLedger,
@@ -32,7 +32,7 @@ use crate::{
         shares::{ShareConflict, ShareGuard},
         template_return::{self, TemplateReturn},
     },
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{
         launch_backoff::{is_launched_for, launched_for},
         lifecycle::Lifecycle,
@@ -524,17 +524,13 @@ fn is_template_gone(snapshot: &Snapshot, claim: &NodeClaim) -> bool {
 }
 
 fn write_stamp(name: &str, claim: &NodeClaim, stamp: &str) -> Action {
-    Action::Write {
-        key: Key::Claim(name.to_owned()),
-        call: Call {
-            target: Target::Claim(name.to_owned()),
-            verb: Verb::Patch(json!({"metadata": {
-                "uid": claim.metadata.uid,
-                "annotations": {keys::LAUNCHED_WITH: stamp},
-            }})),
-        },
-        requeue_after: Duration::ZERO,
-    }
+    Action::write(
+        Target::Claim(name.to_owned()),
+        Verb::Patch(json!({"metadata": {
+            "uid": claim.metadata.uid,
+            "annotations": {keys::LAUNCHED_WITH: stamp},
+        }})),
+    )
 }
 
 /// True if the claim has the condition Expired or Drifted.

@@ -30,7 +30,7 @@ use crate::{
         emptiness,
         outcomes::{History, Outcome},
     },
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     merge_patch,
     nodeclaim::writes::delete_claim,
     nodepool::static_capacity,
@@ -214,17 +214,13 @@ enum Pace {
 
 /// Removes the annotations of a command from a replacement.
 fn release(name: &str, claim: &NodeClaim) -> Action {
-    Action::Write {
-        key: Key::Claim(name.to_owned()),
-        call: Call {
-            target: Target::Claim(name.to_owned()),
-            verb: Verb::Patch(json!({"metadata": {
-                "uid": claim.metadata.uid,
-                "annotations": {keys::MOVE: null, keys::REPLACES: null},
-            }})),
-        },
-        requeue_after: Duration::ZERO,
-    }
+    Action::write(
+        Target::Claim(name.to_owned()),
+        Verb::Patch(json!({"metadata": {
+            "uid": claim.metadata.uid,
+            "annotations": {keys::MOVE: null, keys::REPLACES: null},
+        }})),
+    )
 }
 
 /// The order in which a command's nodes are removed: the most expensive first, whose pods then have the most room. The

@@ -109,7 +109,7 @@ impl Executor {
             Action::CreateClaims(new) => self.create_claims(keys, new).await,
             Action::Launch(launch) => self.launch(keys, *launch).await,
             Action::Register(registration) => self.register(keys, *registration).await,
-            Action::Write { key, call, requeue_after } => self.write(key, call, requeue_after).await,
+            Action::Write { key, call, requeue_after, .. } => self.write(key, call, requeue_after).await,
             Action::VerifyNoPods(check) => self.verify_no_pods(keys, check).await,
             Action::VerifyNoNode(claim) => self.verify_no_node(keys, &claim).await,
             Action::DescribeInstances(ids) => self.describe(keys, ids).await,

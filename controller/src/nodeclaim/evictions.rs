@@ -15,7 +15,7 @@ use croft_scheduler::PodKey;
 use crate::{
     action::{Action, Key},
     definitions::events,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     reconcile::{ReconcileContext, object_reference},
     state::{Snapshot, blockers::eviction},
 };
@@ -126,9 +126,5 @@ impl Evictions {
 
 /// Writes a pod of a node that is removed.
 pub(super) fn write_pod(key: &PodKey, verb: Verb) -> Action {
-    Action::Write {
-        key: Key::Pod(key.clone()),
-        call: Call { target: Target::Pod(key.namespace.to_string(), key.name.to_string()), verb },
-        requeue_after: BACKOFF,
-    }
+    Action::write_and_wait(Target::Pod(key.namespace.to_string(), key.name.to_string()), verb, BACKOFF)
 }

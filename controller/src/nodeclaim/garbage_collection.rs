@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key, PodCheck},
     definitions::{events, keys},
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{
         instances, pod_check, termination,
         writes::{WATCH_LAG, delete_claim},
@@ -189,11 +189,7 @@ fn adopt(ctx: &mut ReconcileContext<'_>, instance: &CloudInstance) {
         claim = name,
         "adopting an instance with a node and without a claim"
     );
-    ctx.request(Action::Write {
-        key: Key::Claim(name.clone()),
-        call: Call { target: Target::Claim(name), verb: Verb::Create(object) },
-        requeue_after: WATCH_LAG,
-    });
+    ctx.request(Action::write_and_wait(Target::Claim(name), Verb::Create(object), WATCH_LAG));
 }
 
 /// The instance's pool, as the template describes it by whose label its Node is marked; otherwise as the first does.

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     config::settings::Settings,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     merge_patch,
     nodeclaim::{
         conditions::is_instance_going,
@@ -136,17 +136,13 @@ impl LaunchFailures {
             let late = failed.iter().filter(|failure| failure.stage == NodeStage::Initialization).count();
             self.uninitialized = self.uninitialized.saturating_add(late as u64);
             self.unregistered = self.unregistered.saturating_add((failed.len() - late) as u64);
-            ctx.request(Action::Write {
-                key: Key::Pool(name.clone()),
-                call: Call {
-                    target: Target::Pool(name.clone()),
-                    verb: Verb::PatchStatus(json!({
-                        "metadata": {"uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version},
-                        "status": patch,
-                    })),
-                },
-                requeue_after: Duration::ZERO,
-            });
+            ctx.request(Action::write(
+                Target::Pool(name.clone()),
+                Verb::PatchStatus(json!({
+                    "metadata": {"uid": pool.metadata.uid, "resourceVersion": pool.metadata.resource_version},
+                    "status": patch,
+                })),
+            ));
         }
     }
 }

@@ -19,9 +19,9 @@ use croft_scheduler::PodKey;
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
+    action::Action,
     definitions::keys,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{
         evictions::{Evictions, write_pod},
         instances, node_patch,
@@ -326,14 +326,11 @@ pub(crate) fn release_node(ctx: &mut ReconcileContext<'_>, name: &str, node: &No
     if let Some(patch) = node_patch::remove_finalizer(node) {
         ctx.request(patch_node(name, Verb::JsonPatch(patch)));
     } else if !node.deleting {
-        ctx.request(Action::Write {
-            key: Key::Node(name.to_owned()),
-            call: Call {
-                target: Target::Node(name.to_owned()),
-                verb: Verb::Delete { uid: node.uid.to_string(), grace_seconds: None },
-            },
-            requeue_after: WATCH_LAG,
-        });
+        ctx.request(Action::write_and_wait(
+            Target::Node(name.to_owned()),
+            Verb::Delete { uid: node.uid.to_string(), grace_seconds: None },
+            WATCH_LAG,
+        ));
     }
 }
 
@@ -349,16 +346,13 @@ fn delete_pods(ctx: &mut ReconcileContext<'_>, node: &str) {
 /// Removes Croft's finalizer from a claim.
 fn release_claim(name: &str, claim: &NodeClaim) -> Action {
     let others: Vec<_> = claim.metadata.finalizers.iter().flatten().filter(|f| *f != FINALIZER).collect();
-    Action::Write {
-        key: Key::Claim(name.to_owned()),
-        call: Call {
-            target: Target::Claim(name.to_owned()),
-            verb: Verb::Patch(json!({"metadata": {
-                "uid": claim.metadata.uid,
-                "resourceVersion": claim.metadata.resource_version,
-                "finalizers": others,
-            }})),
-        },
-        requeue_after: WATCH_LAG,
-    }
+    Action::write_and_wait(
+        Target::Claim(name.to_owned()),
+        Verb::Patch(json!({"metadata": {
+            "uid": claim.metadata.uid,
+            "resourceVersion": claim.metadata.resource_version,
+            "finalizers": others,
+        }})),
+        WATCH_LAG,
+    )
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use croft_api::{NodeClaim, NodeClaimStatus};
 
 use crate::{
-    action::{Action, Key},
-    kube_api::{Call, Target, Verb},
+    action::Action,
+    kube_api::{Target, Verb},
     nodeclaim::conditions::write_status,
 };
 
@@ -15,27 +15,20 @@ pub(crate) const WATCH_LAG: Duration = Duration::from_secs(2);
 
 /// Deletes a claim; its finalizer keeps it until the instance is terminated.
 pub(crate) fn delete_claim(name: &str, claim: &NodeClaim) -> Action {
-    Action::Write {
-        key: Key::Claim(name.to_owned()),
-        call: Call {
-            target: Target::Claim(name.to_owned()),
-            verb: Verb::Delete { uid: claim.metadata.uid.clone().unwrap_or_default(), grace_seconds: None },
-        },
-        requeue_after: WATCH_LAG,
-    }
+    Action::write_and_wait(
+        Target::Claim(name.to_owned()),
+        Verb::Delete { uid: claim.metadata.uid.clone().unwrap_or_default(), grace_seconds: None },
+        WATCH_LAG,
+    )
 }
 
 /// Writes a claim's status, unless it is that already.
 pub(crate) fn status_action(name: &str, claim: &NodeClaim, status: &NodeClaimStatus) -> Option<Action> {
     let call = write_status(claim, status)?;
-    Some(Action::Write { key: Key::Claim(name.to_owned()), call, requeue_after: Duration::ZERO })
+    Some(Action::write(Target::Claim(name.to_owned()), call.verb))
 }
 
 /// Patches a node.
 pub(crate) fn patch_node(name: &str, verb: Verb) -> Action {
-    Action::Write {
-        key: Key::Node(name.to_owned()),
-        call: Call { target: Target::Node(name.to_owned()), verb },
-        requeue_after: Duration::ZERO,
-    }
+    Action::write(Target::Node(name.to_owned()), verb)
 }

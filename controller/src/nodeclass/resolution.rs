@@ -14,12 +14,12 @@ use crate::{
     action::{Action, Key, Resolution},
     definitions::events,
     in_flight::InFlight,
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     nodeclaim::{launch_attempt::open_request, writes::WATCH_LAG},
     nodeclass::findings,
     reconcile::{ReconcileContext, object_reference},
     state::{Snapshot, instance_of},
-    tenant::isolation::Isolation,
+    tenant::Isolation,
 };
 
 /// A class that isn't ready is resolved this often: a user is probably correcting it.
@@ -174,11 +174,7 @@ fn write_spec_valid(ctx: &mut ReconcileContext<'_>, isolation: &Isolation) {
         // Conditions are written as a whole, so the write holds only for the version that was read.
         let patch =
             json!({"metadata": {"resourceVersion": class.version}, "status": {"conditions": conditions}});
-        ctx.request(Action::Write {
-            key,
-            call: Call { target: Target::Class(name.clone()), verb: Verb::PatchStatus(patch) },
-            requeue_after: WATCH_LAG,
-        });
+        ctx.request(Action::write_and_wait(Target::Class(name.clone()), Verb::PatchStatus(patch), WATCH_LAG));
     }
 }
 

@@ -13,9 +13,9 @@ use croft_api::{
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
+    action::Action,
     definitions::{events, keys},
-    kube_api::{Call, Kind, Target, Verb},
+    kube_api::{Kind, Target, Verb},
     merge_patch,
     nodeclaim::writes::WATCH_LAG,
     reconcile::{ReconcileContext, object_reference},
@@ -108,9 +108,5 @@ fn keep(ctx: &mut ReconcileContext<'_>, name: &str, made_from: &Arc<TenantPool>,
 }
 
 fn write(name: &str, verb: Verb) -> Action {
-    Action::Write {
-        key: Key::Pool(name.to_owned()),
-        call: Call { target: Target::Pool(name.to_owned()), verb },
-        requeue_after: WATCH_LAG,
-    }
+    Action::write_and_wait(Target::Pool(name.to_owned()), verb, WATCH_LAG)
 }

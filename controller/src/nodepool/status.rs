@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::{
     action::{Action, Key},
     definitions::{conditions as reasons, keys},
-    kube_api::{Call, Target, Verb},
+    kube_api::{Target, Verb},
     kubernetes_features, merge_patch,
     nodeclaim::{
         garbage_collection::GarbageCollection, launch_backoff::registration_condition, writes::WATCH_LAG,
@@ -36,7 +36,7 @@ use crate::{
         Snapshot, has_condition,
         holdings::{Holdings, count},
     },
-    tenant::isolation::Isolation,
+    tenant::Isolation,
 };
 
 /// A pool without changes is compared again after this long, if a pass runs anyway.
@@ -235,14 +235,10 @@ fn write_status(
     } else {
         json!({"uid": uid})
     };
-    ctx.request(Action::Write {
-        key: Key::Pool(name.to_owned()),
-        call: Call {
-            target: Target::Pool(name.to_owned()),
-            verb: Verb::PatchStatus(json!({"metadata": metadata, "status": patch})),
-        },
-        requeue_after: Duration::ZERO,
-    });
+    ctx.request(Action::write(
+        Target::Pool(name.to_owned()),
+        Verb::PatchStatus(json!({"metadata": metadata, "status": patch})),
+    ));
 }
 
 fn new_status(
@@ -396,16 +392,13 @@ fn write_finalizers(name: &str, pool: &TenantPool, add: bool) -> Action {
     if add {
         finalizers.push(keys::POOL_FINALIZER);
     }
-    Action::Write {
-        key: Key::Pool(name.to_owned()),
-        call: Call {
-            target: Target::Pool(name.to_owned()),
-            verb: Verb::Patch(json!({"metadata": {
-                "uid": pool.metadata.uid,
-                "resourceVersion": pool.metadata.resource_version,
-                "finalizers": finalizers,
-            }})),
-        },
-        requeue_after: if add { Duration::ZERO } else { WATCH_LAG },
-    }
+    Action::write_and_wait(
+        Target::Pool(name.to_owned()),
+        Verb::Patch(json!({"metadata": {
+            "uid": pool.metadata.uid,
+            "resourceVersion": pool.metadata.resource_version,
+            "finalizers": finalizers,
+        }})),
+        if add { Duration::ZERO } else { WATCH_LAG },
+    )
 }

@@ -15,8 +15,8 @@ use croft_scheduler::{Plan, PodKey};
 use serde_json::json;
 
 use crate::{
-    action::{Action, Key},
-    kube_api::{Call, Target, Verb},
+    action::Action,
+    kube_api::{Target, Verb},
     state::{PodView, Snapshot},
     time::{Now, earliest},
 };
@@ -153,12 +153,5 @@ impl RejectedPlacements {
 
 fn nomination(key: &PodKey, pod: &PodView, node: &str) -> Action {
     let status = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
-    Action::Write {
-        key: Key::Pod(key.clone()),
-        call: Call {
-            target: Target::Pod(key.namespace.to_string(), key.name.to_string()),
-            verb: Verb::PatchStatus(status),
-        },
-        requeue_after: Duration::ZERO,
-    }
+    Action::write(Target::Pod(key.namespace.to_string(), key.name.to_string()), Verb::PatchStatus(status))
 }

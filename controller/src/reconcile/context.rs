@@ -117,13 +117,24 @@ impl<'a> ReconcileContext<'a> {
         self.breaker.as_ref()?.stopped(pool)
     }
 
-    /// Asks for `action`, unless one of its keys is locked: then a later pass decides again.
-    pub fn request(&mut self, action: Action) {
-        let keys = action.keys();
-        if keys.iter().all(|key| self.is_idle(key)) {
-            self.locked.extend(keys);
-            self.actions.push(action);
+    /// True if `action` can't start before a key is free; an action that is repeated waits for none.
+    #[must_use]
+    pub fn waits_for_key(&self, action: &Action) -> bool {
+        !self.in_flight.is_repeated(action, self.now.mono)
+            && !action.keys().iter().all(|key| self.is_idle(key))
+    }
+
+    /// Asks for `action` and its events, unless one of its keys is locked, or the watch may not show yet that it is done: then a
+    /// later pass decides again.
+    pub fn request(&mut self, mut action: Action) {
+        if self.in_flight.is_repeated(&action, self.now.mono) || self.waits_for_key(&action) {
+            return;
         }
+        if let Action::Write { events, .. } = &mut action {
+            self.actions.extend(std::mem::take(events).into_iter().map(Action::RecordEvent));
+        }
+        self.locked.extend(action.keys());
+        self.actions.push(action);
     }
 
     /// Asks for a fresh list of instances, before its time.
@@ -194,12 +205,11 @@ impl<'a> ReconcileContext<'a> {
 
     /// Records an Event with the reason and the message of a condition.
     pub fn event_from_condition(&mut self, regarding: ObjectReference, condition: &Condition) {
-        self.actions.push(Action::RecordEvent(UserEvent {
+        self.actions.push(Action::RecordEvent(UserEvent::warning(
             regarding,
-            warning: true,
-            reason: condition.reason.clone().into(),
-            note: condition.message.clone(),
-        }));
+            condition.reason.clone(),
+            condition.message.clone(),
+        )));
     }
 
     /// The actions asked for, and when the next pass is due.

@@ -8,9 +8,8 @@
 //!
 //! `decisions` makes entries from what the engine handles, `nodes` from changes of NodeClaims. `buffer` leaves out repetitions and
 //! asks for a write at most every five seconds; once an hour is over and its entries are written, `ledger` closes it; `snapshots` holds
-//! the objects that there are, and makes a snapshot of them every ten minutes. None of them has I/O. [`crate::record_store`] is the trait of stores, and the store in Croft's own namespace; `archive` copies that into an object store.
+//! the objects that there are, and makes a snapshot of them every ten minutes. None of them has I/O. [`crate::record_store`] is the trait of stores, and the store in Croft's own namespace; [`crate::record_store::archive`] copies that into an object store.
 
-pub mod archive;
 mod buffer;
 mod decisions;
 mod ledger;

@@ -13,8 +13,8 @@ fn parameters_stay_in_force_while_nodes_remain_after_the_last_tenant() {
     }
     let writes = |state: &mut State| -> Vec<String> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        let written = |a: &&Write| matches!(a, Write::Parameters { .. } | Write::NamespaceMetadata { .. });
-        actions.iter().filter(written).map(key_text).collect()
+        let is_written = |a: &&Action| matches!(written(a), Some((Target::Namespace(_), _)));
+        actions.iter().filter(is_written).map(key_text).collect()
     };
     assert_eq!(writes(&mut state), Vec::<String>::new());
     for node in ["a-1", "b-1"] {
@@ -28,7 +28,7 @@ fn namespace_keeps_its_pools_until_the_absence_of_its_tenant_is_confirmed() {
     let mut state = reconciled_state();
     let writes = |state: &mut State, seconds: u64| -> Vec<String> {
         let actions = at(state, seconds);
-        actions.iter().filter(|a| matches!(a, Write::NamespaceMetadata { .. })).map(key_text).collect()
+        actions.iter().filter(|a| is_namespace_write(a)).map(key_text).collect()
     };
     // As when its CRD is deleted: the Tenants go one after the other.
     assert_eq!(writes(&mut state, 100), Vec::<String>::new());
@@ -59,7 +59,7 @@ fn pools_stay_closed_after_the_last_tenant() {
         state.observe(&Change::Gone(ObjectId::new(Kind::Node, "", node)));
     }
     let mode = |state: &State| state.parameters.written.clone().unwrap()[NON_TENANT_PODS].clone();
-    let relabels = |writes: &[Write]| writes.iter().any(|write| key_text(write) == "namespace non-tenant");
+    let relabels = |writes: &[Action]| writes.iter().any(|write| key_text(write) == "namespace non-tenant");
     assert!(!relabels(&write(&mut state)));
     assert_eq!(mode(&state), "KeepOut");
     for pool in ["pool-a", "pool-b"] {
@@ -73,7 +73,7 @@ fn pools_stay_closed_after_the_last_tenant() {
 fn a_pool_that_goes_to_another_tenant_is_taken_from_the_namespaces_of_one_that_is_absent() {
     let mut state = reconciled_state();
     state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
-    assert!(write(&mut state).iter().all(|write| !matches!(write, Write::NamespaceMetadata { .. })));
+    assert!(write(&mut state).iter().all(|write| !is_namespace_write(write)));
     state.observe(&tenant("b", "2026-01-02T00:00:00Z", &["tenant-b"], &["pool-b", "pool-a"]));
     let left = json!({"metadata": {"annotations": {POOLS_ANNOTATION: "-:-:-:pool-a"}}});
     assert_eq!(patch_of(&write(&mut state), "tenant-a"), Some(&left), "pods that would go there are refused");

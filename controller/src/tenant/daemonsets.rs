@@ -8,9 +8,10 @@ use croft_policy::{Rule, Tenants, plan_daemonset};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 
-use crate::tenant::{
-    state::{ObjectName, State},
-    write::Write,
+use crate::{
+    action::Action,
+    kube_api::{Target, Verb},
+    tenant::state::{ObjectName, State},
 };
 
 /// Concurrent rollouts. A DaemonSet replaces one pod per node at a time by default: five leave every node with
@@ -22,8 +23,8 @@ const WATCH_DELAY: Duration = Duration::from_secs(5);
 const ROLLOUT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The writes that are due, within the limit of concurrent rollouts.
-pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> Vec<Write> {
-    let mut due: BTreeMap<ObjectName, Write> = BTreeMap::new();
+pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> Vec<Action> {
+    let mut due: BTreeMap<ObjectName, Action> = BTreeMap::new();
     for (key, daemonset) in &state.daemonsets {
         if daemonset.metadata.deletion_timestamp.is_some() || state.absences.may_affect(view, &key.0, mono) {
             continue;
@@ -36,7 +37,8 @@ pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> V
             let version = state.daemonset_versions.get(key);
             restoration(key, daemonset, version, &planned.patch.into_json())
         } else {
-            Some(Write::Touch(key.clone()))
+            // An empty patch: admission plans it again.
+            Some(write_template(key, Verb::Patch(json!({}))))
         };
         due.extend(action.map(|action| (key.clone(), action)));
     }
@@ -47,7 +49,7 @@ pub(super) fn writes_due(state: &mut State, view: &Tenants, mono: Duration) -> V
     };
     state.daemonsets_written.retain(|key, written| due.contains_key(key) || is_in_flight(key, *written));
     let in_flight = state.daemonsets_written.iter().filter(|(key, at)| is_in_flight(key, **at)).count();
-    let mut waiting: Vec<(Option<Duration>, ObjectName, Write)> = due
+    let mut waiting: Vec<(Option<Duration>, ObjectName, Action)> = due
         .into_iter()
         .map(|(key, action)| (state.daemonsets_written.get(&key).copied(), key, action))
         .filter(|(written, key, _)| written.is_none_or(|at| !is_in_flight(key, at)))
@@ -70,11 +72,16 @@ fn restoration(
     daemonset: &DaemonSet,
     version: Option<&String>,
     patch: &str,
-) -> Option<Write> {
+) -> Option<Action> {
     let mut operations = vec![
         json!({"op": "test", "path": "/metadata/uid", "value": daemonset.metadata.uid}),
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": version?}),
     ];
     operations.extend(serde_json::from_str::<Vec<Value>>(patch).ok()?);
-    Some(Write::Restore { daemonset: key.clone(), patch: Value::Array(operations) })
+    Some(write_template(key, Verb::JsonPatch(Value::Array(operations))))
+}
+
+/// Writes a DaemonSet: its pods are replaced.
+fn write_template((namespace, name): &ObjectName, verb: Verb) -> Action {
+    Action::write_once(Target::DaemonSet(namespace.clone(), name.clone()), verb)
 }

@@ -11,11 +11,14 @@ use std::{collections::BTreeMap, time::Duration};
 use croft_api::config::Misplaced;
 use croft_policy::{NamespaceTenancy, Tenants};
 
-use crate::tenant::{
-    absences::ABSENCE_CONFIRMED_AFTER,
-    placement::Placement,
-    state::{Evictions, ObjectName, Owner, PodFacts, State},
-    write::Write,
+use crate::{
+    action::Action,
+    kube_api::{Target, Verb},
+    tenant::{
+        absences::ABSENCE_CONFIRMED_AFTER,
+        placement::Placement,
+        state::{Evictions, ObjectName, Owner, PodFacts, State},
+    },
 };
 
 /// The share of a namespace's pods, and of an owner's pods, that may be unavailable at once; one pod at least.
@@ -42,7 +45,7 @@ pub(super) fn due(
     view: &Tenants,
     placement: &mut Placement,
     mono: Duration,
-) -> Vec<Write> {
+) -> Vec<Action> {
     let mut evicted = std::mem::take(&mut state.evicted);
     evicted.requested.retain(|_, at| mono.saturating_sub(*at) < ABSENCE_CONFIRMED_AFTER);
     let mut actions = Vec::new();
@@ -71,7 +74,7 @@ fn evictions_in(
     namespace: &str,
     misplaced: &[&ObjectName],
     mono: Duration,
-) -> (Vec<Write>, Option<String>) {
+) -> (Vec<Action>, Option<String>) {
     if state.absences.may_affect(view, namespace, mono) {
         let note = format!(
             "evictions in namespace {namespace} wait until its Tenant has been absent for {} s",
@@ -103,7 +106,8 @@ fn evictions_in(
         of_owner.unavailable += 1;
         evicted.requested.insert(pod.uid.clone(), mono);
         evicted.owners.insert(owner.uid.clone());
-        actions.push(Write::Evict { pod: key.clone(), uid: pod.uid.clone() });
+        let target = Target::Pod(key.0.clone(), key.1.clone());
+        actions.push(Action::write_once(target, Verb::Evict { uid: pod.uid.clone() }));
     }
     let note = (pending > 0).then(|| {
         format!(

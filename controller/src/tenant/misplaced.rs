@@ -8,18 +8,26 @@ use croft_policy::{
     audit::{self, Recreation},
 };
 use k8s_openapi::{
-    api::core::v1::{Pod, PodSpec},
+    api::core::v1::{ObjectReference, Pod, PodSpec},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::tenant::{
-    notices::Notice,
-    placement::Placement,
-    state::{ObjectName, Owner, PodFacts, State},
+use crate::{
+    action::{Action, UserEvent},
+    definitions::events::MISPLACED,
+    tenant::{
+        placement::Placement,
+        state::{ObjectName, Owner, PodFacts, State},
+    },
 };
 
-/// Takes in where pods are: those that are misplaced, and that Croft doesn't move by itself, get an event.
-pub(super) fn observe(state: &mut State, view: &Tenants, placement: &Placement, mono: Duration) {
+/// The events that are due: about pods that are misplaced, and that Croft doesn't move by itself.
+pub(super) fn events(
+    state: &mut State,
+    view: &Tenants,
+    placement: &Placement,
+    mono: Duration,
+) -> Vec<Action> {
     let mut notices = std::mem::take(&mut state.notices);
     let is_evicted = |pod: &PodFacts| {
         state.config.misplaced == Misplaced::Recreate
@@ -31,16 +39,27 @@ pub(super) fn observe(state: &mut State, view: &Tenants, placement: &Placement, 
         bound.filter(|(_, pod)| !is_evicted(pod)).chain(waiting).collect();
     let present: BTreeSet<&str> = stay.iter().map(|(_, pod)| pod.uid.as_str()).collect();
     notices.retain(&present);
+    let mut actions = Vec::new();
     for (key, pod) in stay {
         // A Tenant that is being replaced is absent for a moment.
         if notices.may_tell(&pod.uid)
             && !state.absences.may_affect(view, &key.0, mono)
             && let Some(note) = note(view, key, pod)
         {
-            notices.push(Notice { pod: key.clone(), uid: pod.uid.clone(), note });
+            notices.tell(&pod.uid);
+            let regarding = ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                namespace: Some(key.0.clone()),
+                name: Some(key.1.clone()),
+                uid: Some(pod.uid.clone()),
+                ..ObjectReference::default()
+            };
+            actions.push(Action::RecordEvent(UserEvent::warning(regarding, MISPLACED, note)));
         }
     }
     state.notices = notices;
+    actions
 }
 
 /// What `croft audit` says of the pod, but for the pools of others: the reader may be a person of one tenant.

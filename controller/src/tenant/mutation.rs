@@ -16,9 +16,9 @@ use croft_policy::{Mutation, Tenants, definitions::parameter::MUTATION, policies
 use crate::{
     definitions::conditions as reasons,
     tenant::{
-        namespace_metadata::{has_current_metadata, is_closed},
+        namespaces::{has_current_metadata, is_closed},
         state::State,
-        tenant_status::live_replicas,
+        status::live_replicas,
     },
 };
 

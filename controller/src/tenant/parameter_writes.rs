@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
     Mutation, Tenants,
-    definitions::parameter::{NON_TENANT_PODS, REVISION},
+    definitions::parameter::{NON_TENANT_PODS, PROBE, REVISION},
     policies::{
         self,
         parameters::{Creation, INACTIVE},
@@ -12,8 +12,10 @@ use croft_policy::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::tenant::{
-    mutation, objects::Comparison, parameters::Parameters, state::State, tenant_status, write::Write,
+use crate::{
+    action::{Action, Key},
+    kube_api::{Call, Target, Verb},
+    tenant::{mutation, objects::Comparison, parameters::Parameters, state::State, status},
 };
 
 /// Fields of policies and bindings with the values that the API server adds.
@@ -24,7 +26,7 @@ const DEFAULTS: [(&str, Option<&str>); 3] =
 /// a pool exists. A replica that lags doesn't revert this.
 pub(super) fn is_active(state: &State, view: &Tenants, mono: Duration) -> bool {
     view.declarations().is_active()
-        && (is_written_active(&state.parameters) || tenant_status::enforced_everywhere(state, mono))
+        && (is_written_active(&state.parameters) || status::enforced_everywhere(state, mono))
 }
 
 fn is_written_active(parameters: &Parameters) -> bool {
@@ -55,18 +57,17 @@ pub(super) fn next_write(
     view: &Tenants,
     (active, kept): (bool, &Comparison),
     mono: Duration,
-) -> Option<Write> {
+) -> Option<Action> {
     if remains_in_force(state, view) {
         return None;
     }
     let Parameters { namespace, written, in_force, .. } = &state.parameters;
     let written = written.as_ref()?;
+    let call = |verb| Call { target: Target::Namespace(namespace.clone()), verb };
     let mode = mutation::next_mode(state, view, &kept.incomplete, mono);
     let creation = |tenant: &str| match kept.created.get(tenant) {
         // In Policy mode pods of a namespace without the annotation of its pools are refused by the API server.
-        _ if mode == Mutation::Webhook && !tenant_status::is_enforced(state, tenant, mono) => {
-            Creation::Pending
-        }
+        _ if mode == Mutation::Webhook && !status::is_enforced(state, tenant, mono) => Creation::Pending,
         Some(created) if created.is_full() => Creation::Full,
         _ => Creation::Open,
     };
@@ -78,12 +79,20 @@ pub(super) fn next_write(
         .collect();
     if !differ.is_empty() {
         let patch = json!({"metadata": {"annotations": differ}});
-        return Some(Write::Parameters { namespace: namespace.clone(), patch });
+        return Some(Action::Write {
+            key: Key::Parameters,
+            fingerprint: Some(patch.to_string()),
+            call: call(Verb::Patch(patch)),
+            requeue_after: Duration::ZERO,
+            events: Vec::new(),
+        });
     }
     let revision = wanted.get(REVISION)?;
     let confirmed = in_force.as_ref().and_then(|in_force| in_force.get(REVISION));
-    (confirmed != Some(revision) || mutation::needs_probe(state, view, mono))
-        .then(|| Write::Probe { namespace: namespace.clone(), revision: revision.clone() })
+    (confirmed != Some(revision) || mutation::needs_probe(state, view, mono)).then(|| {
+        let patch = json!({"metadata": {"annotations": {PROBE: revision}}});
+        Action::ProbeParameters { revision: revision.clone(), call: call(Verb::DryRunPatch(patch)) }
+    })
 }
 
 /// The policies and bindings that are missing or differ from those that this version installs.

@@ -12,9 +12,10 @@ use croft_policy::{
     plan_pod, plan_recreated,
 };
 
-use crate::tenant::{
-    state::{ObjectName, Owner, PodFacts, State},
-    write::Write,
+use crate::{
+    action::Action,
+    kube_api::{Target, Verb},
+    tenant::state::{ObjectName, Owner, PodFacts, State},
 };
 
 /// The pods of one tenant.
@@ -168,9 +169,12 @@ pub(super) fn recreations(
     view: &Tenants,
     placement: &Placement,
     mono: Duration,
-) -> Vec<Write> {
+) -> Vec<Action> {
     let to_recreate =
         placement.to_recreate.iter().filter(|key| !state.absences.may_affect(view, &key.0, mono));
-    let found = to_recreate.filter_map(|key| Some((key.clone(), state.pods.get(key)?)));
-    found.map(|(pod, facts)| Write::Recreate { pod, uid: facts.uid.clone() }).collect()
+    let deletion = |(namespace, name): &ObjectName, pod: &PodFacts| {
+        let verb = Verb::Delete { uid: pod.uid.clone(), grace_seconds: None };
+        Action::write_once(Target::Pod(namespace.clone(), name.clone()), verb)
+    };
+    to_recreate.filter_map(|key| Some(deletion(key, state.pods.get(key)?))).collect()
 }

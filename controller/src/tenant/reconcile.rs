@@ -1,29 +1,34 @@
-//! The decider: the writes that bring the cluster in line with its Tenants, from state and time.
+//! The decider: the actions that bring the cluster in line with its Tenants, from state and time.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use croft_policy::{
     Tenants, Violation, audit,
     definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, TENANCY_LABEL},
+    node::NodeRepair,
 };
 use jiff::Timestamp;
 
 use crate::{
-    state::Snapshot,
+    action::{Action, UserEvent},
+    definitions::events::NODE_LEFT_POOL,
+    kube_api::{Target, Verb},
+    nodeclaim::node_patch,
+    reconcile::node_reference,
+    state::{NodeView, Snapshot},
     tenant::{
         daemonsets, evictions, misplaced,
-        namespace_metadata::{is_closed, namespace_writes},
+        namespaces::{is_closed, namespace_writes},
         objects, parameter_writes, placement, pool_status,
         state::State,
-        tenant_status,
-        write::Write,
+        status,
     },
 };
 
-/// Compares the cluster with its Tenants and returns the writes that are missing. Every kind that decisions about tenancy
+/// Compares the cluster with its Tenants and returns the actions that are missing. Every kind that decisions about tenancy
 /// wait for has been listed.
 #[must_use]
-pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: Timestamp) -> Vec<Write> {
+pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: Timestamp) -> Vec<Action> {
     let invalid = snapshot.invalid_objects();
     state.absences.confirm(mono);
     if snapshot.has_default_config() {
@@ -43,18 +48,18 @@ pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: T
     }
     let mut placement = placement::classify(state, &view);
     state.pool_statements = pool_status::pool_statements(state, invalid, &view, &placement.open);
-    actions.extend(node_writes(state, &placement.open, active));
+    actions.extend(node_writes(state, snapshot, &placement.open, active));
     count_violations(state, &view, &kept, &mut placement);
     state.violations = std::mem::take(&mut placement.violations);
     // Recreated pods must be admitted for today's tenants, so every replica of the webhook must know them.
-    let enforced = tenant_status::enforced_everywhere(state, mono);
+    let enforced = status::enforced_everywhere(state, mono);
     let evictions = if enforced { evictions::due(state, &view, &mut placement, mono) } else { Vec::new() };
-    actions.extend(tenant_status::status_writes(state, snapshot, &view, (&placement, &kept), mono, wall));
+    actions.extend(status::status_writes(state, snapshot, &view, (&placement, &kept), mono, wall));
     if enforced {
         actions.extend(daemonsets::writes_due(state, &view, mono));
         actions.extend(placement::recreations(state, &view, &placement, mono));
         actions.extend(evictions);
-        misplaced::observe(state, &view, &placement, mono);
+        actions.extend(misplaced::events(state, &view, &placement, mono));
     }
     actions
 }
@@ -62,18 +67,35 @@ pub fn reconcile(state: &mut State, snapshot: &Snapshot, mono: Duration, wall: T
 /// Writes of nodes. A node that Croft didn't launch has its pool's own label; pool-name label and taints follow in
 /// one patch. Nodes of Croft's pools get them all when their instance is verified to be the claim's. No node is
 /// written before a tenant is enforced. One that has only just joined stays closed while its pool is `open` to pods that wait.
-fn node_writes(state: &mut State, open: &BTreeMap<String, Vec<String>>, active: bool) -> Vec<Write> {
+fn node_writes(
+    state: &mut State,
+    snapshot: &Snapshot,
+    open: &BTreeMap<String, Vec<String>>,
+    active: bool,
+) -> Vec<Action> {
     let left = std::mem::take(&mut state.left_pools).into_iter();
-    let left = left.map(|(node, pool)| Write::NodeLeft { node, pool });
+    let left = left.filter_map(|(node, pool)| Some(departure(&node, snapshot.nodes().get(&node)?, &pool)));
     let is_open =
         |node: &str| state.nodes.get(node).is_some_and(|pool| pool.iter().any(|p| open.contains_key(p)));
     let missing = state
         .node_repairs
         .iter()
         .filter(|(node, missing)| active && !(missing.is_starting && is_open(node.as_str())));
-    let missing =
-        missing.map(|(node, missing)| Write::RepairNode { node: node.clone(), missing: missing.clone() });
-    left.chain(missing).collect()
+    let repair = |(node, missing): (&String, &NodeRepair)| {
+        let patch = node_patch::repair_membership(snapshot.nodes().get(node)?, missing);
+        let verb = Verb::JsonPatch(patch);
+        // The patch differs with every version of the node.
+        Some(Action::write_once_as(Target::Node(node.clone()), verb, format!("{missing:?}"), Vec::new()))
+    };
+    left.chain(missing.filter_map(repair)).collect()
+}
+
+fn departure(name: &str, node: &NodeView, pool: &str) -> Action {
+    let note = format!(
+        "node {name} has left TenantPool {pool}: the pool's label was removed. Pods of the pool's tenants stay until they are \
+         evicted, the taint until it is removed"
+    );
+    Action::RecordEvent(UserEvent::warning(node_reference(name, node), NODE_LEFT_POOL, note))
 }
 
 /// Counts the violations that `croft audit` would find, without those of pods, and without the pools that closed

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use croft_api::{CroftConfig, Tenant, TenantPool, TenantStatus};
+use croft_api::{CroftConfig, Tenant, TenantPool};
 use croft_policy::{
     Mutation,
     definitions::{
@@ -21,12 +21,12 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::*;
 use crate::{
     action::Key,
-    kube_api::{Change, Kind, Object, ObjectId, ObjectKey, ObjectKind, Version},
+    kube_api::{Change, Kind, Object, ObjectId, ObjectKey, ObjectKind, Target, Verb, Version},
     state::Snapshot,
     tenant::mutation,
     time::Now,
@@ -118,7 +118,7 @@ impl DerefMut for State {
     }
 }
 
-fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Write> {
+fn reconcile(state: &mut State, mono: Duration, wall: Timestamp) -> Vec<Action> {
     state.snapshot.expire_config(Now { wall, mono });
     super::reconcile(&mut state.facts, &state.snapshot, mono, wall)
 }
@@ -180,25 +180,13 @@ fn policy(state: &mut State, document: Value) {
 }
 
 /// Applies the writes of one pass to the state.
-fn write(state: &mut State) -> Vec<Write> {
+fn write(state: &mut State) -> Vec<Action> {
     let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
     for action in &actions {
         match action {
-            Write::Parameters { namespace: own, patch } => {
-                let mut annotations = json!(state.parameters.written.clone().unwrap_or_default());
-                let patch = patch["metadata"]["annotations"].as_object().unwrap().clone();
-                annotations.as_object_mut().unwrap().extend(patch);
-                state.observe(&namespace(own, json!({}), annotations));
-            }
-            Write::Probe { revision, .. } => {
-                state.parameters.confirm(revision);
-            }
-            Write::Status { tenant, status, .. } => {
-                let mut object = Tenant::clone(&state.tenants[tenant]);
-                object.status = Some(TenantStatus::clone(status));
-                state.observe(&Change::from(object));
-            }
-            _ => {}
+            Action::ProbeParameters { revision, .. } => state.parameters.confirm(revision),
+            Action::Write { key: Key::Parameters, .. } => drop(write_parameters(state, action)),
+            _ => write_status(state, action),
         }
     }
     for (pool, statements) in state.pool_statements.clone() {
@@ -212,9 +200,54 @@ fn write(state: &mut State) -> Vec<Write> {
     actions
 }
 
-/// The object of a write, as text.
-fn key_text(write: &Write) -> String {
-    match write.key() {
+/// What an action writes.
+fn written(action: &Action) -> Option<(&Target, &Verb)> {
+    let Action::Write { call, .. } = action else { return None };
+    Some((&call.target, &call.verb))
+}
+
+/// Applies a write of the parameters to the state. Returns the annotations that it writes.
+fn write_parameters(state: &mut State, action: &Action) -> Option<Map<String, Value>> {
+    let Action::Write { key: Key::Parameters, call, .. } = action else { return None };
+    let (Target::Namespace(own), Verb::Patch(patch)) = (&call.target, &call.verb) else { return None };
+    let patch = patch["metadata"]["annotations"].as_object().unwrap().clone();
+    let mut annotations = json!(state.parameters.written.clone().unwrap_or_default());
+    annotations.as_object_mut().unwrap().extend(patch.clone());
+    state.observe(&namespace(own, json!({}), annotations));
+    Some(patch)
+}
+
+/// Applies a write of a Tenant's status to the state.
+fn write_status(state: &mut State, action: &Action) {
+    if let Some((Target::Tenant(tenant), Verb::PatchStatus(patch))) = written(action) {
+        let mut object = json!(&*state.tenants[tenant]);
+        crate::merge_patch::apply(&mut object, patch);
+        state.observe(&Change::from(read::<Tenant>(object)));
+    }
+}
+
+/// The reasons and notes of a write's events.
+fn events_of(action: &Action) -> Vec<(String, String)> {
+    let Action::Write { events, .. } = action else { return Vec::new() };
+    events.iter().map(|event| (event.reason.to_string(), event.note.clone())).collect()
+}
+
+fn key_texts(actions: &[Action]) -> Vec<String> {
+    actions.iter().map(key_text).collect()
+}
+
+fn is_namespace_write(action: &Action) -> bool {
+    matches!(action, Action::Write { key: Key::Namespace(_), .. })
+}
+
+/// True if an action deletes or evicts a pod.
+fn ends_pod(action: &Action) -> bool {
+    matches!(written(action), Some((Target::Pod(..), _)))
+}
+
+/// The object of an action, as text.
+fn key_text(action: &Action) -> String {
+    match action.keys().into_iter().next() {
         Some(Key::Parameters) => "parameters".to_owned(),
         Some(Key::Namespace(name)) => format!("namespace {name}"),
         Some(Key::Node(name)) => format!("node {name}"),
@@ -226,9 +259,9 @@ fn key_text(write: &Write) -> String {
 }
 
 /// The patch of the namespace `wanted`.
-fn patch_of<'w>(writes: &'w [Write], wanted: &str) -> Option<&'w Value> {
-    writes.iter().find_map(|write| match write {
-        Write::NamespaceMetadata { namespace, patch } if namespace == wanted => Some(patch),
+fn patch_of<'w>(writes: &'w [Action], wanted: &str) -> Option<&'w Value> {
+    writes.iter().filter(|write| is_namespace_write(write)).find_map(|write| match written(write) {
+        Some((Target::Namespace(name), Verb::Patch(patch))) if name == wanted => Some(patch),
         _ => None,
     })
 }
@@ -242,7 +275,7 @@ fn condition_of(state: &State, tenant: &str, kind: &str) -> (String, String) {
 #[test]
 fn reconciled_state_needs_no_write() {
     let mut state = reconciled_state();
-    assert_eq!(reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
+    assert_eq!(key_texts(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)), Vec::<String>::new());
     for kind in ["Accepted", "Ready", "Isolated"] {
         assert_eq!(condition_of(&state, "a", kind).0, "True", "{kind}");
     }
@@ -265,7 +298,7 @@ fn foreign_changes_of_labels_and_parameters_are_reverted() {
     state.observe(&namespace("tenant-a", json!({TENANCY_LABEL: "none"}), json!({})));
     state.observe(&namespace("fresh", json!({}), json!({})));
     state.observe(&namespace("croft-system", json!({}), json!({POOL_KEYS: "other"})));
-    let keys: Vec<String> = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH).iter().map(key_text).collect();
+    let keys = key_texts(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH));
     for key in ["parameters", "namespace tenant-a", "namespace fresh"] {
         assert!(keys.contains(&key.to_owned()), "{key}: {keys:?}");
     }
@@ -317,7 +350,7 @@ fn pool_is_accepted_once_the_policies_know_it() {
 
     // The parameter is written, but no probe has seen it in force.
     let actions = write(&mut state);
-    assert!(actions.iter().any(|a| matches!(a, Write::Parameters { .. })), "{actions:?}");
+    assert!(actions.iter().any(|a| written(a).is_some() && key_text(a) == "parameters"), "{actions:?}");
     for pool in ["new", "plain", "known"] {
         assert_eq!(accepted(&state, pool), ("False".to_owned(), "KeyNotInForce".to_owned()), "{pool}");
     }
@@ -325,11 +358,11 @@ fn pool_is_accepted_once_the_policies_know_it() {
     assert_eq!(condition_of(&state, "a", "Ready").0, "True", "tenants whose keys are in force stay ready");
     let probe = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     let probe = probe.into_iter().find_map(|action| match action {
-        Write::Probe { revision, .. } => Some(revision),
+        Action::ProbeParameters { revision, .. } => Some(revision),
         _ => None,
     });
     let again = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(again.iter().any(|a| matches!(a, Write::Probe { .. })), "probed until it is in force");
+    assert!(again.iter().any(|a| matches!(a, Action::ProbeParameters { .. })), "probed until it is in force");
     assert_eq!(accepted(&state, "new").0, "False");
 
     state.parameters.confirm(&probe.unwrap());
@@ -343,23 +376,17 @@ fn restarted_controller_keeps_conditions_until_its_probe_is_answered() {
     let mut state = reconciled_state();
     state.parameters.in_force = None;
     let actions = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(matches!(actions.as_slice(), [Write::Probe { .. }]), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Action::ProbeParameters { .. }]), "{actions:?}");
 }
 
 #[test]
 fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
-    let touched = |state: &mut State| -> Vec<Write> {
+    let touched = |state: &mut State| -> Vec<String> {
         let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        let outside = |a: &Write| {
-            matches!(
-                a,
-                Write::NamespaceMetadata { .. }
-                    | Write::Touch(_)
-                    | Write::Recreate { .. }
-                    | Write::Evict { .. }
-            )
+        let is_outside = |a: &&Action| {
+            is_namespace_write(a) || ends_pod(a) || matches!(written(a), Some((Target::DaemonSet(..), _)))
         };
-        actions.into_iter().filter(outside).collect()
+        actions.iter().filter(is_outside).map(key_text).collect()
     };
     let others = |state: &mut State| {
         state.observe(&namespace("tenant-a", json!({}), json!({})));
@@ -376,12 +403,12 @@ fn nothing_is_written_without_a_tenant_or_before_every_replica_is_ready() {
     others(&mut state);
     state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
     state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "b")));
-    assert_eq!(touched(&mut state), [], "there is no tenant");
+    assert!(touched(&mut state).is_empty(), "there is no tenant");
 
     let mut state = reconciled_state();
     others(&mut state);
     state.observe_replica("starting", ReplicaStatus::default(), NOW);
-    assert_eq!(touched(&mut state), [], "a replica isn't ready");
+    assert!(touched(&mut state).is_empty(), "a replica isn't ready");
     state.observe(&Change::Gone(ObjectId::new(Kind::WebhookReplica, "", "starting")));
     assert!(!touched(&mut state).is_empty());
 }
@@ -392,14 +419,11 @@ fn younger_claim_and_missing_pool_are_not_accepted() {
     state.observe(&tenant("c", "2026-01-03T00:00:00Z", &["tenant-a", "kube-system"], &["pool-a"]));
     state.observe(&tenant("d", "2026-01-03T00:00:00Z", &["d"], &["gone"]));
     let told: Vec<_> = write(&mut state)
-        .into_iter()
-        .filter_map(|action| match action {
-            Write::Status { tenant, events, .. } => Some((tenant, events)),
-            _ => None,
-        })
-        .flat_map(|(tenant, events)| events.into_iter().map(move |(reason, _)| (tenant.clone(), reason)))
+        .iter()
+        .flat_map(|action| events_of(action).into_iter().map(move |(reason, _)| (key_text(action), reason)))
         .collect();
-    assert_eq!(told, [("c".to_owned(), "NamespaceConflict"), ("d".to_owned(), "PoolNotFound")]);
+    let expected = [("tenant c", "NamespaceConflict"), ("tenant d", "PoolNotFound")];
+    assert_eq!(told, expected.map(|(tenant, reason)| (tenant.to_owned(), reason.to_owned())));
     assert!(
         condition_of(&state, "c", "Accepted").1.contains("exempt"),
         "{:?}",
@@ -450,7 +474,7 @@ fn pool_with_the_label_of_an_older_pool_is_not_accepted() {
     assert!(status == "False" && message.contains("older TenantPool pool-a"), "{message}");
     assert_eq!(accepted_of(&state, "pool-a").0, "True");
     assert_eq!(state.violations[&Violation::PoolCollides], 1);
-    assert_eq!(reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH), Vec::new());
+    assert_eq!(key_texts(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)), Vec::<String>::new());
 }
 
 #[test]
@@ -528,13 +552,10 @@ fn tenant_is_ready_when_every_live_replica_has_observed_it() {
     );
     // Neither replica reports any more: nothing is enforced.
     let actions = reconcile(&mut state, NOW + Duration::from_secs(60), Timestamp::UNIX_EPOCH);
-    let reasons = actions.iter().filter_map(|a| match a {
-        Write::Status { status, .. } => {
-            status.conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.reason.clone())
-        }
-        _ => None,
-    });
-    assert_eq!(reasons.collect::<Vec<_>>(), ["NoWebhook", "NoWebhook"]);
+    actions.iter().for_each(|action| write_status(&mut state, action));
+    for tenant in ["a", "b"] {
+        assert!(condition_of(&state, tenant, "Ready").1.contains("no replica of croft-webhook"));
+    }
 }
 
 #[test]
@@ -569,9 +590,8 @@ fn pods_older_than_their_tenant_are_recreated_or_reported() {
     ] {
         state.observe(&change);
     }
-    let recreations = |actions: Vec<Write>| -> Vec<String> {
-        let is_deletion = |a: &Write| matches!(a, Write::Recreate { .. } | Write::Evict { .. });
-        actions.iter().filter(|a| is_deletion(a)).map(key_text).collect()
+    let recreations = |actions: Vec<Action>| -> Vec<String> {
+        actions.iter().filter(|a| ends_pod(a)).map(key_text).collect()
     };
     assert_eq!(recreations(write(&mut state)), ["pod waits"]);
     let (status, message) = condition_of(&state, "a", "Isolated");
@@ -595,23 +615,23 @@ fn pods_older_than_their_tenant_are_recreated_or_reported() {
 }
 
 /// Runs a pass so many seconds later, with a live webhook.
-fn at(state: &mut State, seconds: u64) -> Vec<Write> {
+fn at(state: &mut State, seconds: u64) -> Vec<Action> {
     let now = NOW + Duration::from_secs(seconds);
     state.replicas.values_mut().for_each(|replica| replica.heard_at = now);
     reconcile(state, now, Timestamp::UNIX_EPOCH)
 }
 
-fn evicted(actions: &[Write]) -> Vec<String> {
-    let name = |action: &Write| match action {
-        Write::Evict { pod, .. } => Some(pod.1.clone()),
+fn evicted(actions: &[Action]) -> Vec<String> {
+    let name = |action: &Action| match written(action) {
+        Some((Target::Pod(_, name), Verb::Evict { .. })) => Some(name.clone()),
         _ => None,
     };
     actions.iter().filter_map(name).collect()
 }
 
-fn deletions_and_evictions(actions: &[Write]) -> Vec<String> {
+fn deletions_and_evictions(actions: &[Action]) -> Vec<String> {
     let deletions_and_evictions =
-        |a: &&Write| matches!(a, Write::Evict { .. } | Write::Recreate { .. } | Write::Touch(_));
+        |a: &&Action| ends_pod(a) || matches!(written(a), Some((Target::DaemonSet(..), Verb::Patch(_))));
     actions.iter().filter(deletions_and_evictions).map(key_text).collect()
 }
 
@@ -734,20 +754,25 @@ fn pods_from_before_their_tenant_get_one_event_each_that_names_no_pool_of_others
     ] {
         state.observe(&change);
     }
-    at(&mut state, 400);
-    let notices = state.notices.take();
-    let note = |name: &str| {
-        let found = notices.iter().find(|notice| notice.pod.1 == name);
-        found.unwrap_or_else(|| panic!("{name}: {notices:?}")).note.clone()
+    let notices = |state: &mut State, seconds: u64| -> Vec<UserEvent> {
+        let event = |action: Action| match action {
+            Action::RecordEvent(event) => Some(event),
+            _ => None,
+        };
+        at(state, seconds).into_iter().filter_map(event).collect()
     };
-    assert_eq!(notices.len(), 3, "{notices:?}");
+    let due = notices(&mut state, 400);
+    let note = |name: &str| {
+        let found = due.iter().find(|notice| notice.regarding.name.as_deref() == Some(name));
+        found.unwrap_or_else(|| panic!("{name}: {due:?}")).note.clone()
+    };
+    assert_eq!(due.len(), 3, "{due:?}");
     assert!(note("alone").contains("outside the pools of its tenant a (pool-a)"), "{}", note("alone"));
     assert!(note("alone").contains("since it has no controller"), "{}", note("alone"));
     assert!(note("waits").contains("not pinned to pool pool-a"), "{}", note("waits"));
     assert!(note("agent").contains("isn't open to namespace non-tenant"), "{}", note("agent"));
-    assert!(!note("agent").contains("pool-a") && !note("alone").contains("pool-b"), "{notices:?}");
-    at(&mut state, 420);
-    assert_eq!(state.notices.take(), [], "each is told once");
+    assert!(!note("agent").contains("pool-a") && !note("alone").contains("pool-b"), "{due:?}");
+    assert!(notices(&mut state, 420).is_empty(), "each is told once");
 }
 
 #[test]
@@ -764,7 +789,8 @@ fn unplanned_daemonsets_are_touched() {
     // The DaemonSet would be refused, with or without a touch.
     state.observe(&daemonset("tenant-b", json!({"node-pool": "pool-a"})));
     let touched = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert_eq!(touched, [Write::Touch(("tenant-a".to_owned(), "d".to_owned()))]);
+    assert_eq!(key_texts(&touched), ["daemonset tenant-a/d"]);
+    assert!(matches!(written(&touched[0]), Some((_, Verb::Patch(patch))) if *patch == json!({})));
 }
 
 #[test]
@@ -776,38 +802,46 @@ fn node_of_another_provisioner_gets_label_and_taint_in_one_write_and_leaves_by_i
             json!({"metadata": {"name": "a-2", "labels": labels}, "spec": {"taints": taints}}),
         ))
     };
-    let repair_node = |pool_name: Option<&str>, taints: usize| {
+    let missing = |pool_name: Option<&str>, taints: usize| {
         let taint = croft_policy::taint::Taint {
             key: "node-pool".to_owned(),
             value: "pool-a".to_owned(),
             effect: croft_policy::taint::Effect::NoSchedule,
         };
-        let missing = NodeRepair {
+        NodeRepair {
             pool_name: pool_name.map(str::to_owned),
             taints: vec![taint; taints],
             is_starting: false,
-        };
-        Write::RepairNode { node: "a-2".to_owned(), missing }
+        }
     };
-    let of_node = |state: &mut State| -> Vec<Write> {
-        let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH).into_iter();
-        actions.filter(|a| matches!(a, Write::RepairNode { .. } | Write::NodeLeft { .. })).collect()
+    // The patch of the node, and the reasons of events.
+    let of_node = |state: &mut State| -> (Option<Verb>, Vec<String>) {
+        let actions = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
+        let patch = actions.iter().find(|a| key_text(a) == "node a-2").and_then(written);
+        let events = actions.iter().filter_map(|a| match a {
+            Action::RecordEvent(event) => Some(event.reason.to_string()),
+            _ => None,
+        });
+        (patch.map(|(_, verb)| verb.clone()), events.collect())
+    };
+    let repaired = |state: &State, missing: &NodeRepair| {
+        Some(Verb::JsonPatch(node_patch::repair_membership(&state.snapshot.nodes()["a-2"], missing)))
     };
     state.observe(&node(json!({"node-pool": "pool-a"}), json!([])));
-    assert_eq!(of_node(&mut state), [repair_node(Some("pool-a"), 1)]);
+    assert_eq!(of_node(&mut state), (repaired(&state, &missing(Some("pool-a"), 1)), Vec::new()));
     let labelled = json!({"node-pool": "pool-a", POOL_NAME_LABEL: "pool-a"});
     state.observe(&node(labelled.clone(), json!([taint])));
-    assert_eq!(of_node(&mut state), []);
+    assert_eq!(of_node(&mut state), (None, Vec::new()));
     // The taint is removed: it is written again.
     state.observe(&node(labelled.clone(), json!([])));
-    assert_eq!(of_node(&mut state), [repair_node(Some("pool-a"), 1)]);
+    assert_eq!(of_node(&mut state), (repaired(&state, &missing(Some("pool-a"), 1)), Vec::new()));
     state.observe(&node(labelled, json!([taint])));
     // The pool's label is removed: the node leaves the pool, and its pool-name label is removed.
     state.observe(&node(json!({POOL_NAME_LABEL: "pool-a"}), json!([taint])));
-    let left = Write::NodeLeft { node: "a-2".to_owned(), pool: "pool-a".to_owned() };
-    assert_eq!(of_node(&mut state), [left, repair_node(None, 0)]);
+    let left = vec!["NodeLeftPool".to_owned()];
+    assert_eq!(of_node(&mut state), (repaired(&state, &missing(None, 0)), left));
     state.observe(&node(json!({}), json!([taint])));
-    assert_eq!(of_node(&mut state), []);
+    assert_eq!(of_node(&mut state), (None, Vec::new()));
 }
 
 #[test]
@@ -826,10 +860,7 @@ fn mirror_pod_on_a_foreign_node_is_reported_and_not_evicted() {
     }
     state.observe(&recreating());
     let actions = write(&mut state);
-    assert!(
-        !actions.iter().any(|a| matches!(a, Write::Evict { .. } | Write::Recreate { .. })),
-        "{actions:?}"
-    );
+    assert!(!actions.iter().any(ends_pod), "{actions:?}");
     let (status, message) = condition_of(&state, "a", "Isolated");
     assert!(status == "False" && message.contains("tenant-a/foreign"), "{message}");
     assert_eq!(condition_of(&state, "b", "Isolated").0, "True");
@@ -881,8 +912,9 @@ fn pending_pods_of_a_lost_pool_are_recreated_for_the_new_one() {
     for (name, created, pool) in swapped {
         state.observe(&tenant(name, created, &[&format!("tenant-{name}")], &[pool]));
     }
-    let recreated = |actions: &[Write]| -> Vec<String> {
-        actions.iter().filter(|a| matches!(a, Write::Recreate { .. })).map(key_text).collect()
+    let recreated = |actions: &[Action]| -> Vec<String> {
+        let is_deletion = |a: &&Action| matches!(written(a), Some((Target::Pod(..), Verb::Delete { .. })));
+        actions.iter().filter(is_deletion).map(key_text).collect()
     };
     assert_eq!(recreated(&write(&mut state)), ["pod web"]);
     let (status, message) = condition_of(&state, "a", "Isolated");
@@ -913,21 +945,24 @@ fn brief_absence_of_the_croftconfig_ends_no_exemption() {
     let plain = json!({"metadata": {"name": "agent", "namespace": "non-tenant", "uid": "agent", "resourceVersion": "6"},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}}}});
     state.observe(&Change::from(read::<DaemonSet>(plain)));
-    assert_eq!(daemonset_writes(&mut state, NOW), Vec::new());
+    assert!(daemonset_writes(&mut state, NOW).is_empty());
     state.observe(&Change::Gone(ObjectId::new(Kind::CroftConfig, "", "default")));
-    assert_eq!(daemonset_writes(&mut state, NOW), Vec::new());
+    assert!(daemonset_writes(&mut state, NOW).is_empty());
     let soon = NOW + Duration::from_secs(59);
     for replica in state.replicas.values_mut() {
         replica.heard_at = NOW + Duration::from_secs(60);
     }
-    assert_eq!(daemonset_writes(&mut state, soon), Vec::new(), "a deleted CroftConfig may be recreated");
-    let touch = Write::Touch(("non-tenant".to_owned(), "agent".to_owned()));
-    assert_eq!(daemonset_writes(&mut state, NOW + Duration::from_secs(60)), [touch]);
+    assert!(daemonset_writes(&mut state, soon).is_empty(), "a deleted CroftConfig may be recreated");
+    let touched = daemonset_writes(&mut state, NOW + Duration::from_secs(60));
+    assert_eq!(key_texts(&touched), ["daemonset non-tenant/agent"]);
+    assert!(matches!(written(&touched[0]), Some((_, Verb::Patch(_)))), "{touched:?}");
     // Admission has planned it; then the namespace is exempt again.
     state.observe(&agent.clone().into());
     state.observe(&exempting(&["non-tenant"]));
     let restored = daemonset_writes(&mut state, NOW + Duration::from_secs(70));
-    let [Write::Restore { patch, .. }] = restored.as_slice() else { panic!("{restored:?}") };
+    let Some((_, Verb::JsonPatch(patch))) = restored.first().and_then(written) else {
+        panic!("{restored:?}")
+    };
     let mut object = serde_json::to_value(&agent).unwrap();
     let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
     json_patch::patch(&mut object, &patch).unwrap();
@@ -941,7 +976,7 @@ fn brief_absence_of_the_croftconfig_ends_no_exemption() {
     );
 }
 
-fn daemonset_writes(state: &mut State, at: Duration) -> Vec<Write> {
+fn daemonset_writes(state: &mut State, at: Duration) -> Vec<Action> {
     let mut actions = reconcile(state, at, Timestamp::UNIX_EPOCH);
     actions.retain(|action| key_text(action).starts_with("daemonset "));
     actions
@@ -964,17 +999,16 @@ fn daemonsets_are_written_few_at_a_time() {
     (0..12).for_each(|n| {
         state.observe(&daemonset(n, done.clone()));
     });
-    let keys = |actions: Vec<Write>| actions.iter().map(key_text).collect::<Vec<_>>();
     let at = |seconds: u64| NOW + Duration::from_secs(seconds);
     state.replicas.values_mut().for_each(|replica| replica.heard_at = at(300));
-    let first = keys(daemonset_writes(&mut state, at(0)));
+    let first = key_texts(&daemonset_writes(&mut state, at(0)));
     assert_eq!(first.len(), 5, "{first:?}");
     assert!(daemonset_writes(&mut state, at(1)).is_empty(), "their rollouts are not observed yet");
     (0..12).filter(|n| first.contains(&format!("daemonset tenant-a/agent-{n}"))).for_each(|n| {
         state.observe(&daemonset(n, rolling.clone()));
     });
     assert!(daemonset_writes(&mut state, at(60)).is_empty(), "their rollouts are in flight");
-    let second = keys(daemonset_writes(&mut state, at(121)));
+    let second = key_texts(&daemonset_writes(&mut state, at(121)));
     assert_eq!(second.len(), 5, "an endless rollout blocks no other");
     assert!(second.iter().all(|key| !first.contains(key)), "{second:?} after {first:?}");
 }
@@ -1014,16 +1048,8 @@ fn mode_is_switched_while_the_other_still_acts() {
     // The mode that a pass writes, if it writes one, and the reason of the condition.
     let pass = |state: &mut State, at: Duration| {
         let actions = reconcile(state, at, Timestamp::UNIX_EPOCH);
-        let mut wrote = None;
-        for action in &actions {
-            if let Write::Parameters { namespace: own, patch } = action {
-                let mut annotations = json!(state.parameters.written.clone().unwrap_or_default());
-                let patch = patch["metadata"]["annotations"].as_object().unwrap().clone();
-                wrote = patch.get(MUTATION).and_then(Value::as_str).map(str::to_owned);
-                annotations.as_object_mut().unwrap().extend(patch);
-                state.observe(&namespace(own, json!({}), annotations));
-            }
-        }
+        let patch = actions.iter().find_map(|action| write_parameters(state, action));
+        let wrote = patch.and_then(|patch| Some(patch.get(MUTATION)?.as_str()?.to_owned()));
         (wrote, mutation::statement(state).map(|statement| statement.reason))
     };
     let report = |state: &mut State, registered: Mutation, at: Duration| {

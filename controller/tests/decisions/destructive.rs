@@ -14,7 +14,7 @@ const SECTION: &str = "# Destructive actions";
 const SOURCES: [&str; 5] =
     ["controller/src", "webhook/src", "crates/runtime/src", "crates/cloud-aws/src", "crates/cli/src"];
 /// The parts of destructive actions: its own decisions, and the calls that any new one would have to make.
-const PRIMITIVES: [&str; 27] = [
+const PRIMITIVES: [&str; 24] = [
     // Decisions of the engine.
     "Verb::Delete {",
     "Verb::Evict {",
@@ -25,12 +25,9 @@ const PRIMITIVES: [&str; 27] = [
     "delete_claim(",
     "\"finalizers\":",
     // Decisions about tenants.
-    "Write::Recreate {",
-    "Write::Evict {",
-    "Write::Touch(",
-    "Write::Restore {",
-    "Write::RestoreObject {",
-    "Write::RemoveObject {",
+    "write_template(",
+    "rewrite_object(",
+    "delete_object(",
     // Calls to the API server and the cloud.
     ".delete(",
     ".evict(",

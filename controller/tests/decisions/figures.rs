@@ -8,7 +8,7 @@ use croft_controller::{
     action::{Action, Key},
     kube_api::{Change, Kind, ObjectId},
     pool_figures::PoolLabels,
-    result::ActionResult,
+    result::{ActionReport, ActionResult, Backoff},
     state::InstanceList,
 };
 use croft_scheduler::PodKey;
@@ -56,6 +56,33 @@ fn nothing_is_written_for_tenants_before_every_kind_about_them_is_listed() {
     }
     let actions = bench.engine.step(at(2)).actions;
     assert!(actions.iter().any(is_about_tenancy), "{actions:?}");
+}
+
+/// Returns true if a pass writes the status of tenant `a`, which ends with `backoff`; nothing shows the write.
+fn writes_status(bench: &mut Bench, seconds: u64, backoff: Backoff) -> bool {
+    let actions = bench.engine.step(at(seconds)).actions;
+    let is_write = |action: &Action| action.keys() == [Key::Tenant("a".to_owned())];
+    for action in &actions {
+        let backoff = if is_write(action) { backoff } else { Backoff::None };
+        bench.engine.complete(ActionReport { backoff, ..ActionReport::done(action.keys()) }, at(seconds));
+    }
+    actions.iter().any(is_write)
+}
+
+#[test]
+fn a_status_is_written_again_once_it_failed_or_the_watch_should_have_shown_it() {
+    let mut bench = bench();
+    Kind::awaited_by_tenancy().for_each(|kind| bench.see(1, Change::Synced(kind)));
+    assert!(writes_status(&mut bench, 2, Backoff::Exponential));
+    // The pass that is due once the backoff is over.
+    assert!(!writes_status(&mut bench, 3, Backoff::None));
+    assert!(writes_status(&mut bench, 4, Backoff::None), "it failed");
+    // A pod that changes nothing but a count makes a pass due.
+    let leaving = json!({"metadata": {"deletionTimestamp": time(5)}});
+    bench.see(5, pending("first", 20, 5, leaving.clone()));
+    assert!(!writes_status(&mut bench, 6, Backoff::None), "the watch may not show it yet");
+    bench.see(9, pending("second", 21, 5, leaving));
+    assert!(writes_status(&mut bench, 10, Backoff::None), "it was lost");
 }
 
 fn labels() -> PoolLabels {

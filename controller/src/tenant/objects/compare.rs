@@ -11,15 +11,16 @@ use croft_policy::Tenants;
 use serde_json::{Value, json};
 
 use super::{
-    comparison::{Comparison, label_operation, new_object},
+    comparison::{Comparison, changed_by_hand, delete_object, label_operation, new_object, rewrite_object},
     created::Created,
     expected::{Expectations, Expected, expectations, is_own_name},
     share_writes::{share_keys, share_writes},
 };
 use crate::{
+    action::{Action, UserEvent},
     kube_api::{Kind, ObjectKey, ObjectKind},
     state::InvalidObjects,
-    tenant::{state::State, tenant_objects::ObjectFacts, write::Write},
+    tenant::{state::State, tenant_objects::ObjectFacts},
 };
 
 /// Writes of one pass. One namespace more or less changes the objects of all of a tenant's namespaces, and other actions
@@ -52,13 +53,18 @@ pub(in crate::tenant) fn compare(
         found.incomplete.insert(key.namespace.clone());
         found.open += i64::from(key.kind == ObjectKind::NetworkPolicy);
         kept.note(state, key);
-        let by_hand = state.objects.settled.get(key) == Some(&expected.content);
+        let is_settled = state.objects.settled.get(key) == Some(&expected.content);
+        let by_hand =
+            |done| is_settled.then(|| changed_by_hand(state, key, &expected.tenant, done)).flatten();
         match held {
-            None => found.writes.push(creation(key, expected, by_hand)),
+            None => {
+                let content = Value::clone(&expected.content);
+                found.writes.push(new_object(key, content, &expected.tenant, by_hand("deleted")));
+            }
             // It is created again once it is gone.
             Some(held) if held.deleting => {}
-            Some(held) if must_be_replaced(key, held, expected) => restored.push(replacement(key, held)),
-            Some(held) => restored.push(restoration(key, held, expected, by_hand)),
+            Some(held) if must_be_replaced(key, held, expected) => restored.push(delete_object(key, held)),
+            Some(held) => restored.push(restoration(key, held, expected, by_hand("changed"))),
         }
     }
     let shares = share_keys(&shared);
@@ -88,13 +94,13 @@ fn is_in_place(held: &ObjectFacts, expected: &Expected) -> bool {
     !held.deleting && held.content == *expected.normalized && held.tenant == tenant_label(&expected.tenant)
 }
 
-fn creation(key: &ObjectKey, expected: &Expected, by_hand: bool) -> Write {
-    let changed_for = by_hand.then(|| expected.tenant.to_string());
-    new_object(key, Value::clone(&expected.content), &expected.tenant, changed_for)
-}
-
 /// Fields that it shouldn't have go, too. Labels of others stay.
-fn restoration(key: &ObjectKey, held: &ObjectFacts, expected: &Expected, by_hand: bool) -> Write {
+fn restoration(
+    key: &ObjectKey,
+    held: &ObjectFacts,
+    expected: &Expected,
+    by_hand: Option<UserEvent>,
+) -> Action {
     let mut patch = vec![
         json!({"op": "test", "path": "/metadata/uid", "value": held.uid}),
         label_operation(&expected.tenant),
@@ -107,17 +113,7 @@ fn restoration(key: &ObjectKey, held: &ObjectFacts, expected: &Expected, by_hand
     patch.extend(
         written.map(|(name, value)| json!({"op": "add", "path": format!("/{name}"), "value": value})),
     );
-    Write::RestoreObject {
-        key: key.clone(),
-        version: held.version.clone(),
-        patch: Value::Array(patch),
-        changed_for: by_hand.then(|| expected.tenant.to_string()),
-    }
-}
-
-/// It is created again once it is gone.
-fn replacement(key: &ObjectKey, held: &ObjectFacts) -> Write {
-    Write::RemoveObject { key: key.clone(), uid: held.uid.clone() }
+    rewrite_object(key, &held.version, Value::Array(patch), by_hand)
 }
 
 fn fields(content: &Value) -> BTreeMap<&String, &Value> {
@@ -133,7 +129,7 @@ fn removals(
     is_declared: impl Fn(&ObjectKey) -> bool,
     unknown: &BTreeSet<String>,
     mono: Duration,
-) -> Vec<Write> {
+) -> Vec<Action> {
     let is_over = |key: &ObjectKey, held: &ObjectFacts| {
         let namespace = &key.namespace;
         if key.kind.is_cluster_scoped() {
@@ -153,7 +149,7 @@ fn removals(
             && !may_return
     };
     let held = state.objects.held.iter().filter(|(key, held)| !is_declared(key) && is_over(key, held));
-    held.map(|(key, held)| Write::RemoveObject { key: key.clone(), uid: held.uid.clone() }).collect()
+    held.map(|(key, held)| delete_object(key, held)).collect()
 }
 
 /// Records which objects are as they should be.

@@ -8,9 +8,12 @@ use serde_json::{Value, json};
 
 use super::created::Created;
 use crate::{
+    action::{Action, UserEvent},
+    definitions::events::OBJECT_RESTORED,
     json_pointer::escaped,
-    kube_api::ObjectKey,
-    tenant::{state::State, write::Write},
+    kube_api::{ObjectKey, Target, Verb},
+    reconcile::object_reference,
+    tenant::{state::State, tenant_objects::ObjectFacts},
 };
 
 /// The objects of one tenant.
@@ -30,7 +33,7 @@ pub(in crate::tenant) struct Kept {
 #[derive(Debug, Default)]
 pub(in crate::tenant) struct Comparison {
     /// The writes that are due.
-    pub(in crate::tenant) writes: Vec<Write>,
+    pub(in crate::tenant) writes: Vec<Action>,
     /// Namespaces without an object that they should have.
     pub(in crate::tenant) incomplete: BTreeSet<String>,
     /// Namespaces without the NetworkPolicy that their Tenant declares.
@@ -67,13 +70,38 @@ pub(super) fn label_operation(tenant: &str) -> Value {
     json!({"op": "add", "path": path, "value": tenant_label(tenant)})
 }
 
-/// The creation of an object with this content.
+/// The event about an object that was changed by hand.
+pub(super) fn changed_by_hand(state: &State, key: &ObjectKey, tenant: &str, done: &str) -> Option<UserEvent> {
+    let tenant = state.tenants.get(tenant)?;
+    let note = format!("{key} was {done} by hand, and is restored: change the Tenant instead");
+    Some(UserEvent::warning(object_reference(&**tenant), OBJECT_RESTORED, note))
+}
+
+/// Writes an object as its Tenant declares it. A later change, of another `version`, or by hand, is another write.
+pub(super) fn rewrite_object(
+    key: &ObjectKey,
+    version: &str,
+    patch: Value,
+    by_hand: Option<UserEvent>,
+) -> Action {
+    let verb = Verb::JsonPatch(patch);
+    let fingerprint = format!("{version} {verb:?} {}", by_hand.is_some());
+    Action::write_once_as(Target::TenantObject(key.clone()), verb, fingerprint, by_hand.into_iter().collect())
+}
+
+/// The deletion of an object, which no Tenant declares as it is.
+pub(super) fn delete_object(key: &ObjectKey, held: &ObjectFacts) -> Action {
+    let verb = Verb::Delete { uid: held.uid.clone(), grace_seconds: None };
+    Action::write_once(Target::TenantObject(key.clone()), verb)
+}
+
+/// The creation of an object with this content; one that was deleted `by_hand` gets an event.
 pub(super) fn new_object(
     key: &ObjectKey,
     mut object: Value,
     tenant: &str,
-    changed_for: Option<String>,
-) -> Write {
+    by_hand: Option<UserEvent>,
+) -> Action {
     if let Some(fields) = object.as_object_mut() {
         fields.insert("apiVersion".to_owned(), key.kind.api_version().into());
         fields.insert("kind".to_owned(), key.kind.name().into());
@@ -84,5 +112,7 @@ pub(super) fn new_object(
         }
         fields.insert("metadata".to_owned(), metadata);
     }
-    Write::CreateObject { key: key.clone(), object, changed_for }
+    let verb = Verb::Create(object);
+    let fingerprint = format!("{verb:?} {}", by_hand.is_some());
+    Action::write_once_as(Target::TenantObject(key.clone()), verb, fingerprint, by_hand.into_iter().collect())
 }

@@ -3,6 +3,7 @@
 use croft_policy::definitions::SURPLUS_ANNOTATION;
 
 use super::*;
+use crate::kube_api::Call;
 
 const PREFIX: &str = "loom-";
 
@@ -24,28 +25,31 @@ fn create(state: &mut State, name: &str, created: &str) {
     )));
 }
 
+/// The annotations that are written, by namespace.
+fn annotations_of(writes: &[Action]) -> impl Iterator<Item = (String, &Value)> {
+    writes.iter().filter(|write| is_namespace_write(write)).filter_map(|write| match written(write) {
+        Some((Target::Namespace(name), Verb::Patch(patch))) => {
+            Some((name.clone(), &patch["metadata"]["annotations"]))
+        }
+        _ => None,
+    })
+}
+
 /// The namespaces that a pass lets in.
 fn let_in(state: &mut State, mono: Duration) -> Vec<String> {
     let pass = |state: &mut State| reconcile(state, mono, Timestamp::UNIX_EPOCH);
     let mut writes = pass(state);
     for write in &writes {
-        if let Write::CreateObject { key, object, .. } = write {
+        if let Some((Target::TenantObject(key), Verb::Create(object))) = written(write) {
             let mut object = object.clone();
             object["metadata"]["uid"] = json!("u");
             state.observe(&Object::Json(Kind::TenantObject(key.kind), Box::new(object)).into());
         }
     }
     writes.extend(pass(state));
-    let mut found: Vec<String> = writes
-        .iter()
-        .filter_map(|write| match write {
-            Write::NamespaceMetadata { namespace, patch }
-                if patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string() =>
-            {
-                Some(namespace.clone())
-            }
-            _ => None,
-        })
+    let mut found: Vec<String> = annotations_of(&writes)
+        .filter(|(_, annotations)| annotations[POOLS_ANNOTATION].is_string())
+        .map(|(namespace, _)| namespace)
         .collect();
     found.sort();
     found.dedup();
@@ -124,8 +128,8 @@ fn owners_are_bound_while_the_policy_that_limits_them_is_there() {
     };
     let mut state = state(1);
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    let made = writes.iter().find_map(|write| match write {
-        Write::CreateObject { key: made, object, .. } if *made == key => Some(object.clone()),
+    let made = writes.iter().find_map(|write| match written(write) {
+        Some((Target::TenantObject(made), Verb::Create(object))) if *made == key => Some(object.clone()),
         _ => None,
     });
     let made = made.unwrap();
@@ -138,24 +142,22 @@ fn owners_are_bound_while_the_policy_that_limits_them_is_there() {
     let policy = policies::NAMESPACE_CREATION_POLICY.to_owned();
     state.observe(&Change::Gone(ObjectId::new(Kind::ValidatingAdmissionPolicy, "", &policy)));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(
-        writes.iter().any(|write| matches!(write, Write::RemoveObject { key: gone, .. } if *gone == key)),
-        "{writes:?}"
-    );
+    let is_gone = |write: &Action| matches!(written(write), Some((Target::TenantObject(gone), Verb::Delete { .. })) if *gone == key);
+    assert!(writes.iter().any(is_gone), "{writes:?}");
 }
 
 #[test]
 fn owners_create_none_while_a_replica_does_not_enforce_their_tenant() {
     let mut state = state(2);
-    let written = |state: &mut State| {
+    let creation = |state: &mut State| {
         write(state);
         state.parameters.written.clone().unwrap()["policy.croft.dev/namespace-creation"].clone()
     };
-    assert_eq!(written(&mut state), "a loom- 2 open U:jane U:jane\n");
+    assert_eq!(creation(&mut state), "a loom- 2 open U:jane U:jane\n");
     state.observe_replica("late", ReplicaStatus::default(), NOW);
-    assert_eq!(written(&mut state), "a loom- 2 pending U:jane U:jane\n");
+    assert_eq!(creation(&mut state), "a loom- 2 pending U:jane U:jane\n");
     state.observe(&Change::Gone(ObjectId::new(Kind::WebhookReplica, "", "late")));
-    assert_eq!(written(&mut state), "a loom- 2 open U:jane U:jane\n");
+    assert_eq!(creation(&mut state), "a loom- 2 open U:jane U:jane\n");
 }
 
 #[test]
@@ -194,7 +196,7 @@ fn a_surplus_namespace_neither_delays_policy_mode_nor_counts_as_a_violation() {
     let mode = |state: &mut State| {
         let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
         writes.iter().find_map(|write| match write {
-            Write::Parameters { patch, .. } => {
+            Action::Write { key: Key::Parameters, call: Call { verb: Verb::Patch(patch), .. }, .. } => {
                 patch["metadata"]["annotations"][MUTATION].as_str().map(str::to_owned)
             }
             _ => None,
@@ -224,14 +226,10 @@ fn surplus_namespaces_are_those_that_admission_refuses_and_say_why_until_they_ar
     let pools = || json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a"});
     let said = |state: &mut State| -> Vec<(String, Value)> {
         let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        let of = |write: &Write| match write {
-            Write::NamespaceMetadata { namespace, patch } => {
-                let said = patch["metadata"]["annotations"].get(SURPLUS_ANNOTATION)?.clone();
-                Some((namespace.clone(), said))
-            }
-            _ => None,
+        let said = |(name, annotations): (String, &Value)| {
+            Some((name, annotations.get(SURPLUS_ANNOTATION)?.clone()))
         };
-        writes.iter().filter_map(of).collect()
+        annotations_of(&writes).filter_map(said).collect()
     };
     let names = |said: &[(String, Value)]| said.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(let_in(&mut state, NOW), ["loom-a", "loom-b"]);

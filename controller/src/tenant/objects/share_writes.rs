@@ -9,8 +9,9 @@ use std::{
 use croft_api::convert::{given::share_name, tenant_objects::tenant_label};
 use serde_json::{Map, Value, json};
 
-use super::comparison::{Comparison, label_operation, new_object};
+use super::comparison::{Comparison, label_operation, new_object, rewrite_object};
 use crate::{
+    action::Action,
     kube_api::{ObjectKey, ObjectKind},
     tenant::{
         quota::{
@@ -19,7 +20,6 @@ use crate::{
         },
         state::State,
         tenant_objects::ObjectFacts,
-        write::Write,
     },
 };
 
@@ -112,12 +112,12 @@ fn spec(hard: &Amounts) -> Value {
 }
 
 /// The write takes effect on this version of the share alone: what it counts for is decided by it.
-fn change(key: &ObjectKey, held: &ObjectFacts, tenant: &str, hard: &Amounts) -> Write {
+fn change(key: &ObjectKey, held: &ObjectFacts, tenant: &str, hard: &Amounts) -> Action {
     let patch = json!([
         {"op": "test", "path": "/metadata/uid", "value": held.uid},
         {"op": "test", "path": "/metadata/resourceVersion", "value": held.version},
         label_operation(tenant),
         {"op": "add", "path": "/spec", "value": spec(hard)},
     ]);
-    Write::RestoreObject { key: key.clone(), version: held.version.clone(), patch, changed_for: None }
+    rewrite_object(key, &held.version, patch, None)
 }

@@ -1,7 +1,6 @@
 //! Objects in tenants' namespaces.
 
 use super::*;
-use crate::tenant::write::Write;
 
 const NAME: &str = "croft-tenant-network";
 
@@ -17,30 +16,34 @@ fn declare(state: &mut State, field: &str, value: Value) {
 }
 
 /// The writes of a pass; those of objects take effect.
-fn pass(state: &mut State, mono: Duration) -> Vec<Write> {
+fn pass(state: &mut State, mono: Duration) -> Vec<Action> {
     let writes = reconcile(state, mono, Timestamp::UNIX_EPOCH);
     for write in &writes {
-        match write {
-            Write::CreateObject { key, object, .. } => {
+        match written(write) {
+            Some((Target::TenantObject(key), Verb::Create(object))) => {
                 let mut object = object.clone();
                 object["metadata"]["uid"] = json!("u");
                 object["metadata"]["resourceVersion"] = json!("1");
                 state.observe(&Object::Json(Kind::TenantObject(key.kind), Box::new(object)).into());
             }
-            Write::RemoveObject { key, .. } => drop(state.observe(&gone_object(key))),
-            Write::Status { tenant, status, .. } => {
-                let mut object = Tenant::clone(&state.tenants[tenant]);
-                object.status = Some(TenantStatus::clone(status));
-                state.observe(&Change::from(object));
-            }
-            _ => {}
+            Some((Target::TenantObject(key), Verb::Delete { .. })) => drop(state.observe(&gone_object(key))),
+            _ => write_status(state, write),
         }
     }
     writes
 }
 
+/// The objects that are deleted, with their uids.
+fn removed_objects(writes: &[Action]) -> Vec<(ObjectKey, String)> {
+    let removed = |write: &Action| match written(write) {
+        Some((Target::TenantObject(key), Verb::Delete { uid, .. })) => Some((key.clone(), uid.clone())),
+        _ => None,
+    };
+    writes.iter().filter_map(removed).collect()
+}
+
 /// True if the namespace `fresh` gets the annotation with its pools.
-fn lets_in_fresh(writes: &[Write]) -> bool {
+fn lets_in_fresh(writes: &[Action]) -> bool {
     patch_of(writes, "fresh")
         .is_some_and(|patch| patch["metadata"]["annotations"][POOLS_ANNOTATION].is_string())
 }
@@ -50,9 +53,10 @@ fn isolated_state() -> State {
     let mut state = reconciled_state();
     declare(&mut state, "networkIsolation", json!({"enabled": true}));
     let writes = pass(&mut state, NOW);
-    assert!(writes.iter().any(
-        |w| matches!(w, Write::CreateObject { key: made, changed_for: None, .. } if *made == key("tenant-a"))
-    ));
+    assert!(writes.iter().any(|w| {
+        matches!(written(w), Some((Target::TenantObject(made), Verb::Create(_))) if *made == key("tenant-a"))
+            && events_of(w).is_empty()
+    }));
     pass(&mut state, NOW);
     assert_eq!(
         condition_of(&state, "a", "ObjectsKept"),
@@ -97,18 +101,15 @@ fn policies_are_there_before_the_annotation_of_a_new_namespace() {
     declare(&mut state, "namespaces", json!(["tenant-a", "fresh"]));
     // It had belonged to no tenant: the label goes at once, since no policy is written where it is.
     state.observe(&namespace("fresh", json!({TENANCY_LABEL: "none"}), json!({})));
-    let unlabelled = |writes: &[Write]| {
-        writes.iter().any(|write| {
-            matches!(write, Write::NamespaceMetadata { namespace, patch }
-            if namespace == "fresh" && patch["metadata"]["labels"][TENANCY_LABEL].is_null())
-        })
+    let unlabelled = |writes: &[Action]| {
+        patch_of(writes, "fresh").is_some_and(|patch| patch["metadata"]["labels"][TENANCY_LABEL].is_null())
     };
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
     assert!(!lets_in_fresh(&writes) && unlabelled(&writes), "{writes:?}");
     let made: Vec<_> = writes
         .iter()
-        .filter_map(|write| match write {
-            Write::CreateObject { key, .. } | Write::RestoreObject { key, .. } => {
+        .filter_map(|write| match written(write) {
+            Some((Target::TenantObject(key), Verb::Create(_) | Verb::JsonPatch(_))) => {
                 Some(key.namespace.as_str())
             }
             _ => None,
@@ -127,12 +128,12 @@ fn changes_by_hand_are_undone_and_reported() {
     opened["extra"] = json!({"a": 1});
     show(&mut state, &opened);
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    let restored = writes.iter().find_map(|write| match write {
-        Write::RestoreObject { patch, changed_for, .. } => Some((patch, changed_for)),
+    let restored = writes.iter().find_map(|write| match written(write) {
+        Some((_, Verb::JsonPatch(patch))) => Some((patch, events_of(write))),
         _ => None,
     });
-    let (patch, changed_for) = restored.unwrap();
-    assert_eq!(changed_for.as_deref(), Some("a"));
+    let (patch, events) = restored.unwrap();
+    assert_eq!(events[0].0, "ObjectRestored");
     assert_eq!(
         (&patch[0]["path"], &patch[2]),
         (&json!("/metadata/uid"), &json!({"op": "remove", "path": "/extra"}))
@@ -146,15 +147,16 @@ fn changes_by_hand_are_undone_and_reported() {
     let mut state = isolated_state();
     declare(&mut state, "networkIsolation", json!({"enabled": true, "egress": "Restricted"}));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(writes.iter().any(|w| matches!(w, Write::RestoreObject { changed_for: None, .. })), "{writes:?}");
+    let is_silent = |w: &Action| {
+        matches!(written(w), Some((Target::TenantObject(_), Verb::JsonPatch(_)))) && events_of(w).is_empty()
+    };
+    assert!(writes.iter().any(is_silent), "{writes:?}");
 
     let mut state = isolated_state();
     state.observe(&gone_object(&key("tenant-a")));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(
-        writes.iter().any(|w| matches!(w, Write::CreateObject { changed_for: Some(_), .. })),
-        "{writes:?}"
-    );
+    let is_told = |w: &Action| matches!(written(w), Some((_, Verb::Create(_)))) && !events_of(w).is_empty();
+    assert!(writes.iter().any(is_told), "{writes:?}");
 }
 
 #[test]
@@ -164,9 +166,8 @@ fn policies_go_with_the_field_and_copies_of_users_stay() {
     copy["metadata"]["name"] = json!("my-copy");
     show(&mut state, &copy);
     declare(&mut state, "networkIsolation", json!({"enabled": false}));
-    let removed: Vec<_> =
-        pass(&mut state, NOW).into_iter().filter(|w| matches!(w, Write::RemoveObject { .. })).collect();
-    assert_eq!(removed, [Write::RemoveObject { key: key("tenant-a"), uid: "u".to_owned() }]);
+    let removed = removed_objects(&pass(&mut state, NOW));
+    assert_eq!(removed, [(key("tenant-a"), "u".to_owned())]);
     pass(&mut state, NOW);
     let conditions = state.tenants["a"].status.clone().unwrap().conditions;
     assert!(conditions.iter().all(|c| c.type_ != "ObjectsKept"), "{conditions:?}");
@@ -174,9 +175,7 @@ fn policies_go_with_the_field_and_copies_of_users_stay() {
 
 #[test]
 fn policies_of_an_absent_tenant_stay_until_its_absence_is_confirmed() {
-    let removed = |state: &mut State, mono: Duration| {
-        pass(state, mono).iter().any(|w| matches!(w, Write::RemoveObject { .. }))
-    };
+    let removed = |state: &mut State, mono: Duration| !removed_objects(&pass(state, mono)).is_empty();
     let mut state = isolated_state();
     // A while after the start, so that only the deletion counts.
     let later = NOW + Duration::from_secs(600);
@@ -196,9 +195,7 @@ fn policies_of_a_tenant_that_cannot_be_read_stay() {
         croft_api::stored::Flaw { why: "spec.networkIsolation: bad".to_owned(), concerns_admission: true };
     state.observe(&Change::Version(Version { flaw: Some(Box::new(flaw)), ..Version::new(Box::new(tenant)) }));
     let writes = pass(&mut state, NOW);
-    let of_objects = |w: &&Write| {
-        matches!(w, Write::RemoveObject { .. } | Write::RestoreObject { .. } | Write::CreateObject { .. })
-    };
+    let of_objects = |w: &&Action| matches!(written(w), Some((Target::TenantObject(_), _)));
     assert_eq!(writes.iter().filter(of_objects).count(), 0, "{writes:?}");
 }
 
@@ -207,13 +204,8 @@ fn name_of_another_object_is_reported_and_left_alone() {
     let mut state = reconciled_state();
     declare(&mut state, "networkIsolation", json!({"enabled": true}));
     assert!(state.objects.observe_name_taken(key("tenant-a")));
-    let events = |writes: &[Write]| {
-        writes.iter().find_map(|write| match write {
-            Write::Status { tenant, events, .. } if tenant == "a" => Some(events.clone()),
-            _ => None,
-        })
-    };
-    let said = events(&reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH)).unwrap();
+    let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
+    let said = events_of(writes.iter().find(|write| key_text(write) == "tenant a").unwrap());
     assert_eq!(said.len(), 1);
     assert!(
         said[0].0 == "NameTaken" && said[0].1.starts_with("NetworkPolicy tenant-a/croft-tenant-network: "),
@@ -229,8 +221,8 @@ fn created(field: &str, value: Value) -> Vec<(String, Value)> {
     let mut state = reconciled_state();
     declare(&mut state, field, value);
     let writes = pass(&mut state, NOW);
-    let made = writes.iter().filter_map(|write| match write {
-        Write::CreateObject { key, object, .. } => Some((key.to_string(), object.clone())),
+    let made = writes.iter().filter_map(|write| match written(write) {
+        Some((Target::TenantObject(key), Verb::Create(object))) => Some((key.to_string(), object.clone())),
         _ => None,
     });
     let made: Vec<(String, Value)> = made.collect();
@@ -274,8 +266,8 @@ fn quantities_in_the_form_of_the_api_server_are_as_declared() {
     let restored = |state: &mut State, object: Value| {
         state.observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(object)).into());
         let writes = reconcile(state, NOW, Timestamp::UNIX_EPOCH);
-        writes.into_iter().find_map(|write| match write {
-            Write::RestoreObject { patch, .. } => Some(patch),
+        writes.iter().find_map(|write| match written(write) {
+            Some((_, Verb::JsonPatch(patch))) => Some(patch.clone()),
             _ => None,
         })
     };
@@ -294,10 +286,7 @@ fn a_binding_of_another_role_is_replaced() {
         "resourceVersion": "2", "labels": {"croft.dev/tenant": "a"}}, "roleRef": {"name": "cluster-admin"}});
     state.observe(&Object::Json(Kind::TenantObject(ObjectKind::RoleBinding), Box::new(other)).into());
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    assert!(
-        writes.iter().any(|w| matches!(w, Write::RemoveObject { uid, .. } if uid == "other")),
-        "{writes:?}"
-    );
+    assert!(removed_objects(&writes).iter().any(|(_, uid)| uid == "other"), "{writes:?}");
 }
 
 #[test]
@@ -315,11 +304,7 @@ fn a_refused_object_is_reported() {
     };
     assert!(state.objects.observe_refused(key, "attempting to grant RBAC permissions not currently held"));
     let writes = reconcile(&mut state, NOW, Timestamp::UNIX_EPOCH);
-    let said = writes.iter().find_map(|write| match write {
-        Write::Status { events, .. } => events.first().cloned(),
-        _ => None,
-    });
-    let (reason, note) = said.unwrap();
+    let (reason, note) = writes.iter().find_map(|write| events_of(write).into_iter().next()).unwrap();
     assert!(reason == "ObjectsRefused" && note.contains("RBAC permissions not currently held"), "{note}");
 }
 
@@ -371,8 +356,8 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
     let writes = pass(&mut state, NOW);
     let first: Vec<&Value> = writes
         .iter()
-        .filter_map(|write| match write {
-            Write::CreateObject { object, .. } => Some(&object["spec"]["hard"]["pods"]),
+        .filter_map(|write| match written(write) {
+            Some((_, Verb::Create(object))) => Some(&object["spec"]["hard"]["pods"]),
             _ => None,
         })
         .collect();
@@ -389,8 +374,10 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
     state.observe(&Object::Json(Kind::TenantObject(ObjectKind::ResourceQuota), Box::new(seen)).into());
     let later = NOW + Duration::from_secs(60);
     let lowered = (0..20).find_map(|second| {
-        pass(&mut state, later + Duration::from_secs(second)).into_iter().find_map(|write| match write {
-            Write::RestoreObject { key, patch, .. } if key.namespace == "tenant-a" => Some(patch),
+        pass(&mut state, later + Duration::from_secs(second)).iter().find_map(|write| match written(write) {
+            Some((Target::TenantObject(key), Verb::JsonPatch(patch))) if key.namespace == "tenant-a" => {
+                Some(patch.clone())
+            }
             _ => None,
         })
     });
@@ -403,23 +390,18 @@ fn a_share_is_nothing_until_the_api_server_knows_it() {
 #[test]
 fn pod_security_goes_back_once_the_absence_of_the_tenant_is_confirmed() {
     const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
-    let written = |writes: &[Write]| {
-        writes.iter().find_map(|write| match write {
-            Write::NamespaceMetadata { namespace, patch } if namespace == "tenant-a" => {
-                Some(patch["metadata"]["labels"][ENFORCE].clone())
-            }
-            _ => None,
-        })
+    let enforced = |writes: &[Action]| {
+        patch_of(writes, "tenant-a").map(|patch| patch["metadata"]["labels"][ENFORCE].clone())
     };
     let mut state = reconciled_state();
     declare(&mut state, "podSecurity", json!({"enforce": "restricted"}));
-    assert_eq!(written(&pass(&mut state, NOW)), Some(json!("restricted")));
+    assert_eq!(enforced(&pass(&mut state, NOW)), Some(json!("restricted")));
     let annotations = json!({POOLS_ANNOTATION: "node-pool=pool-a:NoSchedule:pool-a",
         "policy.croft.dev/pod-security-enforce": "restricted:baseline"});
     state.observe(&namespace("tenant-a", json!({ENFORCE: "restricted"}), annotations));
     let later = NOW + Duration::from_secs(600);
-    assert_eq!(written(&pass(&mut state, later)), None);
+    assert_eq!(enforced(&pass(&mut state, later)), None);
     state.observe(&Change::Gone(ObjectId::new(Kind::Tenant, "", "a")));
-    assert_eq!(written(&pass(&mut state, later)), None);
-    assert_eq!(written(&pass(&mut state, later + Duration::from_secs(61))), Some(json!("baseline")));
+    assert_eq!(enforced(&pass(&mut state, later)), None);
+    assert_eq!(enforced(&pass(&mut state, later + Duration::from_secs(61))), Some(json!("baseline")));
 }

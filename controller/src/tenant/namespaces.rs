@@ -10,15 +10,15 @@ use croft_policy::{
     definitions::{POOLS_ANNOTATION, SHARED_ANNOTATION, SURPLUS_ANNOTATION, TENANCY_LABEL},
     policies::{self, MetadataEntries, pod_security::Changes},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
-    kube_api::Kind,
+    action::Action,
+    kube_api::{Kind, Target, Verb},
     state::InvalidObjects,
     tenant::{
         pod_security,
         state::{NamespaceFacts, State},
-        write::Write,
     },
 };
 
@@ -32,7 +32,7 @@ pub(super) fn namespace_writes(
     view: &Tenants,
     incomplete: &BTreeSet<String>,
     mono: Duration,
-) -> Vec<Write> {
+) -> Vec<Action> {
     let mut actions = Vec::new();
     for (name, facts) in state.namespaces.iter().filter(|(_, facts)| !facts.deleting) {
         if has_unreadable_tenant(view, name) {
@@ -70,7 +70,7 @@ pub(super) fn namespace_writes(
         }
         if !labels.is_empty() || !annotations.is_empty() {
             let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
-            actions.push(Write::NamespaceMetadata { namespace: name.clone(), patch });
+            actions.push(write(name, patch));
         }
     }
     actions
@@ -87,7 +87,7 @@ fn held(facts: &NamespaceFacts, pools: &str) -> Option<String> {
 }
 
 /// Takes from a namespace whose Tenant is absent the pools that another Tenant names: pods that would go there are refused.
-fn without_lost_pools(view: &Tenants, name: &str, facts: &NamespaceFacts) -> Option<Write> {
+fn without_lost_pools(view: &Tenants, name: &str, facts: &NamespaceFacts) -> Option<Action> {
     let held = facts.pools.as_deref()?;
     let declarations = view.declarations();
     let left = |entry: &str| {
@@ -99,7 +99,11 @@ fn without_lost_pools(view: &Tenants, name: &str, facts: &NamespaceFacts) -> Opt
     let kept: Vec<_> = held.split(';').map(|entry| left(entry).unwrap_or_else(|| entry.to_owned())).collect();
     let pools = kept.join(";");
     let patch = json!({"metadata": {"annotations": {POOLS_ANNOTATION: pools}}});
-    (pools != held).then(|| Write::NamespaceMetadata { namespace: name.to_owned(), patch })
+    (pools != held).then(|| write(name, patch))
+}
+
+fn write(namespace: &str, patch: Value) -> Action {
+    Action::write_once(Target::Namespace(namespace.to_owned()), Verb::Patch(patch))
 }
 
 fn owner_of<'v>(view: &'v Tenants, namespace: &str) -> Option<&'v str> {

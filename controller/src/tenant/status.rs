@@ -1,9 +1,6 @@
 //! The status of Tenants.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use croft_api::{
     Tenant, TenantStatus,
@@ -15,26 +12,28 @@ use croft_api::{
 use croft_policy::{
     Tenants,
     audit::{LostClaim, lost_claims},
-    declarations::{DeclaredTenant, PoolId},
-    definitions::TENANT_LABEL,
+    declarations::DeclaredTenant,
+    definitions::{SURPLUS_ANNOTATION, TENANT_LABEL},
 };
 use croft_scheduler::Price;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use crate::{
+    action::{Action, UserEvent},
     definitions::conditions as reasons,
-    kube_api::Kind,
+    kube_api::{Kind, Target, Verb},
+    reconcile::object_reference,
     state::{Snapshot, holdings::cost_text},
     tenant::{
-        given_status::{creation_condition, quota_use},
-        namespace_metadata::has_current_metadata,
-        objects::{Comparison, Kept},
+        namespaces::has_current_metadata,
+        objects::{Comparison, Created, Kept},
         placement::{Counted, Placement},
-        prices::micros,
         spec_valid::spec_valid,
         state::{Replica, State},
-        write::Write,
+        usage::{PoolUsage, Prices, quota_use},
     },
 };
 
@@ -46,6 +45,8 @@ const MAX_LISTED_NAMESPACES: usize = 100;
 const MAX_NAMED_PODS: usize = 5;
 /// Objects that a condition names.
 const MAX_NAMED_OBJECTS: usize = 5;
+/// Namespaces that a condition names.
+const MAX_NAMED_NAMESPACES: usize = 20;
 
 /// Returns true if there are Tenants and webhook replicas, and every replica enforces every Tenant's generation.
 pub(super) fn enforced_everywhere(state: &State, mono: Duration) -> bool {
@@ -101,7 +102,7 @@ pub(super) fn status_writes(
     (placement, kept): (&Placement, &Comparison),
     mono: Duration,
     wall: Timestamp,
-) -> Vec<Write> {
+) -> Vec<Action> {
     let rules = view.declarations();
     let mut namespaces: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for name in state.namespaces.keys() {
@@ -162,69 +163,32 @@ pub(super) fn status_writes(
                 _ => statement.status == Some(false) && statement.differs(&old.conditions),
             };
             if is_new {
-                events.push((statement.reason, statement.message.clone()));
+                let (regarding, note) = (object_reference(&**tenant), statement.message.clone());
+                events.push(UserEvent::warning(regarding, statement.reason, note));
             }
             set(&mut new.conditions, statement, tenant.metadata.generation, Time(wall));
         }
         if new != old {
-            actions.push(Write::Status { tenant: name.clone(), status: Box::new(new), events });
+            actions.push(write(tenant, &new, events));
         }
     }
     actions
 }
 
-/// Nodes and the prices of claims by pool: each Tenant's status adds up those of its pools.
-#[derive(Default)]
-struct PoolUsage<'s> {
-    /// A node may carry the labels of several pools.
-    nodes: BTreeMap<PoolId, Vec<&'s str>>,
-    prices: BTreeMap<PoolId, Prices>,
-}
-
-/// The prices of claims per hour.
-#[derive(Clone, Copy, Default)]
-struct Prices {
-    micros: u64,
-    unpriced: usize,
-}
-
-impl Prices {
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            micros: self.micros.saturating_add(other.micros),
-            unpriced: self.unpriced.saturating_add(other.unpriced),
+/// Two writes are the same but for the times of conditions, which differ from pass to pass until the watch shows the write, and for
+/// counts, which change with every pod.
+fn write(tenant: &Tenant, status: &TenantStatus, events: Vec<UserEvent>) -> Action {
+    let conditions = status.conditions.iter().map(|c| (&c.type_, &c.status, &c.message));
+    let fingerprint = format!("{:?} {:?}", conditions.collect::<Vec<_>>(), status.namespaces);
+    // A merge patch removes a field only if it says null.
+    let mut status = json!(status);
+    for field in ["namespaces", "conditions", "quota"] {
+        if let Some(map) = status.as_object_mut() {
+            map.entry(field).or_insert(Value::Null);
         }
     }
-}
-
-impl<'s> PoolUsage<'s> {
-    fn new(state: &'s State, snapshot: &Snapshot, view: &Tenants) -> Self {
-        let mut usage = Self::default();
-        for node in state.nodes.keys() {
-            for id in view.node(node).into_iter().flat_map(|pools| &pools.labelled) {
-                usage.nodes.entry(*id).or_default().push(node);
-            }
-        }
-        for claim in snapshot.claims().values() {
-            if let Some(id) = view.declarations().pool_id(&claim.spec.pool) {
-                let prices = usage.prices.entry(id).or_default();
-                let launched = claim.status.as_ref().filter(|status| status.provider_id.is_some());
-                let price =
-                    launched.map_or(Some(0), |status| status.price_per_hour.as_deref().and_then(micros));
-                let one = Prices { micros: price.unwrap_or(0), unpriced: usize::from(price.is_none()) };
-                *prices = prices.plus(one);
-            }
-        }
-        usage
-    }
-
-    /// The number of nodes, and the prices, of all of these pools.
-    fn of(&self, pools: &BTreeSet<PoolId>) -> (usize, Prices) {
-        let nodes: BTreeSet<&str> =
-            pools.iter().filter_map(|id| self.nodes.get(id)).flatten().copied().collect();
-        let prices = pools.iter().filter_map(|id| self.prices.get(id)).copied();
-        (nodes.len(), prices.fold(Prices::default(), Prices::plus))
-    }
+    let patch = json!({"metadata": {"uid": tenant.metadata.uid}, "status": status});
+    Action::write_once_as(Target::Tenant(tenant.name_any()), Verb::PatchStatus(patch), fingerprint, events)
 }
 
 fn status_without_conditions(
@@ -369,6 +333,29 @@ fn ready_condition(
         return statement(false, reason, message);
     }
     statement(true, reasons::READY, "webhook and admission policies keep its pods in its pools".to_owned())
+}
+
+/// The condition of a tenant whose owners may create namespaces.
+fn creation_condition(created: &Created) -> Statement {
+    let Created { prefix, maximum, count, surplus, .. } = created;
+    let (status, reason, message) = if surplus.is_empty() {
+        let reason = if created.is_full() { reasons::MAXIMUM_REACHED } else { reasons::BELOW_MAXIMUM };
+        (true, reason, format!("{count} namespaces begin with {prefix}, and {maximum} may"))
+    } else {
+        let named: Vec<&str> = surplus.iter().take(MAX_NAMED_NAMESPACES).map(String::as_str).collect();
+        let more = match surplus.len().saturating_sub(MAX_NAMED_NAMESPACES) {
+            0 => String::new(),
+            others => format!(" and {others} more"),
+        };
+        let message = format!(
+            "{count} namespaces begin with {prefix}, and {maximum} may: {}{more} stay without pools and roles, and their pods \
+             are refused; delete those that aren't needed, or raise spec.namespaceCreation.maximum. Each carries the annotation \
+             {SURPLUS_ANNOTATION}",
+            named.join(", ")
+        );
+        (false, reasons::ABOVE_MAXIMUM, message)
+    };
+    Statement { kind: reasons::NAMESPACE_CREATION, status: Some(status), reason, message }
 }
 
 /// The condition of a tenant that declares objects for its namespaces.

@@ -1,4 +1,6 @@
-//! Stores of the decision log.
+//! Stores of the decision log. [`archive`] copies what a store holds into an object store.
+
+pub mod archive;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,6 +2,10 @@
 //!
 //! The slots stay the log: an entry is written there first, and a new leader reads them alone. So an object store that is slow or away
 //! delays nothing, and what it lacks is copied once it answers again, as long as the slots and a queue hold it.
+//!
+//! It copies in a loop of its own, beside the executor: no decision depends on what the object store answers, a slow copy must not take
+//! the place of an action, and a process that no longer leads still copies what no slot holds any more, while its engine starts no
+//! action.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +21,7 @@ use croft_record::{
 use croft_runtime::{clock::Clock, shutdown::Shutdown};
 use object_store::{ObjectStore, ObjectStoreExt as _, path::Path};
 
-use crate::record_store::{RecordStore, SlotWrite, StoreError, StoredSlot};
+use super::{RecordStore, SlotWrite, StoreError, StoredSlot};
 
 /// Between two copies. A request is made for each slot that changed, and for none while nothing happens.
 const COPY_EVERY: Duration = Duration::from_secs(60);

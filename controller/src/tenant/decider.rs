@@ -10,22 +10,17 @@ use croft_api::{
     condition::{READY, Statement, UNLIMITED, is_true},
 };
 use croft_policy::{Tenants, Violation};
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::Condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     action::Key,
-    definitions::{conditions::ISOLATED, events::MISPLACED},
+    definitions::conditions::ISOLATED,
     kube_api::{Change, Kind, ObjectKey},
     reconcile::ReconcileContext,
     state::{InvalidObjects, Snapshot},
     tenant::{
-        class_facts::ClassFacts,
-        mutation,
-        notices::{Notice, Notices},
-        reconcile::reconcile,
-        spec_valid::spec_valid,
+        class_facts::ClassFacts, mutation, notices::Notices, reconcile::reconcile, spec_valid::spec_valid,
         state::State,
-        write::Write,
     },
     time::Now,
 };
@@ -36,8 +31,6 @@ const DEBOUNCE: Duration = Duration::from_millis(50);
 const MIN_PAUSE: Duration = Duration::from_millis(200);
 /// A pass without any change: the Lease of a replica may have expired, or a write may have been lost.
 const RESYNC_EVERY: Duration = Duration::from_secs(10);
-/// A write isn't repeated for this long, until the watch shows its effect.
-const REPEAT_AFTER: Duration = Duration::from_secs(5);
 
 /// Keeps tenants isolated. Times are on the monotonic clock.
 #[derive(Debug)]
@@ -46,9 +39,7 @@ pub struct Isolation {
     /// The next pass.
     due: Duration,
     not_before: Duration,
-    /// Recent writes, with their time.
-    written: BTreeMap<Key, (Write, Duration)>,
-    /// Keys that were locked when a write was wanted.
+    /// Keys that were locked when a write was wanted, or whose write has failed.
     awaited: BTreeSet<Key>,
     /// The snapshot's changes of claims up to the last pass.
     claim_changes: u64,
@@ -78,7 +69,6 @@ impl Isolation {
             state: State::new(namespace),
             due: Duration::ZERO,
             not_before: Duration::ZERO,
-            written: BTreeMap::new(),
             awaited: BTreeSet::new(),
             claim_changes: 0,
             counts: TenantCounts::default(),
@@ -99,8 +89,6 @@ impl Isolation {
             self.state.parameters.mutated_by = mutated_by;
             self.state.parameters.probed = Some(now.mono);
         }
-        // Parameters that aren't in force yet are probed again.
-        self.written.remove(&Key::Parameters);
         self.schedule(now);
     }
 
@@ -118,16 +106,13 @@ impl Isolation {
         }
     }
 
-    /// Takes in that a write of `key` failed: it is repeated once its backoff is over.
-    pub fn observe_failure(&mut self, key: &Key) {
-        if self.written.remove(key).is_some() {
-            self.awaited.insert(key.clone());
-        }
+    /// Makes a pass due once `key` is free: a write of it has failed, and is repeated then.
+    pub fn await_key(&mut self, key: Key) {
+        self.awaited.insert(key);
     }
 
     /// Begins to lead. Another leader recorded the events until now.
     pub fn take_over(&mut self) {
-        self.written.clear();
         self.awaited.clear();
         self.state.left_pools.clear();
         self.state.notices = Notices::default();
@@ -153,34 +138,16 @@ impl Isolation {
         self.due = now.mono + RESYNC_EVERY;
         self.not_before = now.mono + MIN_PAUSE;
         self.awaited.clear();
-        self.written.retain(|_, (_, at)| now.mono.saturating_sub(*at) < REPEAT_AFTER);
-        let writes = reconcile(&mut self.state, ctx.snapshot, now.mono, now.wall);
+        let actions = reconcile(&mut self.state, ctx.snapshot, now.mono, now.wall);
         self.due = self.state.objects.next(now.mono).map_or(self.due, |next| self.due.min(next));
         ctx.requeue_at(self.due);
         self.count(ctx.snapshot.invalid_objects());
-        for write in writes {
-            if let Some(key) = write.key() {
-                if self.written.get(&key).is_some_and(|(before, _)| before.is_same(&write)) {
-                    continue;
-                }
-                if !ctx.is_idle(&key) {
-                    self.awaited.insert(key);
-                    continue;
-                }
-                self.written.insert(key, (write.clone(), now.mono));
+        for action in actions {
+            if ctx.waits_for_key(&action) {
+                self.awaited.extend(action.keys());
+            } else {
+                ctx.request(action);
             }
-            write.request(ctx, &self.state);
-        }
-        for Notice { pod: (namespace, name), uid, note } in self.state.notices.take() {
-            let regarding = ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                namespace: Some(namespace),
-                name: Some(name),
-                uid: Some(uid),
-                ..ObjectReference::default()
-            };
-            ctx.event(regarding, true, MISPLACED, note);
         }
     }
 
