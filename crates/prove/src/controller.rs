@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use croft_api::{EC2NodeClass, NodeClaim, convert};
 use croft_controller::{
-    action::Action,
+    action::{Action, Key},
     config::settings::Settings,
     engine::Engine,
-    kube_api::{Change, Kind},
+    kube_api::{Call, Change, Kind, Verb},
     nodeclaim::node_patch,
     state::{NodeView, Snapshot, is_accepted},
-    tenant::{reconcile::reconcile, state::State, write::Write},
+    tenant::{reconcile::reconcile, state::State},
     time::Now,
 };
 use croft_policy::{
@@ -52,21 +52,22 @@ pub struct Decisions {
 pub fn decide(world: &World, kind: PoolKind) -> Decisions {
     let (mut state, snapshot) = observe(world, kind);
     let report = replica(world, kind);
-    let mut writes = Vec::new();
+    let mut actions = Vec::new();
     // A decision that waits for time has waited: for absences to be confirmed, and for webhooks to be the same everywhere.
     for mono in [100, 1_000].map(Duration::from_secs) {
         state.observe_replica("webhook", report.clone(), mono);
-        writes = reconcile(&mut state, &snapshot, mono, Timestamp::UNIX_EPOCH);
+        actions = reconcile(&mut state, &snapshot, mono, Timestamp::UNIX_EPOCH);
     }
     let view = World { seen: world.current(), ..world.clone() }.tenants(kind, None);
     let declarations = view.declarations();
     let pool = declarations.pool_id(POOL).and_then(|id| declarations.pool(id));
     let knows_pool = pool.is_some_and(|pool| state.parameters.pool_in_force(pool) == Some(true));
-    let steps = writes.into_iter().filter_map(|write| match write {
-        Write::Parameters { patch, .. } => Some(Step::Parameters(patch)),
-        Write::NamespaceMetadata { namespace, patch } if namespace == world.namespace.name() => {
-            Some(Step::Namespace(patch))
-        }
+    let steps = actions.into_iter().filter_map(|action| match action {
+        Action::Write { key, call: Call { verb: Verb::Patch(patch), .. }, .. } => match key {
+            Key::Parameters => Some(Step::Parameters(patch)),
+            Key::Namespace(name) if name == world.namespace.name() => Some(Step::Namespace(patch)),
+            _ => None,
+        },
         _ => None,
     });
     Decisions { steps: steps.collect(), knows_pool }
@@ -108,17 +109,17 @@ fn observe(world: &World, kind: PoolKind) -> (State, Snapshot) {
     let mut state = State::new(crate::world::OWN_NAMESPACE);
     let mut snapshot = Snapshot::default();
     let config = Change::from(objects.config);
-    state.observe(&config, snapshot.invalid_objects());
+    state.observe(&config, snapshot.invalid_objects(), at(0).mono);
     snapshot.observe(config, at(0));
     let valid = snapshot.invalid_objects();
     for pool in objects.pools {
-        state.observe(&Change::from(pool), valid);
+        state.observe(&Change::from(pool), valid, at(0).mono);
     }
     for tenant in objects.tenants {
-        state.observe(&Change::from(tenant), valid);
+        state.observe(&Change::from(tenant), valid, at(0).mono);
     }
     for namespace in [world.namespace_object(), world.own_namespace_object()] {
-        state.observe(&Change::from(typed::<Namespace>(namespace)), valid);
+        state.observe(&Change::from(typed::<Namespace>(namespace)), valid, at(0).mono);
     }
     // A probe is answered at once: policies and parameters are one API server's.
     if let Some(revision) = world.parameters.get(REVISION) {
