@@ -157,12 +157,12 @@ mod tests {
         for _ in 0..10 {
             in_flight.start(&Action::ListInstances, at(0));
             in_flight.end(&key, Backoff::Exponential, at(0));
-            waits.push(in_flight.0[&key].until.as_millis());
+            waits.push(in_flight.entries[&key].until.as_millis());
         }
         assert_eq!(waits[..4], [250, 500, 1000, 2000]);
         assert_eq!(waits[9], 60_000);
         in_flight.end(&key, Backoff::ExponentialFrom(at(1)), at(0));
-        assert_eq!(in_flight.0[&key].until, at(1 << 10), "the eleventh failure in a row");
+        assert_eq!(in_flight.entries[&key].until, at(1 << 10), "the eleventh failure in a row");
         in_flight.start(&Action::ListInstances, at(0));
         in_flight.end(&key, Backoff::None, at(0));
         assert!(in_flight.is_idle(&key, at(0)));
