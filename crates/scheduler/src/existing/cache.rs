@@ -13,9 +13,8 @@ use crate::{
     existing::room::Room,
     ids::NodeIx,
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::offering_table::Table,
-    state::{attachments::Dimension, cluster::Cluster, interner::Sym},
+    state::{attachments::Dimension, catalog_index::OfferSet, cluster::Cluster, interner::Sym},
 };
 
 /// The properties that tell tables of room and price apart.
@@ -42,7 +41,7 @@ pub(crate) struct PartsKey {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) values: Vec<Option<Sym>>,
-    pub(crate) offers: BitSet,
+    pub(crate) offers: OfferSet,
 }
 
 /// Shared by solves of one cluster state whose options differ only in effort and nodes left out.

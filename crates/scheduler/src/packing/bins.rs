@@ -376,9 +376,8 @@ fn has_min_values(
     ctx.min_values.iter().all(|MinValues { values, least }| {
         let mut distinct: Vec<Sym> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
-            let holds =
-                problem.row(variant, OfferIx::from(offer)).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
-            let Some(value) = values.get(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
+            let holds = problem.row(variant, offer).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
+            let Some(value) = values.find(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
             if !distinct.contains(value) {
                 distinct.push(*value);
                 if distinct.len() >= *least {

@@ -7,15 +7,15 @@ use rustc_hash::FxHashMap;
 use crate::{
     ids::{CompatSetIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::{offering_table::Edges, problem::PackingProblem},
+    state::catalog_index::OfferSet,
 };
 
 /// A set of offerings of one variant.
 #[derive(Debug)]
 struct Mask {
     variant: VariantIx,
-    bits: BitSet,
+    bits: OfferSet,
     edges: Arc<Edges>,
 }
 
@@ -23,7 +23,7 @@ struct Mask {
 #[derive(Debug, Default)]
 pub(crate) struct CompatibilitySets {
     list: IndexVec<CompatSetIx, Mask>,
-    numbers: FxHashMap<(VariantIx, BitSet), CompatSetIx>,
+    numbers: FxHashMap<(VariantIx, OfferSet), CompatSetIx>,
     pairs: FxHashMap<(CompatSetIx, CompatSetIx), Option<CompatSetIx>>,
 }
 
@@ -33,7 +33,7 @@ impl CompatibilitySets {
         &mut self,
         problem: &PackingProblem,
         variant: VariantIx,
-        bits: BitSet,
+        bits: OfferSet,
     ) -> Option<CompatSetIx> {
         if bits.is_empty() {
             return None;
@@ -71,12 +71,12 @@ impl CompatibilitySets {
         number
     }
 
-    pub(crate) fn bits(&self, compat_set: CompatSetIx) -> &BitSet {
+    pub(crate) fn bits(&self, compat_set: CompatSetIx) -> &OfferSet {
         &self.list[compat_set].bits
     }
 
     pub(crate) fn contains(&self, compat_set: CompatSetIx, offer: OfferIx) -> bool {
-        self.list[compat_set].bits.contains(offer.into())
+        self.list[compat_set].bits.contains(offer)
     }
 
     /// Offerings of the set that no cheaper one dominates, cheapest first.

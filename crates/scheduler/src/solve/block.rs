@@ -8,12 +8,12 @@ use crate::{
     existing::cache::SolveCache,
     ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind},
+    model::plan::ReasonKind,
     packing::offering_table::Table,
     solve::limits::Limits,
     state::{
         attachments::Dimension,
-        catalog_index::{PoolRec, Variant},
+        catalog_index::{OfferSet, PoolRec, Variant},
         cluster::Cluster,
     },
     topology::{
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Allowed {
     pub(crate) from: PoolVariant,
-    pub(crate) bits: Arc<BitSet>,
+    pub(crate) bits: Arc<OfferSet>,
 }
 
 /// Input that all blocks share.
@@ -57,7 +57,7 @@ pub(crate) struct Block {
 pub(crate) struct Launch {
     pub(crate) from: PoolVariant,
     pub(crate) offer: OfferIx,
-    pub(crate) bits: BitSet,
+    pub(crate) bits: OfferSet,
     pub(crate) table: Arc<Table>,
     pub(crate) dims: Arc<[Dimension]>,
     /// By dimension.

@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 use crate::{
     ids::{ClassIx, CompatSetIx, GroupIx, ItemTypeIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::{
         compatibility::CompatibilitySets,
         portfolio::Outcome,
@@ -18,7 +17,7 @@ use crate::{
         block::{Context, Launch, Solved},
         tier_packing::{Tier, TierChoices},
     },
-    state::interner::Sym,
+    state::{catalog_index::OfferSet, interner::Sym},
     topology::{
         domains::Item,
         groups::{BlockGroups, Topology},
@@ -139,7 +138,7 @@ impl Context<'_> {
     fn preferred_offer(
         &self,
         ctx: &VariantCtx,
-        bits: &BitSet,
+        bits: &OfferSet,
         offer: OfferIx,
         content: &[Item<ClassIx>],
         counts: &mut PreferenceCounts,
@@ -152,17 +151,16 @@ impl Context<'_> {
                 if key == self.cluster.keys.hostname {
                     return None;
                 }
-                variant.value(&self.cluster.keys, &ctx.catalog, o.into(), key)
+                variant.value(&self.cluster.keys, &ctx.catalog, o, key)
             }
         };
         let mut best = offer;
         if classes().any(|(class, _)| preferences::class_preferences(self.cluster, class).next().is_some()) {
-            let Some(own) = ctx.catalog.offers.get(usize::from(offer)) else { return offer };
+            let Some(own) = ctx.catalog.offers.find(offer) else { return offer };
             let mut most = i64::MIN;
-            for (o, it) in ctx.catalog.numbered(own.kind) {
-                let number = OfferIx::from(o);
+            for (number, it) in ctx.catalog.offers_of(own.kind) {
                 let same = it.capacity == own.capacity && ctx.table.cost(number) == ctx.table.cost(offer);
-                if !same || !bits.contains(o) {
+                if !same || !bits.contains(number) {
                     continue;
                 }
                 let score = classes().fold(0i64, |sum, (class, n)| {

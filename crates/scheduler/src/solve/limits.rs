@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     demand::Demand,
-    ids::{LimitIx, NodeIx, OfferIx, PoolIx},
+    ids::{LimitIx, NodeIx, OfferIx, PoolIx, ShareIx},
     index_vec::IndexVec,
     model::share::{ShareBound, ShareOf},
     model::{
@@ -38,8 +38,8 @@ pub(crate) enum Owner<'a> {
     Tenant(&'a str),
     /// The whole cluster.
     Cluster,
-    /// The TenantPool's share of this number.
-    Share(usize),
+    /// This share of the TenantPool.
+    Share(ShareIx),
     /// An offering of which only so many instances can be had.
     Offering,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Limits<'a> {
     /// Limits that count each pool's nodes.
     pub(crate) of: IndexVec<PoolIx, Vec<LimitIx>>,
     /// The shares of all pools, each with a limit that is none until a plan breaks the share.
-    pub(crate) shares: Vec<PlannedShare<'a>>,
+    pub(crate) shares: IndexVec<ShareIx, PlannedShare<'a>>,
     /// The cluster's limit, while it counts no pool: see [`Limits::is_overrun`].
     apart: Option<LimitIx>,
 }
@@ -150,7 +150,7 @@ impl<'a> Limits<'a> {
                 (ShareOf::CapacityType(own), ShareBound::MaxPercent(_)) => Counted::Of(*own),
                 (ShareOf::CapacityType(own), ShareBound::MinNodes(_)) => Counted::NotOf(*own),
             };
-            self.owners.push(Owner::Share(self.shares.len()));
+            self.owners.push(Owner::Share(self.shares.next_id()));
             let limit = self.left.push(Limit { counted, ..Limit::default() });
             let there = cluster.balance(first, share, &is_gone);
             let planned = PlannedShare { share, members: templates.to_vec(), there, limit };
@@ -314,7 +314,7 @@ fn price_in(catalog: &CatalogIndex, keys: &Keys, labels: &[(Sym, Sym)]) -> Optio
     let dearest = |zone: Option<Sym>, capacity: Option<Sym>| {
         let fits =
             |o: &&Offer| zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym);
-        catalog.offers_of(kind).iter().filter(fits).filter_map(|o| o.price).max()
+        catalog.offers_of(kind).map(|(_, offer)| offer).filter(fits).filter_map(|o| o.price).max()
     };
     dearest(zone, capacity).or_else(|| dearest(None, capacity)).or_else(|| dearest(None, None))
 }

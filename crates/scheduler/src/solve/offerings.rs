@@ -10,16 +10,15 @@ use smallvec::SmallVec;
 
 use crate::{
     existing::cache::{Part, PartsKey},
-    ids::{ClassIx, DomainSetIx, LocalClassIx, PoolVariant, VariantIx},
+    ids::{ClassIx, DomainSetIx, LocalClassIx, OfferIx, PartIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
         block::{Context, Launch},
         findings::Findings,
         tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, Turn, Wanted},
     },
-    state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
+    state::{catalog_index::OfferSet, interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
         domains::{Choice, DomainSet, Item, TopologyView},
         groups::BlockGroups,
@@ -134,10 +133,10 @@ impl Context<'_> {
         if view.keys.is_empty() {
             return view;
         }
-        let nothing: IndexVec<VariantIx, BitSet> = tier
+        let nothing: IndexVec<VariantIx, OfferSet> = tier
             .variants
             .iter()
-            .map(|from| BitSet::none(self.pools[from.pool].catalog.offers.len()))
+            .map(|from| OfferSet::none(self.pools[from.pool].catalog.offers.len()))
             .collect();
         for (at, from) in tier.variants.enumerate() {
             let (rec, variant) = self.variant(*from);
@@ -176,20 +175,17 @@ impl Context<'_> {
         let mut known = self.cache.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = known.entry(key).or_insert_with(|| {
             let size = rec.catalog.offers.len();
-            let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
-            let mut parts: Vec<Part> = Vec::new();
-            for offer in 0..size {
+            let mut numbers: FxHashMap<Vec<Option<Sym>>, PartIx> = FxHashMap::default();
+            let mut parts: IndexVec<PartIx, Part> = IndexVec::new();
+            for offer in rec.catalog.offers.ids() {
                 let values =
                     keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
                 let number = *numbers.entry(values).or_insert_with_key(|values| {
-                    parts.push(Part { values: values.clone(), offers: BitSet::none(size) });
-                    parts.len() - 1
+                    parts.push(Part { values: values.clone(), offers: OfferSet::none(size) })
                 });
-                if let Some(part) = parts.get_mut(number) {
-                    part.offers.insert(offer);
-                }
+                parts[number].offers.insert(offer);
             }
-            parts.into()
+            parts.into_iter().collect()
         });
         Arc::clone(parts)
     }
@@ -200,7 +196,7 @@ impl Context<'_> {
         input: ChoiceInput<'_>,
         view: &mut TopologyView,
         wanted: Wanted,
-        options: &[(VariantIx, BitSet)],
+        options: &[(VariantIx, OfferSet)],
     ) -> Choice {
         let ChoiceInput { tier, groups, findings } = input;
         let Wanted { local, count, .. } = wanted;
@@ -280,10 +276,10 @@ impl Context<'_> {
         for whole in wholes {
             let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[FilterId; 2]>::new())];
             for filter in filters {
-                let passing: IndexVec<VariantIx, BitSet> =
+                let passing: IndexVec<VariantIx, OfferSet> =
                     tier.variants.ids().map(|at| self.passing(tier, at, *filter)).collect();
                 for (mut offers, mut fails) in std::mem::take(&mut parts) {
-                    let pass: IndexVec<VariantIx, BitSet> =
+                    let pass: IndexVec<VariantIx, OfferSet> =
                         offers.iter().zip(&passing).map(|(o, p)| o.and(p)).collect();
                     offers.iter_mut().zip(&passing).for_each(|(o, p)| o.take_away(p));
                     parts.push((pass, fails.clone()));
@@ -305,7 +301,7 @@ impl Context<'_> {
     }
 
     /// Offerings of a variant whose nodes pass `filter`.
-    fn passing(&self, tier: &Tier<'_>, variant: VariantIx, filter: FilterId) -> BitSet {
+    fn passing(&self, tier: &Tier<'_>, variant: VariantIx, filter: FilterId) -> OfferSet {
         let tables = &self.cluster.tables;
         let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
@@ -314,9 +310,9 @@ impl Context<'_> {
         if let Some(t) = filter.tolerations
             && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
         {
-            return BitSet::none(size);
+            return OfferSet::none(size);
         }
-        let mut bits = BitSet::all(size);
+        let mut bits = OfferSet::all(size);
         for req in &filter.reqs {
             let req = tables.reqs.get(*req);
             bits.intersect(&it.req(&tables.symbols, keys, &rec.catalog, req));
@@ -327,10 +323,9 @@ impl Context<'_> {
             if always || crate::state::interner::label(&it.labels, key).is_some() {
                 continue;
             }
-            let mut with = BitSet::none(size);
-            (0..size)
-                .filter(|offer| rec.catalog.value(keys, *offer, key).is_some())
-                .for_each(|o| with.insert(o));
+            let mut with = OfferSet::none(size);
+            let has_label = |offer: &OfferIx| rec.catalog.value(keys, *offer, key).is_some();
+            rec.catalog.offers.ids().filter(has_label).for_each(|offer| with.insert(offer));
             bits.intersect(&with);
         }
         bits
@@ -354,7 +349,7 @@ impl Context<'_> {
         if undecided.is_empty() {
             return miscounted;
         }
-        let mut known: FxHashMap<(VariantIx, FilterId), BitSet> = FxHashMap::default();
+        let mut known: FxHashMap<(VariantIx, FilterId), OfferSet> = FxHashMap::default();
         for launch in launches {
             let Some(at) = tier.variants.position(|from| *from == launch.from) else { continue };
             let has_min_values = !self.pools[launch.from.pool].min_values.is_empty();
@@ -367,7 +362,7 @@ impl Context<'_> {
                     let passing =
                         known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
                     let narrowed = launch.bits.and(passing);
-                    if !passing.contains(launch.offer.into()) || has_min_values && narrowed != launch.bits {
+                    if !passing.contains(launch.offer) || has_min_values && narrowed != launch.bits {
                         miscounted.insert((choice.class, *filter));
                     } else {
                         launch.bits = narrowed;

@@ -13,7 +13,6 @@ use crate::{
     ids::{ClassIx, LimitIx, OfferIx, PoolIx, PoolVariant, PoolVariantIx},
     index_vec::IndexVec,
     model::{
-        bit_set::BitSet,
         plan::{LimitOwner, REPLICAS, ReachedLimit, Reason, ReasonKind, SHARES},
         pool::{LIMIT_COST, LIMIT_NODES},
         price::Price,
@@ -27,7 +26,7 @@ use crate::{
     },
     state::{
         attachments::Dimension,
-        catalog_index::PoolRec,
+        catalog_index::{OfferSet, PoolRec},
         interner::Sym,
         node_requirement::NodeReq,
         requests::{ResourceId, amount},
@@ -115,7 +114,7 @@ fn suiting(
     class: &Class,
     number: PoolIx,
     want: Want,
-) -> Result<IndexVec<PoolVariantIx, BitSet>, (ReasonKind, String)> {
+) -> Result<IndexVec<PoolVariantIx, OfferSet>, (ReasonKind, String)> {
     let rec = context.pools[number];
     let requests = &*class.requests;
     let left = suitable(context, class, rec)?;
@@ -178,7 +177,7 @@ fn limited(
     class: &Class,
     number: PoolIx,
     want: Want,
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Reason {
     let pool = context.pools[number].pool.name.clone();
     let offers = holding(context, number, &class.requests, open);
@@ -208,7 +207,7 @@ fn suitable(
     context: &Context<'_>,
     class: &Class,
     rec: &PoolRec,
-) -> Result<IndexVec<PoolVariantIx, BitSet>, (ReasonKind, String)> {
+) -> Result<IndexVec<PoolVariantIx, OfferSet>, (ReasonKind, String)> {
     let cluster = context.cluster;
     let tables = &cluster.tables;
     let symbols = &tables.symbols;
@@ -229,14 +228,15 @@ fn suitable(
     if rec.variants.iter().all(|v| v.allowed.is_empty()) {
         return Err((ReasonKind::NoOfferings, format!("the requirements of {name} exclude every offering")));
     }
-    let mut left: IndexVec<PoolVariantIx, BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
+    let mut left: IndexVec<PoolVariantIx, OfferSet> =
+        rec.variants.iter().map(|v| v.allowed.clone()).collect();
     for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
-        let next: IndexVec<PoolVariantIx, BitSet> = left
+        let next: IndexVec<PoolVariantIx, OfferSet> = left
             .iter()
             .zip(rec.variants.iter())
             .map(|(bits, v)| bits.and(&v.req(symbols, &cluster.keys, &rec.catalog, req)))
             .collect();
-        if next.iter().all(BitSet::is_empty) {
+        if next.iter().all(OfferSet::is_empty) {
             return Err(if at >= class.own_reqs {
                 let detail = format!("no offering of {name} has {}, which a volume needs", req.show(symbols));
                 (ReasonKind::VolumeTopology, detail)
@@ -257,10 +257,10 @@ fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<Strin
     let (tables, symbols) = (&cluster.tables, &cluster.tables.symbols);
     let own = class.reqs.iter().take(class.own_reqs).map(|req| tables.reqs.get(*req));
     let parts: Vec<NodeReq> = own.flat_map(NodeReq::parts).collect();
-    let offers = |part: &NodeReq| -> Vec<BitSet> {
+    let offers = |part: &NodeReq| -> Vec<OfferSet> {
         rec.variants.iter().map(|v| v.req(symbols, &cluster.keys, &rec.catalog, part)).collect()
     };
-    let sets: Vec<Vec<BitSet>> = parts.iter().map(offers).collect();
+    let sets: Vec<Vec<OfferSet>> = parts.iter().map(offers).collect();
     let remains_without = |left_out: usize| {
         rec.variants.iter().enumerate().any(|(variant, all)| {
             let others = sets.iter().enumerate().filter(|(at, _)| *at != left_out);
@@ -283,7 +283,7 @@ fn holding(
     context: &Context<'_>,
     number: PoolIx,
     requests: &[(Dimension, i64)],
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Vec<OfferIx> {
     let dims: Vec<Dimension> = requests.iter().map(|(id, _)| *id).collect();
     let mut list = Vec::new();
@@ -291,7 +291,7 @@ fn holding(
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
         let holds =
             |offer: &OfferIx| table.row(*offer).iter().zip(requests).all(|(row, (_, size))| row >= size);
-        list.extend(bits.iter().map(OfferIx::from).filter(holds));
+        list.extend(bits.iter().filter(holds));
     }
     list
 }
@@ -301,7 +301,7 @@ fn resources(
     context: &Context<'_>,
     number: PoolIx,
     class: &Class,
-    left: &IndexVec<PoolVariantIx, BitSet>,
+    left: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Option<(ReasonKind, String)> {
     let rec = context.pools[number];
     let requests = &*class.requests;
@@ -311,7 +311,7 @@ fn resources(
     for (variant, bits) in left.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
         for offer in bits.iter() {
-            let row = table.row(offer.into());
+            let row = table.row(offer);
             if row.iter().zip(requests).all(|(row, (_, size))| row >= size) {
                 return None;
             }
@@ -365,7 +365,7 @@ fn domain(
     context: &Context<'_>,
     class: &Class,
     number: PoolIx,
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Option<(ReasonKind, String)> {
     let (cluster, rec) = (context.cluster, context.pools[number]);
     let shape = class.shape(cluster);
@@ -378,14 +378,14 @@ fn domain(
         .filter(|key| *key != cluster.keys.hostname)
         .collect();
     for key in keys.into_iter().filter(|_| !rec.min_values.is_empty()) {
-        let mut parts: BTreeMap<Sym, IndexVec<PoolVariantIx, BitSet>> = BTreeMap::new();
+        let mut parts: BTreeMap<Sym, IndexVec<PoolVariantIx, OfferSet>> = BTreeMap::new();
         for (variant, bits) in open.enumerate() {
             for offer in bits.iter() {
                 let value = rec.variants.find(variant);
                 let Some(value) = value.and_then(|v| v.value(&cluster.keys, &rec.catalog, offer, key)) else {
                     continue;
                 };
-                let none = || open.iter().map(|_| BitSet::none(rec.catalog.offers.len())).collect();
+                let none = || open.iter().map(|_| OfferSet::none(rec.catalog.offers.len())).collect();
                 if let Some(part) = parts.entry(value).or_insert_with(none).find_mut(variant) {
                     part.insert(offer);
                 }
@@ -410,7 +410,7 @@ fn choice(
     context: &Context<'_>,
     number: PoolIx,
     requests: &[(Dimension, i64)],
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Option<String> {
     let rec = context.pools[number];
     let cluster = context.cluster;
@@ -418,8 +418,8 @@ fn choice(
     let mut lacking = None;
     for (variant, bits) in open.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
-        let holds = |offer: &usize| {
-            let row = table.row(OfferIx::from(*offer));
+        let holds = |offer: &OfferIx| {
+            let row = table.row(*offer);
             row.iter().zip(requests).all(|(row, (_, size))| row >= size)
         };
         let short = rec.min_values.iter().find_map(|(key, least)| {
@@ -540,10 +540,7 @@ fn limit(
             );
             (ReasonKind::ClusterLimit, detail)
         }
-        Owner::Share(number) => {
-            let shares = context.limits.shares.get(*number);
-            (ReasonKind::PoolShare, shares.map(|share| share.reason(name)).unwrap_or_default())
-        }
+        Owner::Share(share) => (ReasonKind::PoolShare, context.limits.shares[*share].reason(name)),
         Owner::Offering => {
             let detail = format!("what {name} offers and would hold the pod is used up by this plan");
             (ReasonKind::NoCapacity, detail)
@@ -571,12 +568,11 @@ fn unpriced(context: &Context<'_>, limit: LimitIx, number: PoolIx, offers: &[Off
             "; the catalogue has no price of {nodes} of the nodes that it counts, and an unknown price is below no {LIMIT_COST}"
         ));
     }
-    let has_price =
-        |offer: &OfferIx| rec.catalog.offers.get(usize::from(*offer)).is_some_and(|o| o.price.is_some());
+    let has_price = |offer: &OfferIx| rec.catalog.offers.find(*offer).is_some_and(|o| o.price.is_some());
     if offers.is_empty() || offers.iter().any(has_price) {
         return None;
     }
-    let kind = rec.catalog.source.get(usize::from(rec.catalog.kind(offers.first().copied()?.into())))?;
+    let kind = rec.catalog.instance_type(rec.catalog.kind(offers.first().copied()?))?;
     Some(format!(
         "; the catalogue has no price of what would hold the pod ({}), and an unknown price is below no {LIMIT_COST}",
         kind.name

@@ -77,7 +77,7 @@ impl PlannedShare<'_> {
 
     /// True if an instance of this offering is one of the share.
     pub(super) fn is_own(&self, rec: &PoolRec, offer: OfferIx) -> bool {
-        let capacity_type = rec.catalog.offers.get(usize::from(offer)).map(|offer| offer.capacity);
+        let capacity_type = rec.catalog.offers.find(offer).map(|offer| offer.capacity);
         self.share.is_about(Some(&rec.pool.template), capacity_type)
     }
 

@@ -15,16 +15,16 @@ use crate::{
         cache::SolveCache,
         placement::{Existing, Restraint},
     },
-    ids::{ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
+    ids::{BlockIx, ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, requirement::Operator},
+    model::requirement::Operator,
     solve::{
         block::{Allowed, Block, Context, Solved},
         limits::Limits,
         result,
     },
     state::{
-        catalog_index::{PoolRec, Variant},
+        catalog_index::{OfferSet, PoolRec, Variant},
         interner::{Sym, label},
         node_requirement::Expr,
         pod_shape::{FilterId, NodeReqId, TolerationsId},
@@ -132,16 +132,16 @@ impl Input<'_> {
         let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };
         context.allowed = find_allowed(&context, &left);
         let (blocks, hopeless) = blocks(&context, &mut groups, &left);
-        let spreading: FxHashMap<usize, Block> = blocks
-            .iter()
+        let spreading: FxHashMap<BlockIx, Block> = blocks
             .enumerate()
             .filter(|(_, b)| b.groups.of.iter().any(|t| !t.spreads.is_empty()))
             .map(|(n, b)| (n, b.clone()))
             .collect();
-        let mut solved: Vec<Solved> = if blocks.len() == 1 {
+        let mut solved: IndexVec<BlockIx, Solved> = if blocks.len() == 1 {
             blocks.into_iter().map(|b| context.solve(b)).collect()
         } else {
-            blocks.into_par_iter().map(|b| context.solve(b)).collect()
+            let blocks: Vec<Block> = blocks.into_iter().collect();
+            blocks.into_par_iter().map(|b| context.solve(b)).collect::<Vec<_>>().into()
         };
         settle_domains(&mut context, &spreading, &mut solved);
         let launches = solved.iter().flat_map(|s| &s.launches);
@@ -178,7 +178,11 @@ type Made = BTreeSet<Instance>;
 
 /// Solves blocks again whose spreads see a domain that another block opens, until no new domain appears.
 /// Counted domains only grow, so that the loop ends.
-fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>, solved: &mut [Solved]) {
+fn settle_domains(
+    context: &mut Context<'_>,
+    spreading: &FxHashMap<BlockIx, Block>,
+    solved: &mut IndexVec<BlockIx, Solved>,
+) {
     let mut opened: BTreeSet<OpenedDomain> = BTreeSet::new();
     loop {
         let scopes = solved.iter().flat_map(|s| s.counted_domains.keys());
@@ -198,7 +202,7 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
             }
         }
         let mut again = Vec::new();
-        for (number, it) in solved.iter().enumerate() {
+        for (number, it) in solved.enumerate() {
             let mut fresh = false;
             for (scope, counted) in &it.counted_domains {
                 let values = instances.get(&scope.key).into_iter().flatten();
@@ -218,8 +222,8 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
         }
         context.opened = opened.iter().copied().collect();
         for number in again {
-            if let Some((block, solved)) = spreading.get(&number).zip(solved.get_mut(number)) {
-                *solved = context.solve(block.clone());
+            if let Some(block) = spreading.get(&number) {
+                solved[number] = context.solve(block.clone());
             }
         }
     }
@@ -228,7 +232,7 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
 /// The label `key` of a planned instance.
 fn value_on(context: &Context<'_>, instance: Instance, key: Sym) -> Option<Sym> {
     let (rec, variant) = context.variant(instance.from);
-    variant.value(&context.cluster.keys, &rec.catalog, instance.offer.into(), key)
+    variant.value(&context.cluster.keys, &rec.catalog, instance.offer, key)
 }
 
 /// True if a planned instance passes `filter`.
@@ -240,9 +244,8 @@ fn is_passing(context: &Context<'_>, instance: Instance, filter: FilterId) -> bo
     let filter = tables.filters.get(filter);
     let tolerated = |t: TolerationsId| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
     let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, instance, key).is_some();
-    let suits = |req: &NodeReqId| {
-        it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req))
-    };
+    let suits =
+        |req: &NodeReqId| it.satisfies(&tables.symbols, keys, &rec.catalog, offer, tables.reqs.get(*req));
     filter.keys.iter().all(|k| has(*k))
         && filter.tolerations.is_none_or(tolerated)
         && filter.reqs.iter().all(suits)
@@ -305,7 +308,7 @@ fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVe
     let mut known: FxHashMap<NodeNeeds, Vec<Allowed>> = FxHashMap::default();
     let cluster = context.cluster;
     let index = Index::new(context);
-    let mut everything: FxHashMap<PoolVariant, Arc<BitSet>> = FxHashMap::default();
+    let mut everything: FxHashMap<PoolVariant, Arc<OfferSet>> = FxHashMap::default();
     let mut result = IndexVec::new();
     for (class, left) in context.demand.classes.iter().zip(left) {
         if *left == 0 || class.blocked.is_some() {
@@ -344,8 +347,8 @@ fn suits(
     rec: &PoolRec,
     it: &Variant,
     class: &Class,
-    everything: &Arc<BitSet>,
-) -> Option<Arc<BitSet>> {
+    everything: &Arc<OfferSet>,
+) -> Option<Arc<OfferSet>> {
     let tables = &cluster.tables;
     let tolerations = tables.tolerations.get(class.shape(cluster).tolerations);
     let reqs = || class.reqs.iter().map(|r| tables.reqs.get(*r));
@@ -444,11 +447,11 @@ fn blocks(
     context: &Context<'_>,
     groups: &mut Groups,
     left: &IndexVec<ClassIx, u32>,
-) -> (Vec<Block>, Vec<ClassPods>) {
+) -> (IndexVec<BlockIx, Block>, Vec<ClassPods>) {
     let mut sets = connect(context, groups);
     // By the root of their members, in order of their first class.
-    let mut numbers: FxHashMap<MemberIx, usize> = FxHashMap::default();
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut numbers: FxHashMap<MemberIx, BlockIx> = FxHashMap::default();
+    let mut blocks: IndexVec<BlockIx, Block> = IndexVec::new();
     let mut hopeless = Vec::new();
     let mut group_of: FxHashMap<GroupIx, GroupIx> = FxHashMap::default();
     for (class, left) in left.enumerate().filter(|(_, left)| **left > 0) {
@@ -456,11 +459,9 @@ fn blocks(
             hopeless.push(ClassPods { class, count: *left });
             continue;
         }
-        let number = *numbers.entry(sets.root(Sets::class(class))).or_insert(blocks.len());
-        if number == blocks.len() {
-            blocks.push(Block::default());
-        }
-        let Some(block) = blocks.get_mut(number) else { continue };
+        let root = sets.root(Sets::class(class));
+        let number = *numbers.entry(root).or_insert_with(|| blocks.push(Block::default()));
+        let block = &mut blocks[number];
         block.classes.push(ClassPods { class, count: *left });
         let mut local = |group: GroupIx| {
             *group_of.entry(group).or_insert_with(|| {

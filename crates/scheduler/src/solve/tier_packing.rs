@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use crate::{
     ids::{GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind, price::Price},
+    model::{plan::ReasonKind, price::Price},
     packing::{
         offering_table::Table,
         portfolio,
@@ -36,7 +36,7 @@ use crate::{
         block::{Block, Context, Solved},
         findings::{Findings, LimitedRoom, Unopened, filters_to_partition},
     },
-    state::attachments::Dimension,
+    state::{attachments::Dimension, catalog_index::OfferSet},
     topology::{
         assignment,
         domains::{
@@ -48,7 +48,7 @@ use crate::{
 };
 
 /// Offerings that a class may use, by variant.
-pub(super) type ClassOptions = SmallVec<[(VariantIx, BitSet); 2]>;
+pub(super) type ClassOptions = SmallVec<[(VariantIx, OfferSet); 2]>;
 
 /// The choices of the classes of a tier.
 pub(super) struct TierChoices {
@@ -168,7 +168,7 @@ pub(super) struct Tier<'b> {
     pub(super) dims: Arc<[Dimension]>,
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
     /// Offerings that the limit of a share counts.
-    pub(super) bounded: IndexVec<VariantIx, Option<BitSet>>,
+    pub(super) bounded: IndexVec<VariantIx, Option<OfferSet>>,
     /// Some limit bounds its launches.
     pub(super) is_limited: bool,
     /// While a share leaves room for some nodes only: the classes that have no others to go to.

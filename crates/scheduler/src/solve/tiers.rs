@@ -8,21 +8,18 @@ use rustc_hash::FxHashMap;
 use crate::{
     ids::{ClassIx, LimitIx, LocalClassIx, OfferIx, PoolIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::{
-        bit_set::BitSet,
-        plan::{ReasonKind, Relaxed},
-    },
+    model::plan::{ReasonKind, Relaxed},
     packing::problem::Limit,
     solve::{
         block::{Allowed, Block, Context, LeftOutPods, Solved},
         shares::{PlannedShare, ROUNDS},
         tier_packing::{Tier, TierDomains, Turn, Unplaced, Wanted},
     },
-    state::{attachments::Dimension, requests::ResourceId},
+    state::{attachments::Dimension, catalog_index::OfferSet, requests::ResourceId},
 };
 
 /// By pool, the offerings that the limit of a share counts; none of a pool without such a limit.
-type Bounded = FxHashMap<PoolIx, BitSet>;
+type Bounded = FxHashMap<PoolIx, OfferSet>;
 
 /// True if a share bounds some of these offerings.
 fn has_bounded(allowed: &Allowed, bounded: &Bounded) -> bool {
@@ -32,7 +29,7 @@ fn has_bounded(allowed: &Allowed, bounded: &Bounded) -> bool {
 /// True if some of these offerings are bounded by no share.
 fn has_unbounded(allowed: &Allowed, bounded: &Bounded) -> bool {
     bounded.get(&allowed.from.pool).is_none_or(|bounded| {
-        let mut others = BitSet::clone(&allowed.bits);
+        let mut others = OfferSet::clone(&allowed.bits);
         others.take_away(bounded);
         !others.is_empty()
     })
@@ -216,9 +213,9 @@ impl Context<'_> {
             let catalog = &self.pools[pool].catalog;
             let of_shares = self.limits.of[pool].iter().filter(|limit| self.limits.is_share(**limit));
             for limit in of_shares.filter_map(|limit| limits.find(*limit)).filter(|limit| limit.is_bound()) {
-                let bits = bounded.entry(pool).or_insert_with(|| BitSet::none(catalog.offers.len()));
-                let is_counted = |offer: &usize| limit.is_counted(catalog, OfferIx::from(*offer));
-                (0..catalog.offers.len()).filter(is_counted).for_each(|offer| bits.insert(offer));
+                let bits = bounded.entry(pool).or_insert_with(|| OfferSet::none(catalog.offers.len()));
+                let is_counted = |offer: &OfferIx| limit.is_counted(catalog, *offer);
+                catalog.offers.ids().filter(is_counted).for_each(|offer| bits.insert(offer));
             }
         }
         bounded

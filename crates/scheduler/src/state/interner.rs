@@ -54,9 +54,9 @@ where
     }
 
     /// Frees the ids that aren't in `live`.
-    pub(crate) fn keep(&mut self, live: &BitSet) {
+    pub(crate) fn keep(&mut self, live: &BitSet<I>) {
         for (id, value) in self.values.enumerate() {
-            if !live.contains(id.into()) && self.ids.get(&**value) == Some(&id) {
+            if !live.contains(id) && self.ids.get(&**value) == Some(&id) {
                 self.ids.remove(&**value);
                 self.free.push(id);
             }

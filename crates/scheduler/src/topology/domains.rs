@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 use crate::{
     ids::{DomainSetIx, GroupIx, LocalClassIx, VariantIx},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind},
-    state::{interner::Sym, pod_shape::FilterId},
+    model::plan::ReasonKind,
+    state::{catalog_index::OfferSet, interner::Sym, pod_shape::FilterId},
     topology::groups::{BlockGroups, Group, PodCounts, SpreadRule},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct DomainSet {
     /// One per key; `None`: nodes there lack the label.
     pub(crate) values: Vec<Option<Sym>>,
     /// Offerings of each variant in it.
-    pub(crate) offers: IndexVec<VariantIx, BitSet>,
+    pub(crate) offers: IndexVec<VariantIx, OfferSet>,
     /// The domain set that this one is a part of, or its own id.
     pub(crate) whole: DomainSetIx,
     /// Filters that no offering of a part passes, while others of the whole do.
