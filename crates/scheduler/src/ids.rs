@@ -80,8 +80,8 @@ ids! {
     InstanceTypeIx
     /// An offering of a catalogue.
     OfferIx
-    /// A part of a catalogue: the offerings of one combination of domains.
-    PartIx
+    /// The offerings of one combination of domains, among those of a catalogue.
+    DomainOffersIx
     /// A row of an offering table.
     RowIx
     /// A row of the master problem of column generation.
@@ -98,6 +98,13 @@ ids! {
     CandidateIx
     /// A new instance of a plan.
     InstanceIx
+}
+
+/// An offering of a pool's catalogue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolOffer {
+    pub(crate) pool: PoolIx,
+    pub(crate) offer: OfferIx,
 }
 
 /// A variant of a pool.

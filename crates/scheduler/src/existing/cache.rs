@@ -27,9 +27,9 @@ pub(crate) struct TableKey {
     pub(crate) daemons: Vec<i64>,
 }
 
-/// The properties that tell partitions of catalogues apart.
+/// The properties that tell partitions of catalogues by domain apart.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartsKey {
+pub(crate) struct DomainOffersKey {
     /// Address of the catalogue.
     pub(crate) catalog: usize,
     pub(crate) keys: Vec<Sym>,
@@ -39,7 +39,8 @@ pub(crate) struct PartsKey {
 
 /// The offerings that have the same values of some keys.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct DomainOffers {
+    /// One per key.
     pub(crate) values: Vec<Option<Sym>>,
     pub(crate) offers: OfferSet,
 }
@@ -50,7 +51,7 @@ pub(crate) struct SolveCache {
     /// Room and price tables of catalogues.
     pub(crate) tables: Mutex<FxHashMap<TableKey, Arc<Table>>>,
     /// Catalogues by the domains of their offerings.
-    pub(crate) parts: Mutex<FxHashMap<PartsKey, Arc<[Part]>>>,
+    pub(crate) domain_offers: Mutex<FxHashMap<DomainOffersKey, Arc<[DomainOffers]>>>,
     suitable: Mutex<FxHashMap<NodeNeeds, Arc<[NodeIx]>>>,
     rooms: IndexVec<NodeIx, OnceLock<Room>>,
 }

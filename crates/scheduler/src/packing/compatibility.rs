@@ -13,7 +13,7 @@ use crate::{
 
 /// A set of offerings of one variant.
 #[derive(Debug)]
-struct Mask {
+struct CompatSet {
     variant: VariantIx,
     bits: OfferSet,
     edges: Arc<Edges>,
@@ -22,7 +22,7 @@ struct Mask {
 /// All sets in use. Equal sets have equal ids.
 #[derive(Debug, Default)]
 pub(crate) struct CompatibilitySets {
-    list: IndexVec<CompatSetIx, Mask>,
+    list: IndexVec<CompatSetIx, CompatSet>,
     numbers: FxHashMap<(VariantIx, OfferSet), CompatSetIx>,
     pairs: FxHashMap<(CompatSetIx, CompatSetIx), Option<CompatSetIx>>,
 }
@@ -44,7 +44,7 @@ impl CompatibilitySets {
         }
         let bits = key.1.clone();
         let edges = problem.variants[variant].table.edges(&bits);
-        let number = self.list.push(Mask { variant, bits, edges });
+        let number = self.list.push(CompatSet { variant, bits, edges });
         self.numbers.insert(key, number);
         Some(number)
     }

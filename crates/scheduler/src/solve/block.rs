@@ -6,7 +6,7 @@ use crate::{
     Options,
     demand::{ClassPods, Demand},
     existing::cache::SolveCache,
-    ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolVariant},
+    ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolOffer, PoolVariant},
     index_vec::IndexVec,
     model::plan::ReasonKind,
     packing::offering_table::Table,
@@ -66,6 +66,12 @@ pub(crate) struct Launch {
     pub(crate) limited: bool,
 }
 
+impl Launch {
+    pub(crate) const fn pool_offer(&self) -> PoolOffer {
+        PoolOffer { pool: self.from.pool, offer: self.offer }
+    }
+}
+
 /// Pods of a class that get no place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeftOutPods {
@@ -75,7 +81,7 @@ pub(crate) struct LeftOutPods {
     pub(crate) reason: Option<ReasonKind>,
 }
 
-/// Result of a block.
+/// The launches of a block, and its pods without a place.
 #[derive(Debug, Default)]
 pub(crate) struct Solved {
     pub(crate) launches: Vec<Launch>,

@@ -25,7 +25,7 @@ use crate::{
     solve::{
         block::{Context, Launch, LeftOutPods, Solved},
         limits::node_price,
-        reasons::{Reasons, Want},
+        reasons::{Reasons, UnplacedClass},
     },
     state::{
         interner::{Sym, label},
@@ -50,9 +50,9 @@ impl<'a> Pods<'a> {
     }
 
     fn take(&mut self, class: ClassIx) -> Option<PodIx> {
-        let at = self.next.find_mut(class)?;
-        let pod = self.context.demand.classes.find(class)?.pods.get(*at).copied();
-        *at += 1;
+        let next = self.next.find_mut(class)?;
+        let pod = self.context.demand.classes.find(class)?.pods.get(*next).copied();
+        *next += 1;
         pod
     }
 
@@ -91,7 +91,7 @@ pub(crate) fn plan(
     context: &Context<'_>,
     places: &[Place],
     solved: IndexVec<BlockIx, Solved>,
-    hopeless: Vec<ClassPods>,
+    without_pool: Vec<ClassPods>,
     steps: u64,
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
@@ -155,15 +155,13 @@ pub(crate) fn plan(
     }
     plan.bound_relaxes = relaxed.into_iter().collect();
 
-    let without_pool = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
-    left.extend(hopeless.into_iter().map(without_pool));
+    let left_out = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
+    left.extend(without_pool.into_iter().map(left_out));
     left.sort_by_key(|pods| pods.class);
-    let mut reasons = Reasons::new(
-        context,
-        context.limits.after(&context.pools, launches.iter().map(|l| (l.from.pool, l.offer))),
-    );
+    let mut reasons =
+        Reasons::new(context, context.limits.after(&context.pools, launches.iter().map(Launch::pool_offer)));
     for LeftOutPods { class, count, reason } in left {
-        let reasons = reasons.of(Want { class, kind: reason });
+        let reasons = reasons.of(UnplacedClass { class, kind: reason });
         for _ in 0..count {
             let Some(pod) = pods.take(class).and_then(|p| pods.key(p)) else { break };
             plan.unschedulable.push(Unschedulable { pod, reasons: Arc::clone(&reasons) });
@@ -324,14 +322,14 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
     let has = |kind: InstanceTypeIx| catalog.capacity.find(kind);
-    let (least, most) = context.limits.replacement_cpu(rec, launch.from.pool, launch.offer);
+    let cpu = context.limits.replacement_cpu(rec, launch.pool_offer());
     let suits = |o: OfferIx| {
         launch.bits.contains(o)
             && catalog.offers.find(o).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
                     && has_room(launch, o)
-                    && (least..=most).contains(&cpu_of(catalog, o))
+                    && cpu.contains(&cpu_of(catalog, o))
                     // A limit counts the planned type's capacity; a larger alternative would exceed it.
                     && (!launch.limited
                         || cost(o) <= cost(launch.offer)

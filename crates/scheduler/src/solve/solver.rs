@@ -19,7 +19,7 @@ use crate::{
     index_vec::IndexVec,
     model::requirement::Operator,
     solve::{
-        block::{Allowed, Block, Context, Solved},
+        block::{Allowed, Block, Context, Launch, Solved},
         limits::Limits,
         result,
     },
@@ -131,7 +131,7 @@ impl Input<'_> {
         let (allowed, opened) = (IndexVec::new(), Arc::from([]));
         let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };
         context.allowed = find_allowed(&context, &left);
-        let (blocks, hopeless) = blocks(&context, &mut groups, &left);
+        let (blocks, without_pool) = blocks(&context, &mut groups, &left);
         let spreading: FxHashMap<BlockIx, Block> = blocks
             .enumerate()
             .filter(|(_, b)| b.groups.of.iter().any(|t| !t.spreads.is_empty()))
@@ -143,13 +143,13 @@ impl Input<'_> {
             let blocks: Vec<Block> = blocks.into_iter().collect();
             blocks.into_par_iter().map(|b| context.solve(b)).collect::<Vec<_>>().into()
         };
-        settle_domains(&mut context, &spreading, &mut solved);
+        solve_until_domains_agree(&mut context, &spreading, &mut solved);
         let launches = solved.iter().flat_map(|s| &s.launches);
-        if context.limits.is_overrun(&context.pools, launches.map(|l| (l.from.pool, l.offer))) {
+        if context.limits.is_overrun(&context.pools, launches.map(Launch::pool_offer)) {
             return None;
         }
         let mut waiting: FxHashMap<ClassIx, u32> =
-            hopeless.iter().map(|pods| (pods.class, pods.count)).collect();
+            without_pool.iter().map(|pods| (pods.class, pods.count)).collect();
         for pods in solved.iter().flat_map(|s| &s.left) {
             *waiting.entry(pods.class).or_default() += pods.count;
         }
@@ -162,7 +162,7 @@ impl Input<'_> {
         let classes = demand.classes.enumerate();
         let left =
             by_priority(classes.map(|(n, class)| (class.priority, waiting.get(&n).copied().unwrap_or(0))));
-        let plan = result::plan(&context, &places, solved, hopeless, steps);
+        let plan = result::plan(&context, &places, solved, without_pool, steps);
         Some(Attempt { plan, left, stranded, violating })
     }
 }
@@ -174,11 +174,9 @@ struct Instance {
     offer: OfferIx,
 }
 
-type Made = BTreeSet<Instance>;
-
 /// Solves blocks again whose spreads see a domain that another block opens, until no new domain appears.
 /// Counted domains only grow, so that the loop ends.
-fn settle_domains(
+fn solve_until_domains_agree(
     context: &mut Context<'_>,
     spreading: &FxHashMap<BlockIx, Block>,
     solved: &mut IndexVec<BlockIx, Solved>,
@@ -191,8 +189,8 @@ fn settle_domains(
             return;
         }
         let launches = solved.iter().flat_map(|s| &s.launches);
-        let made: Made = launches.map(|l| Instance { from: l.from, offer: l.offer }).collect();
-        let mut instances: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
+        let made: BTreeSet<Instance> = launches.map(|l| Instance { from: l.from, offer: l.offer }).collect();
+        let mut instances: FxHashMap<Sym, BTreeMap<Sym, BTreeSet<Instance>>> = FxHashMap::default();
         for key in keys {
             let by_value = instances.entry(key).or_default();
             for instance in &made {
@@ -252,7 +250,7 @@ fn is_passing(context: &Context<'_>, instance: Instance, filter: FilterId) -> bo
 }
 
 /// Variants by the labels that tell pools apart, so that a class with a selector reads few of them.
-struct Index {
+struct VariantsByLabel {
     /// The pools' own label keys.
     keys: BTreeSet<Sym>,
     with: FxHashMap<(Sym, Sym), Vec<PoolVariant>>,
@@ -260,7 +258,7 @@ struct Index {
     all: Vec<PoolVariant>,
 }
 
-impl Index {
+impl VariantsByLabel {
     fn new(context: &Context<'_>) -> Self {
         let keys: BTreeSet<Sym> =
             context.pools.iter().map(|rec| rec.label.0).chain([context.cluster.keys.pool]).collect();
@@ -307,7 +305,7 @@ impl Index {
 fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVec<ClassIx, Vec<Allowed>> {
     let mut known: FxHashMap<NodeNeeds, Vec<Allowed>> = FxHashMap::default();
     let cluster = context.cluster;
-    let index = Index::new(context);
+    let index = VariantsByLabel::new(context);
     let mut everything: FxHashMap<PoolVariant, Arc<OfferSet>> = FxHashMap::default();
     let mut result = IndexVec::new();
     for (class, left) in context.demand.classes.iter().zip(left) {
@@ -367,7 +365,7 @@ fn suits(
 }
 
 /// Union-find of classes, pools, limits and groups.
-struct Sets {
+struct UnionFind {
     /// Itself, or a lesser member of the same set.
     parent: IndexVec<MemberIx, MemberIx>,
     /// The first of each kind; classes are the first of all.
@@ -376,7 +374,7 @@ struct Sets {
     groups: usize,
 }
 
-impl Sets {
+impl UnionFind {
     fn new(context: &Context<'_>, groups: &Groups) -> Self {
         let pools = groups.of.len();
         let limits = pools + context.pools.len();
@@ -416,15 +414,15 @@ impl Sets {
 }
 
 /// Joins classes to their pools and groups, and pools to their limits.
-fn connect(context: &Context<'_>, groups: &Groups) -> Sets {
-    let mut sets = Sets::new(context, groups);
+fn connect(context: &Context<'_>, groups: &Groups) -> UnionFind {
+    let mut sets = UnionFind::new(context, groups);
     for ((class, list), topology) in context.allowed.enumerate().zip(&groups.of) {
         for a in list {
-            sets.join(Sets::class(class), sets.pool(a.from.pool));
+            sets.join(UnionFind::class(class), sets.pool(a.from.pool));
         }
         if !list.is_empty() {
             for group in groups_of(topology) {
-                sets.join(Sets::class(class), sets.group(group));
+                sets.join(UnionFind::class(class), sets.group(group));
             }
         }
     }
@@ -452,14 +450,14 @@ fn blocks(
     // By the root of their members, in order of their first class.
     let mut numbers: FxHashMap<MemberIx, BlockIx> = FxHashMap::default();
     let mut blocks: IndexVec<BlockIx, Block> = IndexVec::new();
-    let mut hopeless = Vec::new();
+    let mut without_pool = Vec::new();
     let mut group_of: FxHashMap<GroupIx, GroupIx> = FxHashMap::default();
     for (class, left) in left.enumerate().filter(|(_, left)| **left > 0) {
         if context.allowed[class].is_empty() {
-            hopeless.push(ClassPods { class, count: *left });
+            without_pool.push(ClassPods { class, count: *left });
             continue;
         }
-        let root = sets.root(Sets::class(class));
+        let root = sets.root(UnionFind::class(class));
         let number = *numbers.entry(root).or_insert_with(|| blocks.push(Block::default()));
         let block = &mut blocks[number];
         block.classes.push(ClassPods { class, count: *left });
@@ -474,7 +472,7 @@ fn blocks(
         let topology = renumber(&groups.of[class], &mut local);
         block.groups.of.push(topology);
     }
-    (blocks, hopeless)
+    (blocks, without_pool)
 }
 
 fn renumber(topology: &Topology, local: &mut impl FnMut(GroupIx) -> GroupIx) -> Topology {

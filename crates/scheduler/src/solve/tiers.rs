@@ -11,9 +11,9 @@ use crate::{
     model::plan::{ReasonKind, Relaxed},
     packing::problem::Limit,
     solve::{
-        block::{Allowed, Block, Context, LeftOutPods, Solved},
+        block::{Allowed, Block, Context, Launch, LeftOutPods, Solved},
         shares::{PlannedShare, ROUNDS},
-        tier_packing::{Tier, TierDomains, Turn, Unplaced, Wanted},
+        tier_packing::{Tier, TierClass, TierDomains, Turn, Unplaced},
     },
     state::{attachments::Dimension, catalog_index::OfferSet, requests::ResourceId},
 };
@@ -67,7 +67,7 @@ impl Context<'_> {
             }
             let mut is_kept = true;
             for share in &shares {
-                let launches = solved.launches.iter().map(|launch| (launch.from.pool, launch.offer));
+                let launches = solved.launches.iter().map(Launch::pool_offer);
                 let launched = share.launched(&self.pools, launches);
                 if let Some(limit) = limits.find_mut(share.limit) {
                     is_kept &= !share.tighten(limit, launched, round);
@@ -141,7 +141,7 @@ impl Context<'_> {
         let mut blame: IndexVec<LocalClassIx, Option<ReasonKind>> =
             IndexVec::filled(None, block.classes.len());
         while !waiting.is_empty() {
-            let mut now: Vec<Wanted> = Vec::new();
+            let mut classes: Vec<TierClass> = Vec::new();
             for (local, count) in waiting.drain(..) {
                 let class = block.classes[local].class;
                 let turn = self
@@ -149,25 +149,25 @@ impl Context<'_> {
                     .filter(|turn| ceiling[local].is_none_or(|ceiling| *turn < ceiling))
                     .max();
                 match turn {
-                    Some(turn) => now.push(Wanted { local, count, turn }),
+                    Some(turn) => classes.push(TierClass { local, count, turn }),
                     None => out.left.push(LeftOutPods { class, count, reason: blame[local] }),
                 }
             }
-            if now.is_empty() {
+            if classes.is_empty() {
                 break;
             }
-            let first = now.iter().map(|wanted| wanted.turn).max();
+            let first = classes.iter().map(|wanted| wanted.turn).max();
             let too_early =
-                |wanted: &mut Wanted| deferred.contains(&wanted.local) && Some(wanted.turn) < first;
-            waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
-            let packed = self.pack_tier(&self.tier(&block, &now, &limits, &bounded), &now, &limits);
+                |wanted: &mut TierClass| deferred.contains(&wanted.local) && Some(wanted.turn) < first;
+            waiting.extend(classes.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
+            let packed = self.pack_tier(&self.tier(&block, &classes, &limits, &bounded), &classes, &limits);
             out.add(packed.solved);
             limits = packed.limits;
             // Counts of placed pods stay with the groups for the next tier.
             block.groups = packed.groups;
             tiers.push(packed.domains);
             for Unplaced { local, count, reason } in packed.left {
-                if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
+                if let Some(wanted) = classes.iter().find(|wanted| wanted.local == local) {
                     ceiling[local] = Some(wanted.turn);
                 }
                 blame[local] = blame[local].or(reason);
@@ -224,13 +224,13 @@ impl Context<'_> {
     fn tier<'b>(
         &self,
         block: &'b Block,
-        now: &[Wanted],
+        classes: &[TierClass],
         limits: &IndexVec<LimitIx, Limit>,
         bounded: &Bounded,
     ) -> Tier<'b> {
         let mut variants = BTreeSet::new();
         let mut others = BTreeSet::new();
-        for Wanted { local, turn, .. } in now {
+        for TierClass { local, turn, .. } in classes {
             let class = block.classes[*local].class;
             let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == turn.weight);
             variants.extend(heavy.map(|a| a.from));
@@ -249,11 +249,11 @@ impl Context<'_> {
         let is_bound = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
         let is_limited = variants.iter().any(|from| self.limits.of[from.pool].iter().any(is_bound));
         let without_others = if variants.iter().any(|from| bounded.contains_key(&from.pool)) {
-            let is_last = |wanted: &&Wanted| {
+            let is_last = |wanted: &&TierClass| {
                 let class = block.classes[wanted.local].class;
                 self.turns(class, bounded).all(|turn| turn >= wanted.turn)
             };
-            now.iter().filter(is_last).map(|wanted| wanted.local).collect()
+            classes.iter().filter(is_last).map(|wanted| wanted.local).collect()
         } else {
             BTreeSet::new()
         };

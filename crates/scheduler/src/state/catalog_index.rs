@@ -20,7 +20,7 @@ use crate::{
         interner::{Labels, Sym, Symbols, label},
         node_requirement::{Expr, NodeReq, Term},
         pod_shape::Tables,
-        requests::{self, ResourceId},
+        requests::{self, Problem, ResourceId},
         taint::Taint,
     },
 };
@@ -426,18 +426,19 @@ pub(crate) struct PoolRec {
 }
 
 impl PoolRec {
-    /// Compiles `pool`. The error is (field, problem).
+    /// Compiles `pool`.
     pub(crate) fn new(
         tables: &mut Tables,
         keys: &Keys,
         pool: Pool,
         catalog: Arc<CatalogIndex>,
-    ) -> Result<Self, (String, String)> {
+    ) -> Result<Self, Problem> {
         let symbols = &mut tables.symbols;
         let label_pair = (symbols.sym(&pool.key), symbols.sym(&pool.value));
         let taints = |list: &[k8s_openapi::api::core::v1::Taint], symbols: &mut Symbols, field: &str| {
             let list = list.iter().map(|t| Taint::from_api(symbols, t));
-            list.collect::<Result<Arc<[_]>, _>>().map_err(|problem| (field.to_owned(), problem))
+            list.collect::<Result<Arc<[_]>, _>>()
+                .map_err(|problem| Problem { field: field.to_owned(), problem })
         };
         let kept = taints(&pool.taints, symbols, "spec.template.spec.taints")?;
         // Validated only; they don't keep pods off.
@@ -446,8 +447,10 @@ impl PoolRec {
         let mut exprs = Vec::new();
         let mut min_values = Vec::new();
         for requirement in &pool.requirements {
-            let expr = Expr::new(symbols, requirement)
-                .map_err(|problem| ("spec.template.spec.requirements".to_owned(), problem))?;
+            let expr = Expr::new(symbols, requirement).map_err(|problem| Problem {
+                field: "spec.template.spec.requirements".to_owned(),
+                problem,
+            })?;
             let key = keys.canonical(expr.key);
             if let Some(count) = requirement.min_values {
                 min_values.push((key, count));

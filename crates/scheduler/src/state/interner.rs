@@ -122,7 +122,7 @@ pub(crate) type Labels = Box<[(Sym, Sym)]>;
 
 /// The value of `key`.
 pub(crate) fn label(labels: &[(Sym, Sym)], key: Sym) -> Option<Sym> {
-    labels.binary_search_by_key(&key, |(k, _)| *k).ok().and_then(|at| labels.get(at)).map(|(_, v)| *v)
+    labels.binary_search_by_key(&key, |(k, _)| *k).ok().and_then(|index| labels.get(index)).map(|(_, v)| *v)
 }
 
 /// Interns a map of labels.

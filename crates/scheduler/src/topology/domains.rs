@@ -87,7 +87,7 @@ pub(crate) struct SpreadViolation {
     pub(crate) domain: Sym,
 }
 
-/// Result of the assignment.
+/// Where the pods of all choices go, and what keeps the rest out.
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
     pub(crate) items: Vec<Item>,
@@ -171,8 +171,8 @@ impl TopologyView {
 
     /// The value of a group's key in a domain set.
     pub(crate) fn value(&self, group: &Group, domain_set: DomainSetIx) -> Option<Sym> {
-        let at = self.keys.iter().position(|k| *k == group.key)?;
-        self.domain_sets.find(domain_set)?.values.get(at).copied().flatten()
+        let index = self.keys.iter().position(|k| *k == group.key)?;
+        self.domain_sets.find(domain_set)?.values.get(index).copied().flatten()
     }
 
     /// Pods in the domain of a group's key; `None` if nodes of the domain set lack the label.
