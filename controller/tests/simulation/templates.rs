@@ -161,10 +161,13 @@ fn spec_of_rest(templates: &[Value]) -> Value {
     templates.iter().find(|template| template["name"] == REST).unwrap()["spec"].clone()
 }
 
-/// How many nodes a pool of this spec has whatever the demand, as itself or by its templates.
+/// How many nodes a pool of this spec has whatever the demand: as itself, by its templates, and by the least of its shares.
 pub fn fixed(spec: &Value) -> u64 {
-    let templates = spec["templates"].as_array().into_iter().flatten();
-    templates.chain([spec]).filter_map(|sized| sized["replicas"].as_u64()).sum()
+    let each = |list: &str, size: &str| -> u64 {
+        let all = spec[list].as_array().into_iter().flatten();
+        all.filter_map(|one| one[size].as_u64()).sum()
+    };
+    spec["replicas"].as_u64().unwrap_or(0) + each("templates", "replicas") + each("shares", "minNodes")
 }
 
 /// Changes each template of a pool, or the only one that it has.

@@ -26,6 +26,14 @@ use crate::{
     },
 };
 
+/// Why pods have no place.
+#[derive(Clone, Debug)]
+pub(crate) struct Cause {
+    pub(crate) kind: ReasonKind,
+    /// In words.
+    pub(crate) detail: String,
+}
+
 /// Pods with the same needs and the same priority.
 #[derive(Debug)]
 pub(crate) struct Class {
@@ -42,7 +50,7 @@ pub(crate) struct Class {
     /// A requirement without an id: a combination of several static volumes.
     pub(crate) extra: Arc<[NodeReq]>,
     /// Why no pool can take these pods.
-    pub(crate) blocked: Option<(ReasonKind, String)>,
+    pub(crate) blocked: Option<Cause>,
     /// PersistentVolumeClaims whose volumes are attached to the node.
     pub(crate) claims: Vec<NamespacedName>,
     /// The room that each pod takes of a new node: the shape's requests, what a pod without requests counts for, and the volumes
@@ -168,7 +176,9 @@ impl Demand {
             let number = *numbers.entry(key).or_insert_with_key(|key| {
                 let mut class = resolve(cluster, &gone, rec.shape, rec.priority, Arc::clone(&key.matched));
                 if waits {
-                    class.blocked.get_or_insert((ReasonKind::VolumeNotFound, WAITS.to_owned()));
+                    class
+                        .blocked
+                        .get_or_insert(Cause { kind: ReasonKind::VolumeNotFound, detail: WAITS.to_owned() });
                 }
                 classes.push(class)
             });
@@ -240,7 +250,7 @@ fn preempted_node(
     let rec = cluster.pods.find(pod)?.as_ref()?;
     let name = cluster.tables.symbols.text(rec.chosen.filter(|_| rec.node.is_none())?);
     let node = cluster.find_node(name).filter(|node| !gone.contains(node))?;
-    if options.ruled_out.iter().any(|(out, at)| *out == *rec.key && at == name) {
+    if options.ruled_out.iter().any(|(out, node)| *out == *rec.key && node == name) {
         return None;
     }
     let slot = cluster.nodes.find(node)?;
@@ -383,7 +393,7 @@ fn resolve(
     let mut extra = Vec::new();
     if it.devices {
         let detail = "the pod has resource claims, which Croft can't evaluate".to_owned();
-        class.blocked = Some((ReasonKind::UnsupportedResourceClaim, detail));
+        class.blocked = Some(Cause { kind: ReasonKind::UnsupportedResourceClaim, detail });
     }
     for claim in it.claims.iter().flat_map(ClaimNames::iter) {
         class.claims.push(claim);
@@ -391,7 +401,7 @@ fn resolve(
         let found = in_use(cluster, gone, claim)
             .and_then(|()| volume(cluster, claim, template, &mut reqs, &mut extra));
         if let Err(problem) = found {
-            class.blocked.get_or_insert((ReasonKind::VolumeNotFound, problem));
+            class.blocked.get_or_insert(Cause { kind: ReasonKind::VolumeNotFound, detail: problem });
         }
     }
     class.reqs = reqs.into();

@@ -21,8 +21,8 @@ macro_rules! ids {
 
         impl From<usize> for $name {
             #[inline]
-            fn from(at: usize) -> Self {
-                u32::try_from(at).map_or(Self::NONE, Self)
+            fn from(number: usize) -> Self {
+                u32::try_from(number).map_or(Self::NONE, Self)
             }
         }
 
@@ -62,6 +62,10 @@ ids! {
     PoolVariantIx
     /// A variant of a tier, and of its packing problem.
     VariantIx
+    /// A block of a solve.
+    BlockIx
+    /// A class with required affinity, among those of a tier.
+    FollowerIx
     /// A member of a block: a class, pool, limit or group.
     MemberIx
     /// An item type of a packing problem.
@@ -76,6 +80,8 @@ ids! {
     InstanceTypeIx
     /// An offering of a catalogue.
     OfferIx
+    /// The offerings of one combination of domains, among those of a catalogue.
+    DomainOffersIx
     /// A row of an offering table.
     RowIx
     /// A row of the master problem of column generation.
@@ -84,6 +90,21 @@ ids! {
     ColumnIx
     /// A limit: of a pool, a Tenant or the cluster.
     LimitIx
+    /// A share of a pool.
+    ShareIx
+    /// A DaemonSet that runs on a variant.
+    DaemonIx
+    /// A candidate of a consolidation, within the list that it was chosen from.
+    CandidateIx
+    /// A new instance of a plan.
+    InstanceIx
+}
+
+/// An offering of a pool's catalogue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PoolOffer {
+    pub(crate) pool: PoolIx,
+    pub(crate) offer: OfferIx,
 }
 
 /// A variant of a pool.

@@ -97,12 +97,17 @@ impl<I: From<usize> + Into<usize>, T> IndexVec<I, T> {
 
     /// Ids and entries.
     pub(crate) fn enumerate(&self) -> impl DoubleEndedIterator<Item = (I, &T)> {
-        self.list.iter().enumerate().map(|(at, value)| (I::from(at), value))
+        self.list.iter().enumerate().map(|(number, value)| (I::from(number), value))
+    }
+
+    /// Ids and entries from `first` on.
+    pub(crate) fn enumerate_from(&self, first: I) -> impl Iterator<Item = (I, &T)> {
+        self.list.iter().enumerate().skip(first.into()).map(|(number, value)| (I::from(number), value))
     }
 
     /// Ids and entries.
     pub(crate) fn enumerate_mut(&mut self) -> impl Iterator<Item = (I, &mut T)> {
-        self.list.iter_mut().enumerate().map(|(at, value)| (I::from(at), value))
+        self.list.iter_mut().enumerate().map(|(number, value)| (I::from(number), value))
     }
 
     pub(crate) fn as_slice(&self) -> &[T] {

@@ -80,8 +80,4 @@ pub use model::{
     well_known::EPHEMERAL_TAINTS,
 };
 pub use solve::solver::solve;
-pub use state::{
-    cluster::Cluster,
-    shares::{ShareLedger, ShareState},
-    waiting::Waiting,
-};
+pub use state::{cluster::Cluster, shares::ShareLedger, waiting::Waiting};

@@ -162,13 +162,13 @@ impl Cluster {
     /// on nominations.
     fn is_within_skew(&self, pods: &[Planned<'_, '_>], target: Target<'_>, known: &mut Known) -> bool {
         let tables = &self.tables;
-        pods.iter().enumerate().all(|(at, Planned { rec, met, .. })| {
+        pods.iter().enumerate().all(|(index, Planned { rec, met, .. })| {
             tables.shapes.get(rec.shape).spreads.iter().filter(|s| s.hard).all(|spread| {
                 let selected = |ident| self.is_selected(spread.selector, ident);
                 // Only nominations of its own priority and above count for a pod.
                 let counts = |other: &PodRec| other.priority >= rec.priority && selected(other.ident);
                 let others = || {
-                    let others = pods.iter().enumerate().filter(|(number, _)| *number != at);
+                    let others = pods.iter().enumerate().filter(|(other, _)| *other != index);
                     others.map(|(_, other)| other).filter(|other| counts(other.rec))
                 };
                 let count = others().count();

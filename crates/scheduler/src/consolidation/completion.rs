@@ -23,12 +23,12 @@ pub fn complete<E>(
     mut lacking: impl FnMut(&Cluster) -> Result<Vec<PlannedInstance>, E>,
 ) -> Result<Option<Vec<PlannedInstance>>, E> {
     // Fixed width, so that among equally empty nodes the first launched comes first, however many there are.
-    let name = |at: usize| format!("\u{1}?{at:09}");
+    let name = |number: usize| format!("\u{1}?{number:09}");
     let mut known = 0;
     let mut result = Ok(None);
     for _ in 0..TIMES {
-        for (at, instance) in instances.iter().enumerate().skip(known) {
-            cluster.upsert_coming(instance.coming(&name(at)));
+        for (number, instance) in instances.iter().enumerate().skip(known) {
+            cluster.upsert_coming(instance.coming(&name(number)));
         }
         known = instances.len();
         match lacking(cluster) {
@@ -48,8 +48,8 @@ pub fn complete<E>(
             }
         }
     }
-    for at in 0..known {
-        cluster.remove_coming(&name(at));
+    for number in 0..known {
+        cluster.remove_coming(&name(number));
     }
     result
 }

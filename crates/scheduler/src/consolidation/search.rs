@@ -12,10 +12,11 @@ use crate::{
     consolidation::{
         Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection,
         completion::complete,
-        split::{self, Part},
+        split::{self, CandidateSet, Replacement},
         value::ReplacementValue,
     },
     existing::cache::SolveCache,
+    ids::CandidateIx,
     solve::solver::solve_with_cache,
 };
 
@@ -87,14 +88,15 @@ impl Allowed {
         self.staged = self.staged.saturating_sub(nodes);
     }
 
-    /// Keeps the parts that the budget allows. Nodes with replacements may be removed in steps; nodes without
+    /// Keeps the replacements that the budget allows. Nodes with replacements may be removed in steps; nodes without
     /// replacements all at once.
-    fn limit(self, parts: &mut Vec<Part>) {
-        parts.sort_by_key(|part| (part.instances.is_empty(), Reverse(part.net())));
+    fn limit(self, replacements: &mut Vec<Replacement>) {
+        replacements
+            .sort_by_key(|replacement| (replacement.instances.is_empty(), Reverse(replacement.net())));
         let mut left = self.now;
-        parts.retain(|part| {
+        replacements.retain(|replacement| {
             let fits = left > 0;
-            left = left.saturating_sub(part.nodes.len());
+            left = left.saturating_sub(replacement.nodes.len());
             fits
         });
     }
@@ -102,17 +104,17 @@ impl Allowed {
 
 /// Evaluation of a set.
 #[derive(Debug, Default)]
-struct Tried {
-    parts: Vec<Part>,
-    rejections: Vec<(usize, Rejection)>,
+struct Evaluation {
+    replacements: Vec<Replacement>,
+    rejections: Vec<(CandidateIx, Rejection)>,
     net: i64,
     steps: u64,
 }
 
-impl Tried {
+impl Evaluation {
     /// More is better: savings, then fewer nodes and instances.
     fn rank(&self) -> (i64, Reverse<usize>) {
-        let size = self.parts.iter().map(|p| p.nodes.len() + p.instances.len()).sum();
+        let size = self.replacements.iter().map(|r| r.nodes.len() + r.instances.len()).sum();
         (self.net, Reverse(size))
     }
 }
@@ -127,7 +129,7 @@ struct Search<'a> {
     shares: ShareLedger,
     commands: Vec<Command>,
     /// Nodes that are removed, or that receive pods.
-    settled: BTreeSet<String>,
+    decided: BTreeSet<String>,
     /// Nodes evaluated alone without a gain since the last command.
     fruitless: BTreeSet<String>,
     /// Each node's price less what its pods would cost elsewhere and their disruption cost.
@@ -155,7 +157,7 @@ impl<'a> Search<'a> {
             cache: SolveCache::new(cluster),
             work: cluster.clone(),
             commands: Vec::new(),
-            settled: BTreeSet::new(),
+            decided: BTreeSet::new(),
             fruitless: BTreeSet::new(),
             wasted: BTreeMap::new(),
             result,
@@ -202,10 +204,10 @@ impl<'a> Search<'a> {
             let live = self.live(ranked);
             let most = allowed.staged.min(live.len());
             let sizes = std::iter::successors(Some(most), |n| Some(n / 2)).take_while(|n| *n >= 2);
-            let mut sets: Vec<Vec<&Candidate>> =
+            let mut sets: Vec<CandidateSet<'_>> =
                 sizes.map(|n| live.iter().take(n).copied().collect()).collect();
             // The most wasteful ones alone: where one saves as much as many, the many stay.
-            sets.extend(live.iter().take(ALONE).map(|c| vec![*c]));
+            sets.extend(live.iter().take(ALONE).map(|candidate| CandidateSet::from(vec![*candidate])));
             if allowed.is_used_up() || self.is_over() || !self.best_of(sets, &mut allowed) {
                 break;
             }
@@ -220,7 +222,8 @@ impl<'a> Search<'a> {
             next += chunk.len();
             let mut again = true;
             while again && !allowed.is_used_up() {
-                let sets = self.live(&chunk).into_iter().map(|c| vec![c]).collect();
+                let alone = |candidate| CandidateSet::from(vec![candidate]);
+                let sets = self.live(&chunk).into_iter().map(alone).collect();
                 again = self.best_of(sets, &mut allowed);
             }
         }
@@ -261,10 +264,10 @@ impl<'a> Search<'a> {
                 return;
             }
             // A small pool has few sets: none is evaluated twice.
-            let sets: Vec<Vec<&Candidate>> = (0..BATCH.min(tries))
+            let sets: Vec<CandidateSet<'_>> = (0..BATCH.min(tries))
                 .map(|_| neighbourhood(live.len(), allowed.staged, &mut chance))
                 .filter(|set| tried.insert(set.clone()))
-                .map(|set| set.into_iter().filter_map(|at| live.get(at).copied()).collect())
+                .map(|set| set.into_iter().map(|candidate| live[candidate]).collect())
                 .collect();
             tries = tries.saturating_sub(BATCH);
             fruitless += 1;
@@ -278,7 +281,7 @@ impl<'a> Search<'a> {
 
     /// A lower estimate of new instances' cost for the pods of `live`. Pods may also go onto nodes that stay,
     /// so that this is no proof, only a sign that nothing is left to find.
-    fn least(&mut self, live: &[&Candidate]) -> i64 {
+    fn least(&mut self, live: &CandidateSet<'_>) -> i64 {
         let mut options = self.ask.options.clone();
         options.without_nodes.extend(live.iter().map(|c| c.node.clone()));
         let plan = solve_with_cache(&self.work, &options, &self.cache, self.cancel);
@@ -286,37 +289,37 @@ impl<'a> Search<'a> {
         plan.bound.micros()
     }
 
-    fn live<'c>(&self, candidates: &[&'c Candidate]) -> Vec<&'c Candidate> {
-        candidates.iter().filter(|c| !self.settled.contains(&c.node)).copied().collect()
+    fn live<'c>(&self, candidates: &[&'c Candidate]) -> CandidateSet<'c> {
+        candidates.iter().filter(|c| !self.decided.contains(&c.node)).copied().collect()
     }
 
     /// Takes the best of `sets`, if it saves enough.
-    fn best_of(&mut self, mut sets: Vec<Vec<&Candidate>>, allowed: &mut Allowed) -> bool {
+    fn best_of(&mut self, mut sets: Vec<CandidateSet<'_>>, allowed: &mut Allowed) -> bool {
         sets.retain(|set| !matches!(set.as_slice(), [alone] if self.fruitless.contains(&alone.node)));
         let may = *allowed;
-        let tried: Vec<Tried> = sets.par_iter().map(|set| self.attempt(set, may)).collect();
-        let mut found: Vec<(usize, Tried)> = Vec::new();
-        for (at, tried) in tried.into_iter().enumerate() {
-            self.result.steps = self.result.steps.saturating_add(tried.steps);
-            if let Some([alone]) = sets.get(at).map(Vec::as_slice) {
-                for (_, stay) in &tried.rejections {
+        let evaluations: Vec<Evaluation> = sets.par_iter().map(|set| self.attempt(set, may)).collect();
+        let mut saving: Vec<(&CandidateSet<'_>, Evaluation)> = Vec::new();
+        for (set, evaluation) in sets.iter().zip(evaluations) {
+            self.result.steps = self.result.steps.saturating_add(evaluation.steps);
+            if let [alone] = set.as_slice() {
+                for (_, stay) in &evaluation.rejections {
                     self.result.rejections.insert(alone.node.clone(), stay.clone());
                     self.fruitless.insert(alone.node.clone());
                 }
             }
-            if !tried.parts.is_empty() {
-                found.push((at, tried));
+            if !evaluation.replacements.is_empty() {
+                saving.push((set, evaluation));
             }
         }
-        found.sort_by_key(|(at, tried)| (Reverse(tried.rank()), *at));
-        for (at, tried) in found {
-            let Some(set) = sets.get(at) else { continue };
+        // Among equals the first.
+        saving.sort_by_key(|(_, evaluation)| Reverse(evaluation.rank()));
+        for (set, evaluation) in saving {
             let mut made = false;
-            for part in tried.parts {
-                let part = self.completed(set, part);
-                if let Some(part) = part.filter(|part| self.keeps_shares(set, part).is_ok()) {
-                    allowed.take(part.nodes.len());
-                    self.make(set, part);
+            for replacement in evaluation.replacements {
+                let completed = self.completed(set, replacement);
+                if let Some(completed) = completed.filter(|it| self.keeps_shares(set, it).is_ok()) {
+                    allowed.take(completed.nodes.len());
+                    self.make(set, completed);
                     made = true;
                 }
                 self.cache.changed(&self.work);
@@ -333,23 +336,23 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// The part with the instances that it lacks under kube-scheduler's placement, if it still saves enough.
-    fn completed(&mut self, set: &[&Candidate], mut part: Part) -> Option<Part> {
-        if part.instances.len() + part.onto.len() <= 1 {
-            return Some(part);
+    /// The replacement with the instances that it lacks under kube-scheduler's placement, if it still saves enough.
+    fn completed(&mut self, set: &CandidateSet<'_>, mut replacement: Replacement) -> Option<Replacement> {
+        if replacement.instances.len() + replacement.onto.len() <= 1 {
+            return Some(replacement);
         }
         // In the controller's order: the dearest first, whose pods then find the most room.
-        let mut own: Vec<&Candidate> = part.nodes.iter().filter_map(|at| set.get(*at).copied()).collect();
+        let mut own: Vec<&Candidate> = replacement.nodes.iter().map(|node| set[*node]).collect();
         own.sort_by_key(|c| (Reverse(c.price), &c.node));
         let pods: BTreeSet<PodKey> = own.iter().flat_map(|c| self.work.movable_pods(&c.node)).collect();
         let options = Options {
             simulate_default_scheduler: true,
             effort: 0,
             small_plan_steps: 0,
-            ..self.options_without(&own)
+            ..self.options_without(own.iter().copied())
         };
         let Self { ask, cancel, work, cache, result, .. } = self;
-        let instances = complete(work, part.instances, |cluster| {
+        let instances = complete(work, replacement.instances, |cluster| {
             cache.changed(cluster);
             let mut plan = solve_with_cache(cluster, &options, cache, *cancel);
             result.steps = result.steps.saturating_add(plan.steps).saturating_add(STEPS_PER_SOLVE);
@@ -361,16 +364,16 @@ impl<'a> Search<'a> {
         });
         let instances = instances.ok().flatten()?;
         let taken: BTreeSet<&PodKey> = instances.iter().flat_map(|instance| &instance.pods).collect();
-        part.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !taken.contains(pod)));
-        part.onto.retain(|placement| !placement.pods.is_empty());
-        let evaluated = split::evaluate(work, ask, set, part.nodes, instances).ok()?;
-        Some(Part { onto: part.onto, ..evaluated })
+        replacement.onto.iter_mut().for_each(|placement| placement.pods.retain(|pod| !taken.contains(pod)));
+        replacement.onto.retain(|placement| !placement.pods.is_empty());
+        let evaluated = split::evaluate(work, ask, set, replacement.nodes, instances).ok()?;
+        Some(Replacement { onto: replacement.onto, ..evaluated })
     }
 
     /// The options of a solve without the nodes of `set`, by the templates that may launch in the place of each of them.
-    fn options_without(&self, set: &[&Candidate]) -> Options {
+    fn options_without<'c>(&self, set: impl Iterator<Item = &'c Candidate> + Clone) -> Options {
         let mut options = self.ask.options.clone();
-        options.without_nodes.extend(set.iter().map(|c| c.node.clone()));
+        options.without_nodes.extend(set.clone().map(|c| c.node.clone()));
         for candidate in set {
             if let Some(templates) = &candidate.templates {
                 options.templates.restrict(&candidate.pool, templates);
@@ -379,8 +382,8 @@ impl<'a> Search<'a> {
         options
     }
 
-    fn attempt(&self, set: &[&Candidate], allowed: Allowed) -> Tried {
-        let mut options = self.options_without(set);
+    fn attempt(&self, set: &CandidateSet<'_>, allowed: Allowed) -> Evaluation {
+        let mut options = self.options_without(set.iter().copied());
         // Sets are many, and most are of no use: their effort is counted over all of them.
         options.small_plan_steps = 0;
         let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
@@ -391,8 +394,8 @@ impl<'a> Search<'a> {
             .max()
             .unwrap_or_default();
         let price: Price = set.iter().map(|c| c.price).sum();
-        // At least the disruption cost of a single node; parts of a larger set may have less.
-        let disruption_cost = if let [alone] = set { alone.disruption_cost } else { Price::ZERO };
+        // At least the disruption cost of a single node; replacements of a larger set may have less.
+        let disruption_cost = if let [alone] = set.as_slice() { alone.disruption_cost } else { Price::ZERO };
         options.cost_cutoff = Some(price.saturating_sub(least.saturating_add(disruption_cost)));
         if wasted <= least.micros() {
             // New instances for its pods would cost as much, however well packed; existing free room may do.
@@ -404,33 +407,34 @@ impl<'a> Search<'a> {
         let pools = u64::try_from(self.work.pools.len()).unwrap_or(u64::MAX);
         let steps = plan.steps.saturating_add(pools).saturating_add(STEPS_PER_SOLVE);
         if plan.cut_short && (self.cancel)() {
-            return Tried { steps, ..Tried::default() };
+            return Evaluation { steps, ..Evaluation::default() };
         }
-        let (mut parts, mut rejections) = split::split(&self.work, self.ask, set, plan);
-        parts.retain(|part| match self.keeps_shares(set, part) {
+        let (mut replacements, mut rejections) = split::split(&self.work, self.ask, set, plan);
+        replacements.retain(|replacement| match self.keeps_shares(set, replacement) {
             Ok(()) => true,
             Err(share) => {
-                rejections.extend(part.nodes.iter().map(|at| (*at, Rejection::PoolShare(share.clone()))));
+                let of_node = |node: &CandidateIx| (*node, Rejection::PoolShare(share.clone()));
+                rejections.extend(replacement.nodes.iter().map(of_node));
                 false
             }
         });
-        allowed.limit(&mut parts);
-        let net = parts.iter().map(Part::net).sum();
-        Tried { parts, rejections, net, steps }
+        allowed.limit(&mut replacements);
+        let net = replacements.iter().map(Replacement::net).sum();
+        Evaluation { replacements, rejections, net, steps }
     }
 
-    /// Checks that a part leaves its pool within its shares. The error is the share that it would break.
-    fn keeps_shares(&self, set: &[&Candidate], part: &Part) -> Result<(), String> {
-        self.shares.check(&self.work, &part.names(set), &part.instances)
+    /// Checks that a replacement leaves its pool within its shares. The error is the share that it would break.
+    fn keeps_shares(&self, set: &CandidateSet<'_>, replacement: &Replacement) -> Result<(), String> {
+        self.shares.check(&self.work, &replacement.names(set), &replacement.instances)
     }
 
     /// Applies a command to the working cluster. Free room on its instances is left to the next search: a
     /// command that used it would depend on this one.
-    fn make(&mut self, set: &[&Candidate], part: Part) {
-        self.shares.take(&self.work, &part.names(set), &part.instances);
-        let nodes = part.nodes.iter().filter_map(|at| set.get(*at)).map(|c| c.node.clone()).collect();
-        for (at, instance) in part.instances.iter().enumerate() {
-            let name = format!("\u{1}{}-{at}", self.commands.len());
+    fn make(&mut self, set: &CandidateSet<'_>, replacement: Replacement) {
+        self.shares.take(&self.work, &replacement.names(set), &replacement.instances);
+        let nodes = replacement.nodes.iter().map(|node| set[*node].node.clone()).collect();
+        for (number, instance) in replacement.instances.iter().enumerate() {
+            let name = format!("\u{1}{}-{number}", self.commands.len());
             let full = ComingNode { allocatable: Resources::new(), ..instance.coming(&name) };
             self.work.upsert_coming(full);
             for pod in &instance.pods {
@@ -439,22 +443,22 @@ impl<'a> Search<'a> {
         }
         let made = Command {
             nodes,
-            instances: part.instances,
-            onto: part.onto,
-            before: part.before,
-            after: part.after,
-            disruption_cost: part.disruption_cost,
+            instances: replacement.instances,
+            onto: replacement.onto,
+            before: replacement.before,
+            after: replacement.after,
+            disruption_cost: replacement.disruption_cost,
         };
         for node in &made.nodes {
             self.result.rejections.remove(node);
-            self.settled.insert(node.clone());
+            self.decided.insert(node.clone());
             self.work.remove_node(node);
         }
         for placement in &made.onto {
             for pod in &placement.pods {
                 self.work.relocate(pod, &placement.node, placement.coming);
             }
-            self.settled.insert(placement.node.clone());
+            self.decided.insert(placement.node.clone());
             if let Some(stay) = self.result.rejections.get_mut(&placement.node) {
                 *stay = Rejection::ReceivesPods;
             }
@@ -470,15 +474,15 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Indices of a few nodes, sampled by wasted price.
-fn neighbourhood(live: usize, allowed: usize, chance: &mut Chance) -> BTreeSet<usize> {
+/// A few of the `live` candidates, sampled by wasted price.
+fn neighbourhood(live: usize, allowed: usize, chance: &mut Chance) -> BTreeSet<CandidateIx> {
     let size = FEWEST + chance.below(MOST - FEWEST + 1);
     let size = usize::try_from(size).unwrap_or(2).min(allowed).min(live);
     let count = u64::try_from(live).unwrap_or(u64::MAX);
     let mut chosen = BTreeSet::new();
     while chosen.len() < size {
-        let at = chance.below(count).min(chance.below(count));
-        chosen.insert(usize::try_from(at).unwrap_or(0));
+        let number = chance.below(count).min(chance.below(count));
+        chosen.insert(CandidateIx::from(usize::try_from(number).unwrap_or(0)));
     }
     chosen
 }

@@ -1,4 +1,4 @@
-//! Independent parts of a plan without some nodes: nodes are in one part if their pods share a new instance.
+//! Independent replacements in a plan without some nodes: nodes are replaced together if their pods share a new instance.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,18 @@ use rustc_hash::FxHashMap;
 use crate::{
     CapacityType, Cluster, ExistingPlacement, Plan, PlannedInstance, PodKey, Price,
     consolidation::{Ask, Candidate, Rejection},
+    ids::{CandidateIx, InstanceIx},
+    index_vec::IndexVec,
 };
 
-/// A part that saves enough.
+/// Candidates that are planned without at the same time.
+pub(super) type CandidateSet<'a> = IndexVec<CandidateIx, &'a Candidate>;
+
+/// Nodes, and what replaces them, which saves enough.
 #[derive(Debug)]
-pub(super) struct Part {
-    /// Indices into the set that was planned without.
-    pub(super) nodes: Vec<usize>,
+pub(super) struct Replacement {
+    /// Of the set that was planned without.
+    pub(super) nodes: Vec<CandidateIx>,
     pub(super) instances: Vec<PlannedInstance>,
     pub(super) onto: Vec<ExistingPlacement>,
     pub(super) before: Price,
@@ -21,125 +26,126 @@ pub(super) struct Part {
     pub(super) disruption_cost: Price,
 }
 
-impl Part {
+impl Replacement {
     pub(super) fn net(&self) -> i64 {
         self.before.micros() - self.after.micros() - self.disruption_cost.micros()
     }
 
     /// The names of its nodes.
-    pub(super) fn names<'c>(&self, set: &[&'c Candidate]) -> Vec<&'c str> {
-        self.nodes.iter().filter_map(|at| set.get(*at)).map(|candidate| candidate.node.as_str()).collect()
+    pub(super) fn names<'c>(&self, set: &CandidateSet<'c>) -> Vec<&'c str> {
+        self.nodes.iter().map(|node| set[*node].node.as_str()).collect()
     }
 }
 
-/// Members of one part, before it is evaluated.
+/// A replacement before it is evaluated.
 #[derive(Default)]
 struct Draft {
-    nodes: Vec<usize>,
-    instances: Vec<usize>,
+    nodes: Vec<CandidateIx>,
+    instances: Vec<InstanceIx>,
     no_place: Option<String>,
 }
 
-fn root(parent: &mut [usize], mut at: usize) -> usize {
-    while let Some(up) = parent.get(at).copied().filter(|up| *up != at) {
-        at = up;
+/// Union-find of candidates: each one's parent is itself, or a lesser one that is replaced together with it.
+type Parents = IndexVec<CandidateIx, CandidateIx>;
+
+fn root(parents: &Parents, mut node: CandidateIx) -> CandidateIx {
+    while parents[node] != node {
+        node = parents[node];
     }
-    at
+    node
 }
 
-fn join(parent: &mut [usize], a: usize, b: usize) {
-    let (a, b) = (root(parent, a), root(parent, b));
-    if let Some(slot) = parent.get_mut(a.max(b)) {
-        *slot = a.min(b);
-    }
+fn join(parents: &mut Parents, a: CandidateIx, b: CandidateIx) {
+    let (a, b) = (root(parents, a), root(parents, b));
+    parents[a.max(b)] = a.min(b);
 }
 
-/// Pods that would move, with the index of their node.
-fn sources(cluster: &Cluster, set: &[&Candidate]) -> FxHashMap<PodKey, usize> {
+/// Pods that would move, with their node.
+fn sources(cluster: &Cluster, set: &CandidateSet<'_>) -> FxHashMap<PodKey, CandidateIx> {
     let mut sources = FxHashMap::default();
-    for (at, candidate) in set.iter().enumerate() {
+    for (node, candidate) in set.enumerate() {
         for key in cluster.movable_pods(&candidate.node) {
-            sources.insert(key, at);
+            sources.insert(key, node);
         }
     }
     sources
 }
 
-/// The parts of `plan`, solved without `set`, that save enough, and why each other node stays.
+/// The replacements in `plan`, solved without `set`, that save enough, and why each other node stays.
 pub(super) fn split(
     cluster: &Cluster,
     ask: &Ask,
-    set: &[&Candidate],
+    set: &CandidateSet<'_>,
     mut plan: Plan,
-) -> (Vec<Part>, Vec<(usize, Rejection)>) {
+) -> (Vec<Replacement>, Vec<(CandidateIx, Rejection)>) {
     let sources = sources(cluster, set);
-    let mut parent: Vec<usize> = (0..set.len()).collect();
-    let from =
-        |pods: &[PodKey]| -> Vec<usize> { pods.iter().filter_map(|p| sources.get(p).copied()).collect() };
-    for instance in &plan.instances {
-        let members = from(&instance.pods);
-        for pair in members.windows(2) {
+    let mut parents: Parents = set.ids().collect();
+    let nodes_of = |pods: &[PodKey]| -> Vec<CandidateIx> {
+        pods.iter().filter_map(|pod| sources.get(pod).copied()).collect()
+    };
+    let mut instances: IndexVec<InstanceIx, Option<PlannedInstance>> =
+        std::mem::take(&mut plan.instances).into_iter().map(Some).collect();
+    for instance in instances.iter().flatten() {
+        for pair in nodes_of(&instance.pods).windows(2) {
             if let [a, b] = pair {
-                join(&mut parent, *a, *b);
+                join(&mut parents, *a, *b);
             }
         }
     }
-    let mut drafts: BTreeMap<usize, Draft> = BTreeMap::new();
-    for at in 0..set.len() {
-        drafts.entry(root(&mut parent, at)).or_default().nodes.push(at);
+    let mut drafts: BTreeMap<CandidateIx, Draft> = BTreeMap::new();
+    for node in set.ids() {
+        drafts.entry(root(&parents, node)).or_default().nodes.push(node);
     }
-    for (number, instance) in plan.instances.iter().enumerate() {
-        if let Some(at) = from(&instance.pods).first() {
-            drafts.entry(root(&mut parent, *at)).or_default().instances.push(number);
+    for (number, instance) in instances.enumerate() {
+        if let Some(node) = instance.iter().flat_map(|instance| nodes_of(&instance.pods)).next() {
+            drafts.entry(root(&parents, node)).or_default().instances.push(number);
         }
     }
     for left in &plan.unschedulable {
-        if let Some(at) = sources.get(&left.pod) {
-            let why = left.reasons.iter().find(|r| Some(&r.pool) == set.get(*at).map(|c| &c.pool));
+        if let Some(node) = sources.get(&left.pod) {
+            let why = left.reasons.iter().find(|reason| reason.pool == set[*node].pool);
             let why = why.or(left.reasons.first());
             let why = why.map_or_else(|| left.pod.to_string(), |r| format!("{}: {}", left.pod, r.detail));
-            drafts.entry(root(&mut parent, *at)).or_default().no_place.get_or_insert(why);
+            drafts.entry(root(&parents, *node)).or_default().no_place.get_or_insert(why);
         }
     }
-    let mut instances: Vec<Option<PlannedInstance>> =
-        std::mem::take(&mut plan.instances).into_iter().map(Some).collect();
-    let mut parts = Vec::new();
+    let mut replacements = Vec::new();
     let mut rejections = Vec::new();
     for (draft_root, draft) in drafts {
         let own: Vec<PlannedInstance> =
-            draft.instances.iter().filter_map(|at| instances.get_mut(*at).and_then(Option::take)).collect();
+            draft.instances.iter().filter_map(|number| instances[*number].take()).collect();
         let evaluated = match draft.no_place {
             Some(why) => Err(Rejection::PodsUnschedulable(why)),
             None => evaluate(cluster, ask, set, draft.nodes.clone(), own),
         };
         match evaluated {
-            Ok(mut part) => {
+            Ok(mut replacement) => {
                 for placement in &plan.existing {
                     let mut mine = placement.clone();
-                    mine.pods.retain(|p| {
-                        sources.get(p).is_some_and(|at| root(&mut parent.clone(), *at) == draft_root)
+                    mine.pods.retain(|pod| {
+                        sources.get(pod).is_some_and(|node| root(&parents, *node) == draft_root)
                     });
                     if !mine.pods.is_empty() {
-                        part.onto.push(mine);
+                        replacement.onto.push(mine);
                     }
                 }
-                parts.push(part);
+                replacements.push(replacement);
             }
-            Err(stay) => rejections.extend(draft.nodes.iter().map(|at| (*at, stay.clone()))),
+            Err(stay) => rejections.extend(draft.nodes.iter().map(|node| (*node, stay.clone()))),
         }
     }
-    (parts, rejections)
+    (replacements, rejections)
 }
 
 /// Evaluates whether replacing `members` of the set by `instances` saves enough.
 pub(super) fn evaluate(
     cluster: &Cluster,
     ask: &Ask,
-    set: &[&Candidate],
-    members: Vec<usize>,
+    set: &CandidateSet<'_>,
+    members: Vec<CandidateIx>,
     mut instances: Vec<PlannedInstance>,
-) -> Result<Part, Rejection> {
-    let nodes = || members.iter().filter_map(|at| set.get(*at));
+) -> Result<Replacement, Rejection> {
+    let nodes = || members.iter().map(|node| set[*node]);
     let before: Price = nodes().map(|c| c.price).sum();
     // An instance without a price may cost anything.
     let Some(after) = instances.iter().map(|instance| instance.price).sum::<Option<Price>>() else {
@@ -172,7 +178,7 @@ pub(super) fn evaluate(
     if let Some(options) = scarce.filter(|_| instances.len() <= members.len()) {
         return Err(Rejection::FewSpotOptions(options));
     }
-    Ok(Part { nodes: members, instances, onto: Vec::new(), before, after, disruption_cost })
+    Ok(Replacement { nodes: members, instances, onto: Vec::new(), before, after, disruption_cost })
 }
 
 /// Keeps alternatives and zones that cost less than `limit`; the planned ones always.

@@ -16,8 +16,8 @@ use crate::{
 fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(ResourceId, i64)], i64)> {
     let mut best: FxHashMap<InstanceTypeIx, i64> = FxHashMap::default();
     for variant in rec.variants.iter() {
-        for at in variant.allowed.and(&rec.catalog.available).iter() {
-            let Some(offer) = rec.catalog.offers.get(at) else { continue };
+        for offer in variant.allowed.and(&rec.catalog.available).iter() {
+            let offer = &rec.catalog.offers[offer];
             if let Some(price) = offer.price {
                 best.entry(offer.kind).and_modify(|p| *p = (*p).min(price)).or_insert(price);
             }

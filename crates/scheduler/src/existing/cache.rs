@@ -13,9 +13,8 @@ use crate::{
     existing::room::Room,
     ids::NodeIx,
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::offering_table::Table,
-    state::{attachments::Dimension, cluster::Cluster, interner::Sym},
+    state::{attachments::Dimension, catalog_index::OfferSet, cluster::Cluster, interner::Sym},
 };
 
 /// The properties that tell tables of room and price apart.
@@ -28,9 +27,9 @@ pub(crate) struct TableKey {
     pub(crate) daemons: Vec<i64>,
 }
 
-/// The properties that tell partitions of catalogues apart.
+/// The properties that tell partitions of catalogues by domain apart.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct PartsKey {
+pub(crate) struct DomainOffersKey {
     /// Address of the catalogue.
     pub(crate) catalog: usize,
     pub(crate) keys: Vec<Sym>,
@@ -40,9 +39,10 @@ pub(crate) struct PartsKey {
 
 /// The offerings that have the same values of some keys.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct DomainOffers {
+    /// One per key.
     pub(crate) values: Vec<Option<Sym>>,
-    pub(crate) offers: BitSet,
+    pub(crate) offers: OfferSet,
 }
 
 /// Shared by solves of one cluster state whose options differ only in effort and nodes left out.
@@ -51,7 +51,7 @@ pub(crate) struct SolveCache {
     /// Room and price tables of catalogues.
     pub(crate) tables: Mutex<FxHashMap<TableKey, Arc<Table>>>,
     /// Catalogues by the domains of their offerings.
-    pub(crate) parts: Mutex<FxHashMap<PartsKey, Arc<[Part]>>>,
+    pub(crate) domain_offers: Mutex<FxHashMap<DomainOffersKey, Arc<[DomainOffers]>>>,
     suitable: Mutex<FxHashMap<NodeNeeds, Arc<[NodeIx]>>>,
     rooms: IndexVec<NodeIx, OnceLock<Room>>,
 }

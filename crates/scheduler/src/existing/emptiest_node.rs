@@ -36,16 +36,16 @@ impl Existing<'_> {
             .iter()
             .enumerate()
             .filter(|(_, node)| self.is_open(number, **node, true) && self.has_room(**node, requests, &[]))
-            .map(|(at, node)| (is_welcome(*node), self.share_left(*node, requests), Reverse(at), *node))
+            .map(|(rank, node)| (is_welcome(*node), self.share_left(*node, requests), Reverse(rank), *node))
             .collect();
         while self.left[number] > least
-            && let Some((welcome, _, at, node)) = heap.pop()
+            && let Some((welcome, _, rank, node)) = heap.pop()
         {
             self.steps += 1;
             let placed = self.put(groups, number, node, 1);
             if placed > 0 {
                 self.record(number, node, placed);
-                heap.push((welcome, self.share_left(node, requests), at, node));
+                heap.push((welcome, self.share_left(node, requests), rank, node));
             }
         }
     }

@@ -113,9 +113,9 @@ pub(super) fn is_domain_open(cluster: &Cluster, groups: &Groups, number: ClassIx
             }
         }
     }
-    let at = |g: &GroupIx| domain(*g).and_then(|v| groups.list[*g].find(v));
-    topology.anti_affinity.iter().all(|g| at(g).is_none_or(|d| d.pods.matching == 0))
-        && topology.matching_groups.iter().all(|g| at(g).is_none_or(|d| d.pods.repelling == 0))
+    let counted_domain = |g: &GroupIx| domain(*g).and_then(|v| groups.list[*g].find(v));
+    topology.anti_affinity.iter().all(|g| counted_domain(g).is_none_or(|d| d.pods.matching == 0))
+        && topology.matching_groups.iter().all(|g| counted_domain(g).is_none_or(|d| d.pods.repelling == 0))
 }
 
 /// True if one more pod of the class keeps its spreads in the domains `values`, one for each of them.

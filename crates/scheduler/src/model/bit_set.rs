@@ -1,16 +1,25 @@
-//! Sets of small integers as bits.
+//! Sets of ids as bits.
 
-/// A set of indices below a fixed size.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct BitSet(Box<[u64]>);
+use std::marker::PhantomData;
 
-impl BitSet {
-    /// The empty set over `size` indices.
-    pub(crate) fn none(size: usize) -> Self {
-        Self(vec![0; size.div_ceil(64)].into())
+/// A set of ids of type `I` below a fixed size: that of the list that they index.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct BitSet<I> {
+    words: Box<[u64]>,
+    id: PhantomData<I>,
+}
+
+impl<I: From<usize> + Into<usize>> BitSet<I> {
+    const fn of_words(words: Box<[u64]>) -> Self {
+        Self { words, id: PhantomData }
     }
 
-    /// The set of all `size` indices.
+    /// The empty set over `size` ids.
+    pub(crate) fn none(size: usize) -> Self {
+        Self::of_words(vec![0; size.div_ceil(64)].into())
+    }
+
+    /// The set of all `size` ids.
     pub(crate) fn all(size: usize) -> Self {
         let mut words = vec![u64::MAX; size.div_ceil(64)];
         if !size.is_multiple_of(64)
@@ -18,52 +27,54 @@ impl BitSet {
         {
             *last = (1u64 << (size % 64)) - 1;
         }
-        Self(words.into())
+        Self::of_words(words.into())
     }
 
-    pub(crate) fn insert(&mut self, index: usize) {
-        if let Some(word) = self.0.get_mut(index / 64) {
+    pub(crate) fn insert(&mut self, id: I) {
+        let index: usize = id.into();
+        if let Some(word) = self.words.get_mut(index / 64) {
             *word |= 1 << (index % 64);
         }
     }
 
-    pub(crate) fn contains(&self, index: usize) -> bool {
-        self.0.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    pub(crate) fn contains(&self, id: I) -> bool {
+        let index: usize = id.into();
+        self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+        self.words.iter().all(|word| *word == 0)
     }
 
     pub(crate) fn intersects(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+        self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
 
     pub(crate) fn intersect(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
+        for (a, b) in self.words.iter_mut().zip(&other.words) {
             *a &= b;
         }
     }
 
     pub(crate) fn unite(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
+        for (a, b) in self.words.iter_mut().zip(&other.words) {
             *a |= b;
         }
     }
 
     pub(crate) fn take_away(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
+        for (a, b) in self.words.iter_mut().zip(&other.words) {
             *a &= !b;
         }
     }
 
     pub(crate) fn and(&self, other: &Self) -> Self {
-        Self(self.0.iter().zip(&other.0).map(|(a, b)| a & b).collect())
+        Self::of_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
     }
 
-    /// The indices, ascending.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(at, word)| {
+    /// The ids, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = I> + '_ {
+        self.words.iter().enumerate().flat_map(|(number, word)| {
             let mut rest = *word;
             std::iter::from_fn(move || {
                 if rest == 0 {
@@ -71,7 +82,7 @@ impl BitSet {
                 }
                 let bit = rest.trailing_zeros() as usize;
                 rest &= rest - 1;
-                Some(at * 64 + bit)
+                Some(I::from(number * 64 + bit))
             })
         })
     }
@@ -83,19 +94,19 @@ mod tests {
 
     #[test]
     fn sets_behave_as_sets() {
-        let mut a = BitSet::none(130);
+        let mut a = BitSet::<usize>::none(130);
         for i in [0, 63, 64, 129] {
             a.insert(i);
         }
         assert_eq!(a.iter().collect::<Vec<_>>(), [0, 63, 64, 129]);
-        assert_eq!(BitSet::all(130).iter().count(), 130);
-        assert_eq!(BitSet::all(128).iter().count(), 128);
-        assert_eq!(BitSet::all(130).and(&a), a);
+        assert_eq!(BitSet::<usize>::all(130).iter().count(), 130);
+        assert_eq!(BitSet::<usize>::all(128).iter().count(), 128);
+        assert_eq!(BitSet::<usize>::all(130).and(&a), a);
         assert!(!a.contains(1) && a.contains(129) && !a.contains(1000));
         let mut b = BitSet::none(130);
         assert!(b.is_empty() && !a.intersects(&b));
         b.unite(&a);
-        b.intersect(&BitSet::all(64));
+        b.intersect(&BitSet::<usize>::all(64));
         assert_eq!(a, {
             let mut c = BitSet::none(130);
             c.unite(&a);

@@ -22,6 +22,14 @@ pub(crate) struct GroupUse {
     pub(crate) cap: u32,
 }
 
+/// How many pods of an item type fit into a bin, with the compatibility set and the offering that the bin would then have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fit {
+    pub(crate) count: u32,
+    pub(crate) compat_set: CompatSetIx,
+    pub(crate) offer: OfferIx,
+}
+
 /// An instance under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct Bin {
@@ -98,9 +106,9 @@ impl<'a> Packing<'a> {
             }
         }
         for group in &rules.needs {
-            let here = bin.groups.iter().any(|g| g.group == *group && g.count > 0);
+            let has_target = bin.groups.iter().any(|g| g.group == *group && g.count > 0);
             let is_first = rules.may_be_first && !self.present.contains(group);
-            if !here && !is_first {
+            if !has_target && !is_first {
                 return 0;
             }
         }
@@ -143,14 +151,13 @@ impl<'a> Packing<'a> {
             })
     }
 
-    /// How many of `item_type` fit into `bin`, with the offering and compatibility set that the bin would
-    /// then have.
+    /// How many of `item_type` fit into `bin`; `None` if none does.
     pub(crate) fn room(
         &self,
         compat_sets: &mut CompatibilitySets,
         bin: BinIx,
         item_type: ItemTypeIx,
-    ) -> Option<(u32, CompatSetIx, OfferIx)> {
+    ) -> Option<Fit> {
         let it = &self.bins[bin];
         let size = self.problem.size(item_type);
         let mut most = fits(size, self.free(bin));
@@ -177,7 +184,7 @@ impl<'a> Packing<'a> {
                 most /= 2;
             }
         }
-        (most > 0).then_some((most, compat_set, offer))
+        (most > 0).then_some(Fit { count: most, compat_set, offer })
     }
 
     /// Another offering of `compat_set` that holds the bin's pods and more of `size`.
@@ -208,16 +215,9 @@ impl<'a> Packing<'a> {
         best
     }
 
-    /// Places `count` of `item_type` into `bin`, with the compatibility set and witness that
-    /// [`Packing::room`] returned.
-    pub(crate) fn put(
-        &mut self,
-        bin: BinIx,
-        item_type: ItemTypeIx,
-        count: u32,
-        compat_set: CompatSetIx,
-        offer: OfferIx,
-    ) {
+    /// Places the pods of `item_type` that [`Packing::room`] returned, or fewer of them, into `bin`.
+    pub(crate) fn put(&mut self, bin: BinIx, item_type: ItemTypeIx, fit: Fit) {
+        let Fit { count, compat_set, offer } = fit;
         let it = &mut self.bins[bin];
         if offer != it.offer {
             let old = self.problem.row(it.variant, it.offer);
@@ -321,13 +321,13 @@ impl<'a> Packing<'a> {
     }
 
     /// Gives each bin the cheapest offering that holds its pods.
-    pub(crate) fn settle(&mut self, compat_sets: &CompatibilitySets) {
+    pub(crate) fn take_cheapest_offers(&mut self, compat_sets: &CompatibilitySets) {
         for bin in self.bins.ids() {
-            self.settle_one(compat_sets, bin);
+            self.take_cheapest_offer(compat_sets, bin);
         }
     }
 
-    pub(crate) fn settle_one(&mut self, compat_sets: &CompatibilitySets, bin: BinIx) {
+    fn take_cheapest_offer(&mut self, compat_sets: &CompatibilitySets, bin: BinIx) {
         let it = &self.bins[bin];
         let old = self.problem.row(it.variant, it.offer);
         let used: SmallVec<[i64; 4]> = old.iter().zip(self.free(bin)).map(|(o, f)| o - f).collect();
@@ -376,9 +376,8 @@ fn has_min_values(
     ctx.min_values.iter().all(|MinValues { values, least }| {
         let mut distinct: Vec<Sym> = Vec::new();
         for offer in compat_sets.bits(compat_set).iter() {
-            let holds =
-                problem.row(variant, OfferIx::from(offer)).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
-            let Some(value) = values.get(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
+            let holds = problem.row(variant, offer).iter().zip(used).all(|(r, u)| *u <= 0 || r >= u);
+            let Some(value) = values.find(offer).filter(|v| holds && **v != Sym::NONE) else { continue };
             if !distinct.contains(value) {
                 distinct.push(*value);
                 if distinct.len() >= *least {

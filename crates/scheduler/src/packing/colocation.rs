@@ -5,7 +5,11 @@ use std::cmp::Reverse;
 
 use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
 use crate::index_vec::IndexVec;
-use crate::packing::{bins::Packing, compatibility::CompatibilitySets, problem::fits};
+use crate::packing::{
+    bins::{Fit, Packing},
+    compatibility::CompatibilitySets,
+    problem::fits,
+};
 
 /// Longest chain of affinity requirements that is followed; longer ones are left unschedulable.
 const LONGEST_CHAIN: u32 = 4;
@@ -37,7 +41,7 @@ pub(crate) fn place(
             }
         }
     }
-    packing.settle(compat_sets);
+    packing.take_cheapest_offers(compat_sets);
 }
 
 /// Item types with pending pods that `item_type` requires on its host, other than itself.
@@ -110,9 +114,9 @@ fn beside(
     for bin in packing.bins.ids() {
         let Some(rest) = left.find_mut(item_type).filter(|n| **n > 0) else { return };
         packing.steps += 1;
-        if let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) {
-            let count = most.min(*rest);
-            packing.put(bin, item_type, count, compat_set, offer);
+        if let Some(fit) = packing.room(compat_sets, bin, item_type) {
+            let count = fit.count.min(*rest);
+            packing.put(bin, item_type, Fit { count, ..fit });
             *rest -= count;
         }
     }
@@ -165,12 +169,12 @@ fn alone(
     });
     for Candidate { variant, compat_set, offer, .. } in candidates {
         let Some(bin) = packing.open(variant, compat_set, offer, true) else { continue };
-        let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) else {
+        let Some(fit) = packing.room(compat_sets, bin, item_type) else {
             packing.close_empty();
             continue;
         };
-        let count = most.min(wanted);
-        packing.put(bin, item_type, count, compat_set, offer);
+        let count = fit.count.min(wanted);
+        packing.put(bin, item_type, Fit { count, ..fit });
         if let Some(n) = left.find_mut(item_type) {
             *n -= count;
         }
@@ -238,8 +242,8 @@ fn seat(
     left: &mut IndexVec<ItemTypeIx, u32>,
     depth: u32,
 ) -> bool {
-    if let Some((_, compat_set, offer)) = packing.room(compat_sets, bin, item_type) {
-        packing.put(bin, item_type, 1, compat_set, offer);
+    if let Some(fit) = packing.room(compat_sets, bin, item_type) {
+        packing.put(bin, item_type, Fit { count: 1, ..fit });
         if let Some(n) = left.find_mut(item_type) {
             *n = n.saturating_sub(1);
         }

@@ -11,7 +11,6 @@ use smallvec::SmallVec;
 use crate::{
     ids::{BinTypeIx, ColumnIx, CompatSetIx, ItemTypeIx, MasterRowIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::{
         bins::Bin,
         compatibility::CompatibilitySets,
@@ -20,6 +19,7 @@ use crate::{
         rows::covers,
         simplex::{Column, Master},
     },
+    state::catalog_index::OfferSet,
 };
 
 /// Input of a search: the problem, the bin types considered, and the caller's cancel callback.
@@ -111,8 +111,8 @@ fn parts(
     compat_sets: &CompatibilitySets,
     list: impl Iterator<Item = CompatSetIx>,
     size: usize,
-) -> Vec<(SmallVec<[CompatSetIx; 4]>, BitSet)> {
-    let mut parts: Vec<(SmallVec<[CompatSetIx; 4]>, BitSet)> = vec![(SmallVec::new(), BitSet::all(size))];
+) -> Vec<(SmallVec<[CompatSetIx; 4]>, OfferSet)> {
+    let mut parts: Vec<(SmallVec<[CompatSetIx; 4]>, OfferSet)> = vec![(SmallVec::new(), OfferSet::all(size))];
     for compat_set in list {
         let inside = compat_sets.bits(compat_set);
         let mut split = Vec::new();

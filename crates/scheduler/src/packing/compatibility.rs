@@ -7,23 +7,23 @@ use rustc_hash::FxHashMap;
 use crate::{
     ids::{CompatSetIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::{offering_table::Edges, problem::PackingProblem},
+    state::catalog_index::OfferSet,
 };
 
 /// A set of offerings of one variant.
 #[derive(Debug)]
-struct Mask {
+struct CompatSet {
     variant: VariantIx,
-    bits: BitSet,
+    bits: OfferSet,
     edges: Arc<Edges>,
 }
 
 /// All sets in use. Equal sets have equal ids.
 #[derive(Debug, Default)]
 pub(crate) struct CompatibilitySets {
-    list: IndexVec<CompatSetIx, Mask>,
-    numbers: FxHashMap<(VariantIx, BitSet), CompatSetIx>,
+    list: IndexVec<CompatSetIx, CompatSet>,
+    numbers: FxHashMap<(VariantIx, OfferSet), CompatSetIx>,
     pairs: FxHashMap<(CompatSetIx, CompatSetIx), Option<CompatSetIx>>,
 }
 
@@ -33,7 +33,7 @@ impl CompatibilitySets {
         &mut self,
         problem: &PackingProblem,
         variant: VariantIx,
-        bits: BitSet,
+        bits: OfferSet,
     ) -> Option<CompatSetIx> {
         if bits.is_empty() {
             return None;
@@ -44,7 +44,7 @@ impl CompatibilitySets {
         }
         let bits = key.1.clone();
         let edges = problem.variants[variant].table.edges(&bits);
-        let number = self.list.push(Mask { variant, bits, edges });
+        let number = self.list.push(CompatSet { variant, bits, edges });
         self.numbers.insert(key, number);
         Some(number)
     }
@@ -71,12 +71,12 @@ impl CompatibilitySets {
         number
     }
 
-    pub(crate) fn bits(&self, compat_set: CompatSetIx) -> &BitSet {
+    pub(crate) fn bits(&self, compat_set: CompatSetIx) -> &OfferSet {
         &self.list[compat_set].bits
     }
 
     pub(crate) fn contains(&self, compat_set: CompatSetIx, offer: OfferIx) -> bool {
-        self.list[compat_set].bits.contains(offer.into())
+        self.list[compat_set].bits.contains(offer)
     }
 
     /// Offerings of the set that no cheaper one dominates, cheapest first.

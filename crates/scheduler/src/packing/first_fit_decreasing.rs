@@ -3,7 +3,7 @@
 use crate::ids::{BinIx, CompatSetIx, ItemTypeIx, OfferIx, VariantIx};
 use crate::index_vec::IndexVec;
 use crate::packing::{
-    bins::Packing,
+    bins::{Fit, Packing},
     colocation,
     compatibility::CompatibilitySets,
     problem::{PackingProblem, fits},
@@ -36,7 +36,7 @@ pub(crate) fn pack<'a>(
     let mut packing = Packing::new(problem);
     let mut left: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
     run(&mut packing, compat_sets, opening, &mut left);
-    packing.settle(compat_sets);
+    packing.take_cheapest_offers(compat_sets);
     packing
 }
 
@@ -88,12 +88,12 @@ fn one(
             *l = rest;
         }
         let Some(bin) = launch(packing, compat_sets, item_type, bins.opening, left) else { break };
-        let Some((most, compat_set, offer)) = packing.room(compat_sets, bin, item_type) else {
+        let Some(fit) = packing.room(compat_sets, bin, item_type) else {
             packing.close_empty();
             break;
         };
-        let count = most.min(rest);
-        packing.put(bin, item_type, count, compat_set, offer);
+        let count = fit.count.min(rest);
+        packing.put(bin, item_type, Fit { count, ..fit });
         bins.open.push(bin);
         rest -= count;
     }
@@ -129,9 +129,9 @@ fn fill(
         if rest == 0 {
             break;
         }
-        if let Some((most, compat_set, offer)) = packing.room(compat_sets, *bin, item_type) {
-            let count = most.min(rest);
-            packing.put(*bin, item_type, count, compat_set, offer);
+        if let Some(fit) = packing.room(compat_sets, *bin, item_type) {
+            let count = fit.count.min(rest);
+            packing.put(*bin, item_type, Fit { count, ..fit });
             rest -= count;
             full |= is_full(packing, compat_sets, *bin, smallest);
         }
@@ -196,7 +196,7 @@ pub(crate) fn launch(
     }
     // A limit binds: open bins shrink to what they hold, and the rest goes to the cheapest offering that the
     // limit allows.
-    packing.settle(compat_sets);
+    packing.take_cheapest_offers(compat_sets);
     if let Some(bin) = packing.open(variant, compat_set, offer, flexible) {
         return Some(bin);
     }

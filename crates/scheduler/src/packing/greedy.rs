@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::ids::{BinTypeIx, ColumnIx, ItemTypeIx, VariantIx};
 use crate::index_vec::IndexVec;
 use crate::packing::{
-    bins::{Bin, Packing},
+    bins::{Bin, Fit, Packing},
     colocation,
     column_generation::{BinType, Generated, KnapsackEffort, SearchContext, generate},
     compatibility::CompatibilitySets,
@@ -26,35 +26,35 @@ pub(crate) fn launch(
     demand: &mut IndexVec<ItemTypeIx, u32>,
 ) -> bool {
     let problem = packing.problem;
-    let mut bin = None;
+    let mut opened = None;
     for (item_type, copies) in pattern {
         let want = (*copies).min(demand[*item_type]);
         if want == 0 {
             continue;
         }
-        let at = match bin {
-            Some(at) => at,
+        let bin = match opened {
+            Some(bin) => bin,
             None => {
                 let Some((_, compat_set)) =
                     problem.item_types[*item_type].options.iter().find(|(v, _)| *v == bin_type.variant)
                 else {
                     continue;
                 };
-                let Some(at) = packing.open(bin_type.variant, *compat_set, bin_type.offer, false) else {
+                let Some(bin) = packing.open(bin_type.variant, *compat_set, bin_type.offer, false) else {
                     return false;
                 };
-                bin = Some(at);
-                at
+                opened = Some(bin);
+                bin
             }
         };
-        if let Some((room, compat_set, offer)) = packing.room(compat_sets, at, *item_type) {
-            let count = room.min(want);
-            packing.put(at, *item_type, count, compat_set, offer);
+        if let Some(fit) = packing.room(compat_sets, bin, *item_type) {
+            let count = fit.count.min(want);
+            packing.put(bin, *item_type, Fit { count, ..fit });
             demand[*item_type] -= count;
         }
     }
-    let Some(at) = bin else { return false };
-    if packing.bins[at].pattern.is_empty() {
+    let Some(bin) = opened else { return false };
+    if packing.bins[bin].pattern.is_empty() {
         packing.close_empty();
         return false;
     }
@@ -186,7 +186,7 @@ pub(crate) fn sequential<'a>(
         }
     }
     first_fit_decreasing::finish(&mut packing, compat_sets, &mut demand);
-    packing.settle(compat_sets);
+    packing.take_cheapest_offers(compat_sets);
     Some(packing)
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn diving_heuristic<'a>(
         now = Some(next);
     }
     first_fit_decreasing::finish(&mut packing, compat_sets, &mut demand);
-    packing.settle(compat_sets);
+    packing.take_cheapest_offers(compat_sets);
     Some(packing)
 }
 
@@ -294,7 +294,7 @@ fn take(
     times: u32,
     demand: &mut IndexVec<ItemTypeIx, u32>,
 ) -> bool {
-    let Some(bin_type) = column.bin_type.map(|at| &bin_types[at]) else { return false };
+    let Some(bin_type) = column.bin_type.map(|bin_type| &bin_types[bin_type]) else { return false };
     let pattern: Pattern = column.entries.iter().map(|(k, n)| (*k, (*n + 0.5) as u32)).collect();
     let mut any = false;
     for _ in 0..times {

@@ -13,7 +13,7 @@ use crate::{
 };
 
 fn capacity_of(catalog: &CatalogIndex, offer: OfferIx, resource: ResourceId) -> i64 {
-    let kind = catalog.kind(offer.into());
+    let kind = catalog.kind(offer);
     catalog.capacity.find(kind).map_or(0, |list| amount(list, resource))
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn cpu_of(catalog: &CatalogIndex, offer: OfferIx) -> i64 {
 }
 
 fn price_of(catalog: &CatalogIndex, offer: OfferIx) -> Option<i64> {
-    catalog.offers.get(usize::from(offer))?.price
+    catalog.offers.find(offer)?.price
 }
 
 /// The amounts of a limit that one more instance would overdraw.
@@ -57,7 +57,7 @@ impl Limit {
 
     /// True if the limit counts instances of this offering, of the pools whose limit it is.
     pub(crate) fn is_counted(&self, catalog: &CatalogIndex, offer: OfferIx) -> bool {
-        let is_of = |own| catalog.offers.get(usize::from(offer)).is_some_and(|offer| offer.capacity == own);
+        let is_of = |own| catalog.offers.find(offer).is_some_and(|offer| offer.capacity == own);
         match self.counted {
             Counted::All => true,
             Counted::Only(id) => catalog.identity(offer) == Some(id),

@@ -21,14 +21,14 @@ pub(crate) fn is_free(problem: &PackingProblem) -> bool {
             .all(|v| v.limits.is_empty() && v.ports.is_empty() && v.min_values.is_empty())
 }
 
-/// The part of a plan that is packed again.
-struct Part {
+/// The instances that are packed again, with their pods and their cost.
+struct Neighbourhood {
     chosen: Vec<BinIx>,
     demand: IndexVec<ItemTypeIx, u32>,
     cost: i64,
 }
 
-/// State of the search.
+/// The search, with what steers it.
 struct Repair<'a> {
     search: SearchContext<'a>,
     problem: &'a PackingProblem,
@@ -41,12 +41,12 @@ struct Repair<'a> {
 
 /// Gain per step of one way to repack.
 #[derive(Clone, Copy, Default)]
-struct Yield {
+struct GainRate {
     gained: f64,
     steps: f64,
 }
 
-impl Yield {
+impl GainRate {
     /// Decays, so that early gains don't decide for ever.
     fn note(&mut self, gained: i64, steps: u64) {
         #[expect(clippy::cast_precision_loss, reason = "steers the search")]
@@ -60,8 +60,8 @@ impl Yield {
     }
 }
 
-/// Steps that the relaxation of one part may take.
-const STEPS_OF_A_PART: u64 = 60_000;
+/// Steps that the relaxation of one neighbourhood may take.
+const STEPS_OF_RELAXATION: u64 = 60_000;
 
 /// Steps without a cheaper packing, as a multiple of those that led to the last one, after which extra steps end: the next
 /// one is found after several times as many, if there is one.
@@ -115,7 +115,7 @@ pub(crate) fn improve(
         dice: Dice::new(0x9E37_79B9_7F4A_7C15),
         steps: 0,
     };
-    let (mut greedily, mut anew) = (Yield::default(), Yield::default());
+    let (mut greedily, mut anew) = (GainRate::default(), GainRate::default());
     let cost = |bins: &IndexVec<BinIx, Bin>| {
         bins.iter().fold(0i64, |sum, b| sum.saturating_add(problem.cost(b.variant, b.offer)))
     };
@@ -128,7 +128,7 @@ pub(crate) fn improve(
         // allows.
         let likely = anew.rate() > greedily.rate();
         let relax =
-            budget.steps + budget.extra > 4 * STEPS_OF_A_PART && likely != (repair.dice.below(5) == 0);
+            budget.steps + budget.extra > 4 * STEPS_OF_RELAXATION && likely != (repair.dice.below(5) == 0);
         if relax {
             repair.relax(compat_sets, bins);
         } else {
@@ -152,7 +152,7 @@ pub(crate) fn improve(
 #[expect(clippy::cast_precision_loss, reason = "steers the search")]
 impl Repair<'_> {
     /// The most wasteful of a few sampled instances, and some others.
-    fn choose(&mut self, bins: &IndexVec<BinIx, Bin>, more: usize) -> Part {
+    fn choose(&mut self, bins: &IndexVec<BinIx, Bin>, more: usize) -> Neighbourhood {
         let cost = |b: &Bin| self.problem.cost(b.variant, b.offer);
         let waste = |b: &Bin| {
             let value: f64 = b.pattern.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum();
@@ -167,21 +167,21 @@ impl Repair<'_> {
                 chosen.push(other);
             }
         }
-        let mut part =
-            Part { chosen, demand: IndexVec::filled(0u32, self.problem.item_types.len()), cost: 0 };
-        for at in &part.chosen {
-            part.cost = part.cost.saturating_add(cost(&bins[*at]));
-            for (item_type, n) in &bins[*at].pattern {
-                part.demand[*item_type] += n;
+        let mut neighbourhood =
+            Neighbourhood { chosen, demand: IndexVec::filled(0u32, self.problem.item_types.len()), cost: 0 };
+        for bin in neighbourhood.chosen.iter().map(|bin| &bins[*bin]) {
+            neighbourhood.cost = neighbourhood.cost.saturating_add(cost(bin));
+            for (item_type, n) in &bin.pattern {
+                neighbourhood.demand[*item_type] += n;
             }
         }
-        part
+        neighbourhood
     }
 
     fn exchange(bins: &mut IndexVec<BinIx, Bin>, mut chosen: Vec<BinIx>, new: impl IntoIterator<Item = Bin>) {
         chosen.sort_unstable_by(|a, b| b.cmp(a));
-        for at in chosen {
-            bins.swap_remove(at);
+        for bin in chosen {
+            bins.swap_remove(bin);
         }
         bins.extend(new);
     }
@@ -190,47 +190,49 @@ impl Repair<'_> {
     fn greedily(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut IndexVec<BinIx, Bin>) {
         self.steps += 50;
         let more = 1 + self.dice.below(5);
-        let mut part = self.choose(bins, more);
+        let mut neighbourhood = self.choose(bins, more);
         // Small and large perturbations, quick and exact patterns: one finds what another misses.
         let shake = [0.03, 0.1, 0.3].get(self.dice.below(3)).copied().unwrap_or(0.1);
         let nodes = if self.dice.below(3) == 0 { 120 } else { 0 };
         let shaken: IndexVec<ItemTypeIx, f64> =
             self.dual_prices.iter().map(|w| w * (1.0 - shake + 2.0 * shake * self.dice.fraction())).collect();
         // Equal cost is accepted: it leads to another neighbourhood.
-        let ceiling = part.cost.saturating_add(1);
+        let ceiling = neighbourhood.cost.saturating_add(1);
         // An instance dearer than all of them together can't help; a sample of the rest keeps each try short
         // and different.
         let some: IndexVec<BinTypeIx, BinType> = self
             .bin_types
             .iter()
-            .filter(|s| self.problem.cost(s.variant, s.offer) <= part.cost && self.dice.next() & 3 != 0)
+            .filter(|s| {
+                self.problem.cost(s.variant, s.offer) <= neighbourhood.cost && self.dice.next() & 3 != 0
+            })
             .cloned()
             .collect();
         let guide = Guide { problem: self.problem, bin_types: &some, dual_prices: &shaken, nodes };
-        let found = greedy::repack(guide, compat_sets, &mut part.demand, ceiling, &mut self.steps);
+        let found = greedy::repack(guide, compat_sets, &mut neighbourhood.demand, ceiling, &mut self.steps);
         if let Some(new) = found
-            && part.demand.iter().all(|n| *n == 0)
+            && neighbourhood.demand.iter().all(|n| *n == 0)
         {
-            Self::exchange(bins, part.chosen, new);
+            Self::exchange(bins, neighbourhood.chosen, new);
         }
     }
 
     /// Repacks some more instances by a relaxation of their own.
     fn relax(&mut self, compat_sets: &mut CompatibilitySets, bins: &mut IndexVec<BinIx, Bin>) {
         let more = 2 + self.dice.below(10);
-        let part = self.choose(bins, more);
+        let neighbourhood = self.choose(bins, more);
         let mut seed: Vec<(f64, BinTypeIx, Pattern)> = Vec::new();
-        for (bin_type, pattern) in &self.pool {
-            let Some(at) = self.bin_types.find(*bin_type) else { continue };
+        for (number, pattern) in &self.pool {
+            let Some(bin_type) = self.bin_types.find(*number) else { continue };
             let cut: Pattern = pattern
                 .iter()
-                .map(|(k, n)| (*k, (*n).min(part.demand[*k])))
+                .map(|(k, n)| (*k, (*n).min(neighbourhood.demand[*k])))
                 .filter(|(_, n)| *n > 0)
                 .collect();
             let value: f64 = cut.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum();
-            let cost = self.problem.cost(at.variant, at.offer).max(1) as f64;
+            let cost = self.problem.cost(bin_type.variant, bin_type.offer).max(1) as f64;
             if value > 0.8 * cost {
-                seed.push((value / cost, *bin_type, cut));
+                seed.push((value / cost, *number, cut));
             }
         }
         self.steps += u64::try_from(self.pool.len()).unwrap_or(0);
@@ -238,19 +240,19 @@ impl Repair<'_> {
         seed.truncate(100);
         let mut seed: Vec<(BinTypeIx, Pattern)> =
             seed.into_iter().map(|(_, bin_type, pattern)| (bin_type, pattern)).collect();
-        let old: Vec<Bin> = part.chosen.iter().filter_map(|at| bins.find(*at).cloned()).collect();
+        let old: Vec<Bin> = neighbourhood.chosen.iter().filter_map(|bin| bins.find(*bin).cloned()).collect();
         seed.extend(column_generation::of_bins(self.bin_types, &old));
         let first = column_generation::generate(
             self.search,
-            &part.demand,
+            &neighbourhood.demand,
             &seed,
             self.dual_prices,
             KnapsackEffort::Little,
-            STEPS_OF_A_PART,
+            STEPS_OF_RELAXATION,
         );
         self.steps += first.steps;
         let value: f64 = first.solution.iter().map(|(c, x)| first.columns[*c].cost * x).sum();
-        if value >= part.cost as f64 * (1.0 - 1e-4) {
+        if value >= neighbourhood.cost as f64 * (1.0 - 1e-4) {
             return;
         }
         let mut chance = Chance::Dice(Dice::new(self.dice.next() | 1));
@@ -258,19 +260,19 @@ impl Repair<'_> {
             self.search,
             compat_sets,
             &first,
-            part.demand,
+            neighbourhood.demand,
             &mut chance,
-            4 * STEPS_OF_A_PART,
+            4 * STEPS_OF_RELAXATION,
         );
         let Some(dived) = dived else {
-            self.steps += 4 * STEPS_OF_A_PART;
+            self.steps += 4 * STEPS_OF_RELAXATION;
             return;
         };
         self.steps += dived.steps;
         let all: u32 = dived.bins.iter().flat_map(|b| &b.pattern).map(|(_, n)| n).sum();
         let wanted: u32 = old.iter().flat_map(|b| &b.pattern).map(|(_, n)| n).sum();
-        if all == wanted && dived.cost() <= part.cost {
-            Self::exchange(bins, part.chosen, dived.bins);
+        if all == wanted && dived.cost() <= neighbourhood.cost {
+            Self::exchange(bins, neighbourhood.chosen, dived.bins);
         }
     }
 }

@@ -7,11 +7,10 @@ use rustc_hash::FxHashMap;
 use crate::{
     ids::{InstanceTypeIx, OfferIx, RowIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::rows::{Rows, covers},
     state::{
         attachments::Dimension,
-        catalog_index::CatalogIndex,
+        catalog_index::{CatalogIndex, OfferSet},
         requests::{ResourceId, amount},
     },
 };
@@ -36,7 +35,7 @@ pub(crate) struct Table {
     row_of: IndexVec<OfferIx, RowIx>,
     /// The search's cost, surcharges included.
     cost: IndexVec<OfferIx, i64>,
-    edges: Mutex<FxHashMap<BitSet, Arc<Edges>>>,
+    edges: Mutex<FxHashMap<OfferSet, Arc<Edges>>>,
     by_cost: OnceLock<Box<[OfferIx]>>,
 }
 
@@ -54,17 +53,17 @@ impl Table {
         dims: &[Dimension],
         surcharge: Surcharge,
         amount_of: impl Fn(InstanceTypeIx, Dimension) -> i64,
-        taken: impl Fn(usize) -> Arc<[i64]>,
+        taken: impl Fn(OfferIx) -> Arc<[i64]>,
     ) -> Self {
         let mut numbers: FxHashMap<Vec<i64>, RowIx> = FxHashMap::default();
         let mut rows = Rows::new(dims.len());
         let (mut row_of, mut cost) = (IndexVec::new(), IndexVec::new());
         let mut last: Option<(InstanceTypeIx, Arc<[i64]>, RowIx)> = None;
-        for (at, offer) in catalog.offers.iter().enumerate() {
-            let taken = taken(at);
+        for (number, offer) in catalog.offers.enumerate() {
+            let taken = taken(number);
             let has = catalog.allocatable.find(offer.kind).map_or(&[][..], |has| has);
-            let number = match &last {
-                Some((kind, t, number)) if *kind == offer.kind && *t == taken => *number,
+            let row = match &last {
+                Some((kind, t, row)) if *kind == offer.kind && *t == taken => *row,
                 _ => {
                     let row: Vec<i64> = dims
                         .iter()
@@ -74,8 +73,8 @@ impl Table {
                     *numbers.entry(row).or_insert_with_key(|row| rows.push(row))
                 }
             };
-            last = Some((offer.kind, taken, number));
-            row_of.push(number);
+            last = Some((offer.kind, taken, row));
+            row_of.push(row);
             let own = match offer.price {
                 Some(price) if offer.capacity == crate::CapacityType::Spot => {
                     price.saturating_add(price.saturating_mul(surcharge.spot_permille) / 1000)
@@ -114,7 +113,7 @@ impl Table {
     }
 
     /// The non-dominated offerings of `bits`.
-    pub(crate) fn edges(&self, bits: &BitSet) -> Arc<Edges> {
+    pub(crate) fn edges(&self, bits: &OfferSet) -> Arc<Edges> {
         let mut known = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(edges) = known.get(bits) {
             return Arc::clone(edges);
@@ -124,10 +123,10 @@ impl Table {
         edges
     }
 
-    fn find_edges(&self, bits: &BitSet) -> Edges {
+    fn find_edges(&self, bits: &OfferSet) -> Edges {
         // One offering per row: the cheapest.
         let mut best: FxHashMap<RowIx, OfferIx> = FxHashMap::default();
-        for offer in bits.iter().map(OfferIx::from) {
+        for offer in bits.iter() {
             best.entry(self.row_of[offer])
                 .and_modify(|kept| {
                     if self.cost[offer] < self.cost[*kept] {

@@ -278,7 +278,7 @@ impl<'a> Search<'a, '_> {
 fn in_prices(problem: &PackingProblem, bin_types: &IndexVec<BinTypeIx, BinType>, bound: i64) -> i64 {
     let ratio = bin_types.iter().filter_map(|s| {
         let ctx = problem.variants.find(s.variant)?;
-        let price = ctx.catalog.offers.get(usize::from(s.offer))?.price?;
+        let price = ctx.catalog.offers.find(s.offer)?.price?;
         let cost = problem.cost(s.variant, s.offer);
         (cost > price).then(|| price as f64 / cost as f64)
     });

@@ -39,7 +39,7 @@ pub(crate) struct VariantCtx {
 #[derive(Debug)]
 pub(crate) struct MinValues {
     /// Of each offering; [`Sym::NONE`] without the label.
-    pub(crate) values: Vec<Sym>,
+    pub(crate) values: IndexVec<OfferIx, Sym>,
     /// How many distinct values must remain.
     pub(crate) least: usize,
 }

@@ -6,14 +6,14 @@ use crate::{
     Options,
     demand::{ClassPods, Demand},
     existing::cache::SolveCache,
-    ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolVariant},
+    ids::{ClassIx, LocalClassIx, OfferIx, PoolIx, PoolOffer, PoolVariant},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind},
+    model::plan::ReasonKind,
     packing::offering_table::Table,
     solve::limits::Limits,
     state::{
         attachments::Dimension,
-        catalog_index::{PoolRec, Variant},
+        catalog_index::{OfferSet, PoolRec, Variant},
         cluster::Cluster,
     },
     topology::{
@@ -26,7 +26,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct Allowed {
     pub(crate) from: PoolVariant,
-    pub(crate) bits: Arc<BitSet>,
+    pub(crate) bits: Arc<OfferSet>,
 }
 
 /// Input that all blocks share.
@@ -57,13 +57,19 @@ pub(crate) struct Block {
 pub(crate) struct Launch {
     pub(crate) from: PoolVariant,
     pub(crate) offer: OfferIx,
-    pub(crate) bits: BitSet,
+    pub(crate) bits: OfferSet,
     pub(crate) table: Arc<Table>,
     pub(crate) dims: Arc<[Dimension]>,
     /// By dimension.
     pub(crate) used: Vec<i64>,
     pub(crate) content: Vec<Item<ClassIx>>,
     pub(crate) limited: bool,
+}
+
+impl Launch {
+    pub(crate) const fn pool_offer(&self) -> PoolOffer {
+        PoolOffer { pool: self.from.pool, offer: self.offer }
+    }
 }
 
 /// Pods of a class that get no place.
@@ -75,7 +81,7 @@ pub(crate) struct LeftOutPods {
     pub(crate) reason: Option<ReasonKind>,
 }
 
-/// Result of a block.
+/// The launches of a block, and its pods without a place.
 #[derive(Debug, Default)]
 pub(crate) struct Solved {
     pub(crate) launches: Vec<Launch>,

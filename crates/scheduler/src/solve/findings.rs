@@ -80,7 +80,7 @@ pub(super) fn filters_to_partition(
         for choice in choices.iter().filter(|c| c.class != *class && c.undecided_filters.contains(&filter)) {
             let is_counted = |item: &Item| {
                 item.class == choice.class
-                    && item.domain_set.is_some_and(|at| view.value(it, at) == Some(*domain))
+                    && item.domain_set.is_some_and(|set| view.value(it, set) == Some(*domain))
             };
             if choice.counting_groups.contains(group) && assigned.items.iter().any(is_counted) {
                 result.insert((choice.class, filter));

@@ -6,19 +6,19 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    ids::{ClassIx, CompatSetIx, GroupIx, ItemTypeIx, OfferIx, VariantIx},
+    ids::{ClassIx, CompatSetIx, GroupIx, ItemTypeIx, LimitIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::{
         compatibility::CompatibilitySets,
         portfolio::Outcome,
-        problem::{ItemType, PackingProblem, Rules, VariantCtx},
+        problem::{ItemType, Limit, PackingProblem, Rules, VariantCtx},
+        rows::Rows,
     },
     solve::{
         block::{Context, Launch, Solved},
         tier_packing::{Tier, TierChoices},
     },
-    state::interner::Sym,
+    state::{catalog_index::OfferSet, interner::Sym},
     topology::{
         domains::Item,
         groups::{BlockGroups, Topology},
@@ -44,6 +44,31 @@ pub(super) struct Merged {
 }
 
 impl Context<'_> {
+    /// The packing problem of a tier, without item types.
+    pub(super) fn problem(
+        &self,
+        tier: &Tier<'_>,
+        groups: &BlockGroups,
+        limits: &IndexVec<LimitIx, Limit>,
+    ) -> PackingProblem {
+        let mut problem = PackingProblem {
+            d: tier.dims.len(),
+            variants: self.variant_contexts(tier, limits),
+            item_types: IndexVec::new(),
+            sizes: Rows::new(tier.dims.len()),
+            limits: limits.clone(),
+            present: Vec::new(),
+            host_affinity: Vec::new(),
+        };
+        let host = self.cluster.keys.hostname;
+        let present = groups.list.enumerate().filter(|(_, group)| group.key == host && group.total > 0);
+        problem.present.extend(present.map(|(group, _)| group));
+        problem.host_affinity.extend(groups.of.iter().filter_map(|topology| topology.host_affinity));
+        problem.host_affinity.sort_unstable();
+        problem.host_affinity.dedup();
+        problem
+    }
+
     /// Merges items that the packing can't tell apart into item types of `problem`, which has none yet.
     pub(super) fn merge(
         &self,
@@ -68,13 +93,13 @@ impl Context<'_> {
             let class = tier.block.classes[item.class].class;
             let options = known.entry((item.class, item.domain_set)).or_insert_with(|| {
                 let mut list = SmallVec::new();
-                for (at, bits) in choices.options.get(&item.class).into_iter().flatten() {
+                for (variant, bits) in choices.options.get(&item.class).into_iter().flatten() {
                     let bits = match item.domain_set {
-                        Some(domain_set) => bits.and(&choices.view.domain_sets[domain_set].offers[*at]),
+                        Some(domain_set) => bits.and(&choices.view.domain_sets[domain_set].offers[*variant]),
                         None => bits.clone(),
                     };
-                    if let Some(compat_set) = compat_sets.number(problem, *at, bits) {
-                        list.push((*at, compat_set));
+                    if let Some(compat_set) = compat_sets.number(problem, *variant, bits) {
+                        list.push((*variant, compat_set));
                     }
                 }
                 list
@@ -139,7 +164,7 @@ impl Context<'_> {
     fn preferred_offer(
         &self,
         ctx: &VariantCtx,
-        bits: &BitSet,
+        bits: &OfferSet,
         offer: OfferIx,
         content: &[Item<ClassIx>],
         counts: &mut PreferenceCounts,
@@ -152,17 +177,16 @@ impl Context<'_> {
                 if key == self.cluster.keys.hostname {
                     return None;
                 }
-                variant.value(&self.cluster.keys, &ctx.catalog, o.into(), key)
+                variant.value(&self.cluster.keys, &ctx.catalog, o, key)
             }
         };
         let mut best = offer;
         if classes().any(|(class, _)| preferences::class_preferences(self.cluster, class).next().is_some()) {
-            let Some(own) = ctx.catalog.offers.get(usize::from(offer)) else { return offer };
+            let Some(own) = ctx.catalog.offers.find(offer) else { return offer };
             let mut most = i64::MIN;
-            for (o, it) in ctx.catalog.numbered(own.kind) {
-                let number = OfferIx::from(o);
+            for (number, it) in ctx.catalog.offers_of(own.kind) {
                 let same = it.capacity == own.capacity && ctx.table.cost(number) == ctx.table.cost(offer);
-                if !same || !bits.contains(o) {
+                if !same || !bits.contains(number) {
                     continue;
                 }
                 let score = classes().fold(0i64, |sum, (class, n)| {
@@ -194,7 +218,12 @@ impl Context<'_> {
             })
         };
         // The last of the best, since items are taken from the end.
-        items.iter().map(score).enumerate().max_by_key(|(at, score)| (*score, *at)).map_or(0, |(at, _)| at)
+        items
+            .iter()
+            .map(score)
+            .enumerate()
+            .max_by_key(|(index, score)| (*score, *index))
+            .map_or(0, |(index, _)| index)
     }
 
     /// True if the class of some of `items` prefers pods on its host, so that it matters which of them is taken.
@@ -231,15 +260,15 @@ impl Context<'_> {
                 let mut need = *count;
                 while need > 0 {
                     let last = items.len().saturating_sub(1);
-                    let at = if choosy { self.preferring_item(tier, items, &content) } else { last };
-                    let Some(item) = items.get_mut(at) else { break };
+                    let index = if choosy { self.preferring_item(tier, items, &content) } else { last };
+                    let Some(item) = items.get_mut(index) else { break };
                     let take = if choosy { 1 } else { need.min(item.count) };
                     let class = tier.block.classes[item.class].class;
                     add(&mut content, Item { class, domain_set: item.domain_set, count: take });
                     item.count -= take;
                     need -= take;
                     if item.count == 0 {
-                        items.remove(at);
+                        items.remove(index);
                     }
                 }
             }

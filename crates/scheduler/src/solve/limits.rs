@@ -1,12 +1,12 @@
 //! Which limits there are, whose they are, what is left of each, and which pools' nodes each counts.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use rustc_hash::FxHashMap;
 
 use crate::{
     demand::Demand,
-    ids::{LimitIx, NodeIx, OfferIx, PoolIx},
+    ids::{LimitIx, NodeIx, PoolIx, PoolOffer, ShareIx},
     index_vec::IndexVec,
     model::share::{ShareBound, ShareOf},
     model::{
@@ -38,8 +38,8 @@ pub(crate) enum Owner<'a> {
     Tenant(&'a str),
     /// The whole cluster.
     Cluster,
-    /// The TenantPool's share of this number.
-    Share(usize),
+    /// This share of the TenantPool.
+    Share(ShareIx),
     /// An offering of which only so many instances can be had.
     Offering,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Limits<'a> {
     /// Limits that count each pool's nodes.
     pub(crate) of: IndexVec<PoolIx, Vec<LimitIx>>,
     /// The shares of all pools, each with a limit that is none until a plan breaks the share.
-    pub(crate) shares: Vec<PlannedShare<'a>>,
+    pub(crate) shares: IndexVec<ShareIx, PlannedShare<'a>>,
     /// The cluster's limit, while it counts no pool: see [`Limits::is_overrun`].
     apart: Option<LimitIx>,
 }
@@ -150,10 +150,10 @@ impl<'a> Limits<'a> {
                 (ShareOf::CapacityType(own), ShareBound::MaxPercent(_)) => Counted::Of(*own),
                 (ShareOf::CapacityType(own), ShareBound::MinNodes(_)) => Counted::NotOf(*own),
             };
-            self.owners.push(Owner::Share(self.shares.len()));
+            self.owners.push(Owner::Share(self.shares.next_id()));
             let limit = self.left.push(Limit { counted, ..Limit::default() });
-            let there = cluster.balance(first, share, &is_gone);
-            let planned = PlannedShare { share, members: templates.to_vec(), there, limit };
+            let staying = cluster.balance(first, share, &is_gone);
+            let planned = PlannedShare { share, members: templates.to_vec(), staying, limit };
             for member in templates {
                 let is_bound = pools.find(*member).is_some_and(|rec| planned.may_bound(&rec.pool));
                 if let Some(of) = self.of.find_mut(*member).filter(|_| is_bound) {
@@ -221,15 +221,17 @@ impl<'a> Limits<'a> {
         self.owners.push(owner);
     }
 
-    /// True if `launches`, each a pool and an offering, overrun the cluster's limit, which they were planned without.
+    /// True if `launches` overrun the cluster's limit, which they were planned without.
     pub(crate) fn is_overrun(
         &self,
         pools: &IndexVec<PoolIx, &PoolRec>,
-        launches: impl Iterator<Item = (PoolIx, OfferIx)>,
+        launches: impl Iterator<Item = PoolOffer>,
     ) -> bool {
-        let Some(mut left) = self.apart.and_then(|at| self.left.find(at)).cloned() else { return false };
+        let Some(mut left) = self.apart.and_then(|limit| self.left.find(limit)).cloned() else {
+            return false;
+        };
         let mut any = false;
-        for (pool, offer) in launches {
+        for PoolOffer { pool, offer } in launches {
             any = true;
             if let Some(rec) = pools.find(pool) {
                 left.spend(&rec.catalog, offer);
@@ -243,7 +245,7 @@ impl<'a> Limits<'a> {
         &self,
         left: &mut IndexVec<LimitIx, Limit>,
         pools: &IndexVec<PoolIx, &PoolRec>,
-        launches: impl Iterator<Item = (PoolIx, OfferIx)> + Clone,
+        launches: impl Iterator<Item = PoolOffer> + Clone,
     ) {
         for share in &self.shares {
             if let Some(limit) = left.find_mut(share.limit) {
@@ -254,7 +256,8 @@ impl<'a> Limits<'a> {
 
     /// The vCPU that an instance may have that is launched in place of the planned one, so that the plan keeps the shares of its pool:
     /// of those that a maximum bounds no more, of the others no less.
-    pub(super) fn replacement_cpu(&self, rec: &PoolRec, pool: PoolIx, offer: OfferIx) -> (i64, i64) {
+    pub(super) fn replacement_cpu(&self, rec: &PoolRec, planned: PoolOffer) -> RangeInclusive<i64> {
+        let PoolOffer { pool, offer } = planned;
         let (mut least, mut most) = (0, i64::MAX);
         for share in self.shares.iter().filter(|share| share.members.contains(&pool)) {
             if matches!(share.share.bound, ShareBound::MaxPercent(_)) {
@@ -262,17 +265,17 @@ impl<'a> Limits<'a> {
                 *end = cpu_of(&rec.catalog, offer);
             }
         }
-        (least, most)
+        least..=most
     }
 
     /// The rest of each limit once `launches` are there.
     pub(crate) fn after(
         &self,
         pools: &IndexVec<PoolIx, &PoolRec>,
-        launches: impl Iterator<Item = (PoolIx, OfferIx)> + Clone,
+        launches: impl Iterator<Item = PoolOffer> + Clone,
     ) -> IndexVec<LimitIx, Limit> {
         let mut left = self.left.clone();
-        for (pool, offer) in launches.clone() {
+        for PoolOffer { pool, offer } in launches.clone() {
             let Some(rec) = pools.find(pool) else { continue };
             for limit in self.of.find(pool).into_iter().flatten() {
                 if let Some(limit) = left.find_mut(*limit) {
@@ -314,7 +317,7 @@ fn price_in(catalog: &CatalogIndex, keys: &Keys, labels: &[(Sym, Sym)]) -> Optio
     let dearest = |zone: Option<Sym>, capacity: Option<Sym>| {
         let fits =
             |o: &&Offer| zone.is_none_or(|z| z == o.zone) && capacity.is_none_or(|c| c == o.capacity_sym);
-        catalog.offers_of(kind).iter().filter(fits).filter_map(|o| o.price).max()
+        catalog.offers_of(kind).map(|(_, offer)| offer).filter(fits).filter_map(|o| o.price).max()
     };
     dearest(zone, capacity).or_else(|| dearest(None, capacity)).or_else(|| dearest(None, None))
 }

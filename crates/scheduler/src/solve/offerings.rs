@@ -9,17 +9,16 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    existing::cache::{Part, PartsKey},
-    ids::{ClassIx, DomainSetIx, LocalClassIx, PoolVariant, VariantIx},
+    existing::cache::{DomainOffers, DomainOffersKey},
+    ids::{ClassIx, DomainOffersIx, DomainSetIx, LocalClassIx, OfferIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::problem::fits,
     solve::{
         block::{Context, Launch},
         findings::Findings,
-        tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, Turn, Wanted},
+        tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, TierClass, Turn},
     },
-    state::{interner::Sym, pod_shape::FilterId, requests::amount, taint},
+    state::{catalog_index::OfferSet, interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
         domains::{Choice, DomainSet, Item, TopologyView},
         groups::BlockGroups,
@@ -40,16 +39,16 @@ impl Context<'_> {
         let size = self.size(tier, class);
         let mut result = SmallVec::new();
         for a in self.allowed[class].iter().filter(|a| self.weight(a) == turn.weight) {
-            let Some(at) = tier.variants.position(|v| *v == a.from) else { continue };
-            let table = &tier.tables[at];
+            let Some(variant) = tier.variants.position(|v| *v == a.from) else { continue };
+            let table = &tier.tables[variant];
             let mut open = a.bits.and(&self.pools[a.from.pool].catalog.available);
-            if let Some(bounded) = tier.bounded[at].as_ref().filter(|_| !turn.bounded) {
+            if let Some(bounded) = tier.bounded[variant].as_ref().filter(|_| !turn.bounded) {
                 open.take_away(bounded);
             }
             // The maximal offerings decide whether anything fits; the packing checks sizes again.
             let edges = table.edges(&open);
             if edges.maximal.iter().any(|offer| fits(&size, table.row(*offer)) > 0) {
-                result.push((at, open));
+                result.push((variant, open));
             }
         }
         let narrowed = !findings.widened.contains(&local) && self.prefer(tier, class, &mut result);
@@ -64,14 +63,14 @@ impl Context<'_> {
         for (_, term) in &self.demand.classes[class].shape(cluster).preferred_nodes {
             let narrowed: ClassOptions = options
                 .iter()
-                .map(|(at, bits)| {
-                    let (rec, variant) = self.variant(tier.variants[*at]);
-                    let with = variant.preferred(&cluster.tables.symbols, &cluster.keys, &rec.catalog, term);
-                    (*at, bits.and(&with))
+                .map(|(variant, bits)| {
+                    let (rec, it) = self.variant(tier.variants[*variant]);
+                    let with = it.preferred(&cluster.tables.symbols, &cluster.keys, &rec.catalog, term);
+                    (*variant, bits.and(&with))
                 })
                 .collect();
-            let free = options.iter().zip(&narrowed).all(|((at, all), (_, some))| {
-                let table = &tier.tables[*at];
+            let free = options.iter().zip(&narrowed).all(|((variant, all), (_, some))| {
+                let table = &tier.tables[*variant];
                 let (all, some) = (table.edges(all), table.edges(some));
                 all.ladder.len() == some.ladder.len()
                     && all
@@ -100,9 +99,9 @@ impl Context<'_> {
         let cluster = self.cluster;
         let pods = self.demand.classes[class].pods.len();
         let domains = |options: &ClassOptions, key: Sym| -> BTreeSet<Sym> {
-            let values = options.iter().flat_map(|(at, bits)| {
-                let (rec, variant) = self.variant(tier.variants[*at]);
-                bits.iter().filter_map(move |offer| variant.value(&cluster.keys, &rec.catalog, offer, key))
+            let values = options.iter().flat_map(|(variant, bits)| {
+                let (rec, it) = self.variant(tier.variants[*variant]);
+                bits.iter().filter_map(move |offer| it.value(&cluster.keys, &rec.catalog, offer, key))
             });
             values.collect()
         };
@@ -134,17 +133,17 @@ impl Context<'_> {
         if view.keys.is_empty() {
             return view;
         }
-        let nothing: IndexVec<VariantIx, BitSet> = tier
+        let nothing: IndexVec<VariantIx, OfferSet> = tier
             .variants
             .iter()
-            .map(|from| BitSet::none(self.pools[from.pool].catalog.offers.len()))
+            .map(|from| OfferSet::none(self.pools[from.pool].catalog.offers.len()))
             .collect();
-        for (at, from) in tier.variants.enumerate() {
-            let (rec, variant) = self.variant(*from);
-            let open = variant.allowed.and(&rec.catalog.available);
-            for Part { values, offers } in self.parts(*from, &view.keys).iter() {
-                let here = offers.and(&open);
-                if here.is_empty() {
+        for (variant, from) in tier.variants.enumerate() {
+            let (rec, it) = self.variant(*from);
+            let open = it.allowed.and(&rec.catalog.available);
+            for DomainOffers { values, offers } in self.domain_offers(*from, &view.keys).iter() {
+                let offers = offers.and(&open);
+                if offers.is_empty() {
                     continue;
                 }
                 let number = view.domain_sets.position(|c| c.values == *values).unwrap_or_else(|| {
@@ -155,7 +154,7 @@ impl Context<'_> {
                         fails: SmallVec::new(),
                     })
                 });
-                view.domain_sets[number].offers[at] = here;
+                view.domain_sets[number].offers[variant] = offers;
             }
         }
         let text = |v: &Option<Sym>| v.map(|v| self.cluster.tables.symbols.text(v));
@@ -169,27 +168,24 @@ impl Context<'_> {
 
     /// The catalogue of a variant, partitioned by the values of `keys`. Variants with the same labels share
     /// it.
-    pub(super) fn parts(&self, from: PoolVariant, keys: &[Sym]) -> Arc<[Part]> {
+    pub(super) fn domain_offers(&self, from: PoolVariant, keys: &[Sym]) -> Arc<[DomainOffers]> {
         let (rec, it) = self.variant(from);
         let own = keys.iter().map(|k| crate::state::interner::label(&it.labels, *k)).collect();
-        let key = PartsKey { catalog: Arc::as_ptr(&rec.catalog).addr(), keys: keys.to_vec(), own };
-        let mut known = self.cache.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = DomainOffersKey { catalog: Arc::as_ptr(&rec.catalog).addr(), keys: keys.to_vec(), own };
+        let mut known = self.cache.domain_offers.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = known.entry(key).or_insert_with(|| {
             let size = rec.catalog.offers.len();
-            let mut numbers: FxHashMap<Vec<Option<Sym>>, usize> = FxHashMap::default();
-            let mut parts: Vec<Part> = Vec::new();
-            for offer in 0..size {
+            let mut numbers: FxHashMap<Vec<Option<Sym>>, DomainOffersIx> = FxHashMap::default();
+            let mut parts: IndexVec<DomainOffersIx, DomainOffers> = IndexVec::new();
+            for offer in rec.catalog.offers.ids() {
                 let values =
                     keys.iter().map(|k| it.value(&self.cluster.keys, &rec.catalog, offer, *k)).collect();
                 let number = *numbers.entry(values).or_insert_with_key(|values| {
-                    parts.push(Part { values: values.clone(), offers: BitSet::none(size) });
-                    parts.len() - 1
+                    parts.push(DomainOffers { values: values.clone(), offers: OfferSet::none(size) })
                 });
-                if let Some(part) = parts.get_mut(number) {
-                    part.offers.insert(offer);
-                }
+                parts[number].offers.insert(offer);
             }
-            parts.into()
+            parts.into_iter().collect()
         });
         Arc::clone(parts)
     }
@@ -199,11 +195,11 @@ impl Context<'_> {
         &self,
         input: ChoiceInput<'_>,
         view: &mut TopologyView,
-        wanted: Wanted,
-        options: &[(VariantIx, BitSet)],
+        wanted: TierClass,
+        options: &[(VariantIx, OfferSet)],
     ) -> Choice {
         let ChoiceInput { tier, groups, findings } = input;
-        let Wanted { local, count, .. } = wanted;
+        let TierClass { local, count, .. } = wanted;
         let class = tier.block.classes[local].class;
         let topology = &groups.of[local];
         let mut choice = Choice {
@@ -227,13 +223,13 @@ impl Context<'_> {
         for number in self.domain_sets(tier, view, &filters) {
             let domain_set = &view.domain_sets[number];
             let mut cheapest = None;
-            for (at, bits) in options {
-                let table = &tier.tables[*at];
-                let here = bits.and(&domain_set.offers[*at]);
-                if here.is_empty() {
+            for (variant, bits) in options {
+                let table = &tier.tables[*variant];
+                let in_domain_set = bits.and(&domain_set.offers[*variant]);
+                if in_domain_set.is_empty() {
                     continue;
                 }
-                let edges = table.edges(&here);
+                let edges = table.edges(&in_domain_set);
                 let fit = edges.ladder.iter().find(|o| fits(&size, table.row(**o)) > 0);
                 if let Some(cost) = fit.map(|o| table.cost(*o)) {
                     cheapest = Some(cheapest.map_or(cost, |c: i64| c.min(cost)));
@@ -247,9 +243,9 @@ impl Context<'_> {
                 continue;
             };
             let (mut some, mut all) = (false, true);
-            for (at, bits) in options {
+            for (variant, bits) in options {
                 let mut rest = bits.clone();
-                rest.take_away(&self.passing(tier, *at, filter));
+                rest.take_away(&self.passing(tier, *variant, filter));
                 all &= rest.is_empty();
                 some |= rest != *bits;
             }
@@ -272,7 +268,7 @@ impl Context<'_> {
         filters: &[FilterId],
     ) -> Vec<DomainSetIx> {
         let wholes: Vec<DomainSetIx> =
-            view.domain_sets.enumerate().filter(|(at, c)| c.whole == *at).map(|(at, _)| at).collect();
+            view.domain_sets.enumerate().filter(|(set, c)| c.whole == *set).map(|(set, _)| set).collect();
         if filters.is_empty() {
             return wholes;
         }
@@ -280,10 +276,10 @@ impl Context<'_> {
         for whole in wholes {
             let mut parts = vec![(view.domain_sets[whole].offers.clone(), SmallVec::<[FilterId; 2]>::new())];
             for filter in filters {
-                let passing: IndexVec<VariantIx, BitSet> =
-                    tier.variants.ids().map(|at| self.passing(tier, at, *filter)).collect();
+                let passing: IndexVec<VariantIx, OfferSet> =
+                    tier.variants.ids().map(|variant| self.passing(tier, variant, *filter)).collect();
                 for (mut offers, mut fails) in std::mem::take(&mut parts) {
-                    let pass: IndexVec<VariantIx, BitSet> =
+                    let pass: IndexVec<VariantIx, OfferSet> =
                         offers.iter().zip(&passing).map(|(o, p)| o.and(p)).collect();
                     offers.iter_mut().zip(&passing).for_each(|(o, p)| o.take_away(p));
                     parts.push((pass, fails.clone()));
@@ -305,7 +301,7 @@ impl Context<'_> {
     }
 
     /// Offerings of a variant whose nodes pass `filter`.
-    fn passing(&self, tier: &Tier<'_>, variant: VariantIx, filter: FilterId) -> BitSet {
+    fn passing(&self, tier: &Tier<'_>, variant: VariantIx, filter: FilterId) -> OfferSet {
         let tables = &self.cluster.tables;
         let keys = &self.cluster.keys;
         let filter = tables.filters.get(filter);
@@ -314,9 +310,9 @@ impl Context<'_> {
         if let Some(t) = filter.tolerations
             && taint::untolerated(tables.tolerations.get(t), &rec.taints).is_some()
         {
-            return BitSet::none(size);
+            return OfferSet::none(size);
         }
-        let mut bits = BitSet::all(size);
+        let mut bits = OfferSet::all(size);
         for req in &filter.reqs {
             let req = tables.reqs.get(*req);
             bits.intersect(&it.req(&tables.symbols, keys, &rec.catalog, req));
@@ -327,10 +323,9 @@ impl Context<'_> {
             if always || crate::state::interner::label(&it.labels, key).is_some() {
                 continue;
             }
-            let mut with = BitSet::none(size);
-            (0..size)
-                .filter(|offer| rec.catalog.value(keys, *offer, key).is_some())
-                .for_each(|o| with.insert(o));
+            let mut with = OfferSet::none(size);
+            let has_label = |offer: &OfferIx| rec.catalog.value(keys, *offer, key).is_some();
+            rec.catalog.offers.ids().filter(has_label).for_each(|offer| with.insert(offer));
             bits.intersect(&with);
         }
         bits
@@ -354,9 +349,9 @@ impl Context<'_> {
         if undecided.is_empty() {
             return miscounted;
         }
-        let mut known: FxHashMap<(VariantIx, FilterId), BitSet> = FxHashMap::default();
+        let mut known: FxHashMap<(VariantIx, FilterId), OfferSet> = FxHashMap::default();
         for launch in launches {
-            let Some(at) = tier.variants.position(|from| *from == launch.from) else { continue };
+            let Some(variant) = tier.variants.position(|from| *from == launch.from) else { continue };
             let has_min_values = !self.pools[launch.from.pool].min_values.is_empty();
             for Item { class, domain_set, .. } in &launch.content {
                 let Some(choice) = undecided.get(class) else { continue };
@@ -364,10 +359,11 @@ impl Context<'_> {
                     if domain_set.is_some_and(|c| choices.view.domain_sets[c].fails.contains(filter)) {
                         continue;
                     }
-                    let passing =
-                        known.entry((at, *filter)).or_insert_with(|| self.passing(tier, at, *filter));
+                    let passing = known
+                        .entry((variant, *filter))
+                        .or_insert_with(|| self.passing(tier, variant, *filter));
                     let narrowed = launch.bits.and(passing);
-                    if !passing.contains(launch.offer.into()) || has_min_values && narrowed != launch.bits {
+                    if !passing.contains(launch.offer) || has_min_values && narrowed != launch.bits {
                         miscounted.insert((choice.class, *filter));
                     } else {
                         launch.bits = narrowed;

@@ -9,11 +9,10 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    demand::Class,
+    demand::{Cause, Class},
     ids::{ClassIx, LimitIx, OfferIx, PoolIx, PoolVariant, PoolVariantIx},
     index_vec::IndexVec,
     model::{
-        bit_set::BitSet,
         plan::{LimitOwner, REPLICAS, ReachedLimit, Reason, ReasonKind, SHARES},
         pool::{LIMIT_COST, LIMIT_NODES},
         price::Price,
@@ -27,7 +26,7 @@ use crate::{
     },
     state::{
         attachments::Dimension,
-        catalog_index::PoolRec,
+        catalog_index::{OfferSet, PoolRec},
         interner::Sym,
         node_requirement::NodeReq,
         requests::{ResourceId, amount},
@@ -35,9 +34,9 @@ use crate::{
     },
 };
 
-/// A class that stays unschedulable, and what the search found.
+/// A class that stays unschedulable, and the constraint that kept it out, if it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Want {
+pub(crate) struct UnplacedClass {
     pub(crate) class: ClassIx,
     pub(crate) kind: Option<ReasonKind>,
 }
@@ -47,7 +46,7 @@ pub(crate) struct Reasons<'a> {
     context: &'a Context<'a>,
     /// The rest of each limit once the planned instances are there.
     left: IndexVec<LimitIx, Limit>,
-    known: FxHashMap<Want, Arc<[Reason]>>,
+    known: FxHashMap<UnplacedClass, Arc<[Reason]>>,
 }
 
 impl<'a> Reasons<'a> {
@@ -56,24 +55,24 @@ impl<'a> Reasons<'a> {
     }
 
     /// One reason per pool, by name, and per template in their order.
-    pub(crate) fn of(&mut self, want: Want) -> Arc<[Reason]> {
-        if let Some(known) = self.known.get(&want) {
+    pub(crate) fn of(&mut self, unplaced: UnplacedClass) -> Arc<[Reason]> {
+        if let Some(known) = self.known.get(&unplaced) {
             return Arc::clone(known);
         }
-        let reasons: Arc<[Reason]> = find(self.context, &self.left, want).into();
-        self.known.insert(want, Arc::clone(&reasons));
+        let reasons: Arc<[Reason]> = find(self.context, &self.left, unplaced).into();
+        self.known.insert(unplaced, Arc::clone(&reasons));
         reasons
     }
 }
 
-fn find(context: &Context<'_>, limits: &IndexVec<LimitIx, Limit>, want: Want) -> Vec<Reason> {
-    let Some(class) = context.demand.classes.find(want.class) else { return Vec::new() };
+fn find(context: &Context<'_>, limits: &IndexVec<LimitIx, Limit>, unplaced: UnplacedClass) -> Vec<Reason> {
+    let Some(class) = context.demand.classes.find(unplaced.class) else { return Vec::new() };
     if context.pools.is_empty() {
         let detail = "there is no pool".to_owned();
         return vec![Reason { pool: String::new(), reason: ReasonKind::NoPools, detail, limit: None }];
     }
     let one = |(number, rec): (PoolIx, &&PoolRec)| {
-        let mut reason = of_template(context, limits, class, number, want);
+        let mut reason = of_template(context, limits, class, number, unplaced);
         let template = &rec.pool.template;
         if !template.is_empty() {
             reason.detail = format!("template {template}: {}", reason.detail);
@@ -89,11 +88,11 @@ fn of_template(
     limits: &IndexVec<LimitIx, Limit>,
     class: &Class,
     number: PoolIx,
-    want: Want,
+    unplaced: UnplacedClass,
 ) -> Reason {
-    match suiting(context, class, number, want) {
-        Ok(open) => limited(context, limits, class, number, want, &open),
-        Err((reason, detail)) => {
+    match suiting(context, class, number, unplaced) {
+        Ok(open) => limited(context, limits, class, number, unplaced, &open),
+        Err(Cause { kind: reason, detail }) => {
             let rec = &context.pools[number].pool;
             let pool = rec.name.clone();
             // Of the reasons without a node that would suit, a limit is that of a fixed size alone.
@@ -114,8 +113,8 @@ fn suiting(
     context: &Context<'_>,
     class: &Class,
     number: PoolIx,
-    want: Want,
-) -> Result<IndexVec<PoolVariantIx, BitSet>, (ReasonKind, String)> {
+    unplaced: UnplacedClass,
+) -> Result<IndexVec<PoolVariantIx, OfferSet>, Cause> {
     let rec = context.pools[number];
     let requests = &*class.requests;
     let left = suitable(context, class, rec)?;
@@ -123,52 +122,50 @@ fn suiting(
     if let Some(replicas) = rec.pool.replicas {
         let detail =
             format!("{name} has a fixed size (replicas: {replicas}), and none of its nodes has room");
-        return Err((ReasonKind::PoolLimit, detail));
+        return Err(Cause { kind: ReasonKind::PoolLimit, detail });
     }
     if let Some(replicas) = rec.pool.template_replicas {
         let detail = format!("it has a fixed size (replicas: {replicas}), and none of its nodes has room");
-        return Err((ReasonKind::PoolLimit, detail));
+        return Err(Cause { kind: ReasonKind::PoolLimit, detail });
     }
     if let Some(why) = &rec.pool.held {
-        return Err((ReasonKind::LaunchBackoff, format!("{name} launches nothing for now: {why}")));
+        let detail = format!("{name} launches nothing for now: {why}");
+        return Err(Cause { kind: ReasonKind::LaunchBackoff, detail });
     }
     if !context.options.templates.allow(name, &rec.pool.template) {
-        return Err((ReasonKind::NoCapacity, "no node of it may take the place of these".to_owned()));
+        let detail = "no node of it may take the place of these".to_owned();
+        return Err(Cause { kind: ReasonKind::NoCapacity, detail });
     }
-    if let Some(found) = resources(context, number, class, &left) {
-        return Err(found);
+    if let Some(cause) = resources(context, number, class, &left) {
+        return Err(cause);
     }
     if !left.iter().any(|bits| bits.intersects(&rec.catalog.available)) {
         let detail = format!("what {name} offers and suits the pod is out of capacity now");
-        return Err((ReasonKind::NoCapacity, detail));
+        return Err(Cause { kind: ReasonKind::NoCapacity, detail });
     }
     let mut open = left;
     open.iter_mut().for_each(|bits| bits.intersect(&rec.catalog.available));
-    if let Some((_, detail)) = resources(context, number, class, &open) {
-        return Err((
-            ReasonKind::NoCapacity,
-            format!("what would be large enough is out of capacity now: {detail}"),
-        ));
+    if let Some(Cause { detail, .. }) = resources(context, number, class, &open) {
+        let detail = format!("what would be large enough is out of capacity now: {detail}");
+        return Err(Cause { kind: ReasonKind::NoCapacity, detail });
     }
     if let Some(detail) = choice(context, number, requests, &open) {
-        return Err((ReasonKind::MinValues, detail));
+        return Err(Cause { kind: ReasonKind::MinValues, detail });
     }
-    match want.kind {
-        Some(ReasonKind::TopologySpread) => Err((
-            ReasonKind::TopologySpread,
-            "no domain that a node could be launched in keeps the skew of the topology spread constraint"
-                .to_owned(),
-        )),
-        Some(ReasonKind::PodAffinity) => Err((
-            ReasonKind::PodAffinity,
-            "no pod that the required pod affinity asks for is in reach".to_owned(),
-        )),
-        Some(ReasonKind::PodAntiAffinity) => Err((
-            ReasonKind::PodAntiAffinity,
-            "every domain holds a pod that required anti-affinity keeps apart".to_owned(),
-        )),
-        _ => Ok(open),
-    }
+    let (kind, detail) = match unplaced.kind {
+        Some(kind @ ReasonKind::TopologySpread) => (
+            kind,
+            "no domain that a node could be launched in keeps the skew of the topology spread constraint",
+        ),
+        Some(kind @ ReasonKind::PodAffinity) => {
+            (kind, "no pod that the required pod affinity asks for is in reach")
+        }
+        Some(kind @ ReasonKind::PodAntiAffinity) => {
+            (kind, "every domain holds a pod that required anti-affinity keeps apart")
+        }
+        _ => return Ok(open),
+    };
+    Err(Cause { kind, detail: detail.to_owned() })
 }
 
 /// Why no node of the pool is launched for a pod that the offerings in `open` suit: a limit, or the pod's domains.
@@ -177,24 +174,24 @@ fn limited(
     limits: &IndexVec<LimitIx, Limit>,
     class: &Class,
     number: PoolIx,
-    want: Want,
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    unplaced: UnplacedClass,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Reason {
     let pool = context.pools[number].pool.name.clone();
     let offers = holding(context, number, &class.requests, open);
     let full = full_limit(context, limits, number, &offers);
     let in_its_domains = full.is_none().then(|| domain(context, class, number, open)).flatten();
-    if let Some((reason, detail)) = in_its_domains {
+    if let Some(Cause { kind: reason, detail }) = in_its_domains {
         return Reason { pool, reason, detail, limit: None };
     }
     let full = full.or_else(|| {
         // The limits leave room for a node, and the search found no better use of it.
         let any = context.limits.of.find(number).and_then(|of| of.first().copied());
-        any.filter(|_| want.kind == Some(ReasonKind::PoolLimit))
+        any.filter(|_| unplaced.kind == Some(ReasonKind::PoolLimit))
     });
     let found = full.and_then(|full| {
         let reached = reached(context, limits, full, number, &offers);
-        let (reason, detail) = limit(context, full, number, &offers, reached.as_ref())?;
+        let Cause { kind: reason, detail } = limit(context, full, number, &offers, reached.as_ref())?;
         Some(Reason { pool: pool.clone(), reason, detail, limit: reached })
     });
     found.unwrap_or_else(|| {
@@ -208,7 +205,7 @@ fn suitable(
     context: &Context<'_>,
     class: &Class,
     rec: &PoolRec,
-) -> Result<IndexVec<PoolVariantIx, BitSet>, (ReasonKind, String)> {
+) -> Result<IndexVec<PoolVariantIx, OfferSet>, Cause> {
     let cluster = context.cluster;
     let tables = &cluster.tables;
     let symbols = &tables.symbols;
@@ -217,14 +214,15 @@ fn suitable(
     // First of all, so that what is wrong with the pod is said for the pools that are meant for it, and for no other tenant's.
     if let Some(taint) = taint::untolerated(tolerations, &rec.taints) {
         let detail = format!("the pod doesn't tolerate {}", taint.show(symbols));
-        return Err((ReasonKind::TaintNotTolerated, detail));
+        return Err(Cause { kind: ReasonKind::TaintNotTolerated, detail });
     }
-    if let Some((kind, detail)) = &class.blocked {
-        return Err((*kind, detail.clone()));
+    if let Some(cause) = &class.blocked {
+        return Err(cause.clone());
     }
     if !rec.pool.launches && rec.pool.replicas.or(rec.pool.template_replicas).is_none() {
         // Its nodes may still have been what the pod waits for; first report what can never suit.
-        return Err((ReasonKind::PoolNotProvisioned, format!("the nodes of {name} come from elsewhere")));
+        let detail = format!("the nodes of {name} come from elsewhere");
+        return Err(Cause { kind: ReasonKind::PoolNotProvisioned, detail });
     }
     if rec.variants.iter().all(|v| v.allowed.is_empty()) {
         let without = match &*rec.excluding {
@@ -232,22 +230,26 @@ fn suitable(
             each => format!(": some would be left without {}", each.join(", or without ")),
         };
         let detail = format!("the requirements of {name} exclude every offering{without}");
-        return Err((ReasonKind::NoOfferings, detail));
+        return Err(Cause { kind: ReasonKind::NoOfferings, detail });
     }
-    let mut left: IndexVec<PoolVariantIx, BitSet> = rec.variants.iter().map(|v| v.allowed.clone()).collect();
-    for (at, req) in class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate() {
-        let next: IndexVec<PoolVariantIx, BitSet> = left
+    let mut left: IndexVec<PoolVariantIx, OfferSet> =
+        rec.variants.iter().map(|v| v.allowed.clone()).collect();
+    for (position, req) in
+        class.reqs.iter().map(|r| tables.reqs.get(*r)).chain(class.extra.iter()).enumerate()
+    {
+        let next: IndexVec<PoolVariantIx, OfferSet> = left
             .iter()
             .zip(rec.variants.iter())
             .map(|(bits, v)| bits.and(&v.req(symbols, &cluster.keys, &rec.catalog, req)))
             .collect();
-        if next.iter().all(BitSet::is_empty) {
-            return Err(if at >= class.own_reqs {
+        if next.iter().all(OfferSet::is_empty) {
+            return Err(if position >= class.own_reqs {
                 let detail = format!("no offering of {name} has {}, which a volume needs", req.show(symbols));
-                (ReasonKind::VolumeTopology, detail)
+                Cause { kind: ReasonKind::VolumeTopology, detail }
             } else {
-                let lacking = at_fault(context, class, rec).unwrap_or_else(|| req.show(symbols));
-                (ReasonKind::NodeAffinityMismatch, format!("no offering of {name} has {lacking}"))
+                let lacking = unsatisfied(context, class, rec).unwrap_or_else(|| req.show(symbols));
+                let detail = format!("no offering of {name} has {lacking}");
+                Cause { kind: ReasonKind::NodeAffinityMismatch, detail }
             });
         }
         left = next;
@@ -257,28 +259,28 @@ fn suitable(
 
 /// The conditions on labels, of all that the pod itself has, without each of which some offering would remain; if there is no such
 /// condition, those that no offering meets. `None` if each is met by some, and any two of them may be what excludes each other.
-fn at_fault(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<String> {
+fn unsatisfied(context: &Context<'_>, class: &Class, rec: &PoolRec) -> Option<String> {
     let cluster = context.cluster;
     let (tables, symbols) = (&cluster.tables, &cluster.tables.symbols);
     let own = class.reqs.iter().take(class.own_reqs).map(|req| tables.reqs.get(*req));
     let parts: Vec<NodeReq> = own.flat_map(NodeReq::parts).collect();
-    let offers = |part: &NodeReq| -> Vec<BitSet> {
+    let offers = |part: &NodeReq| -> Vec<OfferSet> {
         rec.variants.iter().map(|v| v.req(symbols, &cluster.keys, &rec.catalog, part)).collect()
     };
-    let sets: Vec<Vec<BitSet>> = parts.iter().map(offers).collect();
+    let sets: Vec<Vec<OfferSet>> = parts.iter().map(offers).collect();
     let remains_without = |left_out: usize| {
         rec.variants.iter().enumerate().any(|(variant, all)| {
-            let others = sets.iter().enumerate().filter(|(at, _)| *at != left_out);
+            let others = sets.iter().enumerate().filter(|(part, _)| *part != left_out);
             let mut left = all.allowed.clone();
             others.filter_map(|(_, of)| of.get(variant)).for_each(|bits| left.intersect(bits));
             !left.is_empty()
         })
     };
-    let alone = parts.iter().enumerate().filter(|(at, _)| remains_without(*at));
+    let alone = parts.iter().enumerate().filter(|(part, _)| remains_without(*part));
     let shown: Vec<String> = alone.map(|(_, part)| part.show(symbols)).collect();
     match shown.as_slice() {
         [] => {
-            let is_met = |of: &Vec<BitSet>| {
+            let is_met = |of: &Vec<OfferSet>| {
                 rec.variants.iter().zip(of).any(|(variant, bits)| variant.allowed.intersects(bits))
             };
             let unmet = parts.iter().zip(&sets).filter(|(_, of)| !is_met(of));
@@ -295,7 +297,7 @@ fn holding(
     context: &Context<'_>,
     number: PoolIx,
     requests: &[(Dimension, i64)],
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Vec<OfferIx> {
     let dims: Vec<Dimension> = requests.iter().map(|(id, _)| *id).collect();
     let mut list = Vec::new();
@@ -303,7 +305,7 @@ fn holding(
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
         let holds =
             |offer: &OfferIx| table.row(*offer).iter().zip(requests).all(|(row, (_, size))| row >= size);
-        list.extend(bits.iter().map(OfferIx::from).filter(holds));
+        list.extend(bits.iter().filter(holds));
     }
     list
 }
@@ -313,8 +315,8 @@ fn resources(
     context: &Context<'_>,
     number: PoolIx,
     class: &Class,
-    left: &IndexVec<PoolVariantIx, BitSet>,
-) -> Option<(ReasonKind, String)> {
+    left: &IndexVec<PoolVariantIx, OfferSet>,
+) -> Option<Cause> {
     let rec = context.pools[number];
     let requests = &*class.requests;
     let names = &context.cluster.tables.resources;
@@ -323,7 +325,7 @@ fn resources(
     for (variant, bits) in left.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
         for offer in bits.iter() {
-            let row = table.row(offer.into());
+            let row = table.row(offer);
             if row.iter().zip(requests).all(|(row, (_, size))| row >= size) {
                 return None;
             }
@@ -341,7 +343,7 @@ fn resources(
                 let driver = context.cluster.tables.symbols.text(*driver);
                 let detail =
                     format!("nodes of {name} attach at most {most} volumes of {driver}, pod has {size}");
-                return Some((ReasonKind::VolumeLimit, detail));
+                return Some(Cause { kind: ReasonKind::VolumeLimit, detail });
             }
         };
         let resource = names.name(id);
@@ -349,7 +351,7 @@ fn resources(
             let detail = format!(
                 "no instance type of {name} has {resource}; if a device plugin or user data gives it to nodes, declare it in resources of the template"
             );
-            return Some((ReasonKind::InsufficientResources, detail));
+            return Some(Cause { kind: ReasonKind::InsufficientResources, detail });
         }
         let asks = readable(resource, *size, Round::Up);
         let asks = if class.assumed(context.cluster, id) == 0 {
@@ -361,7 +363,7 @@ fn resources(
             "largest allocatable {resource} in {name} is {}, {asks}",
             readable(resource, (*most).max(0), Round::Down),
         );
-        return Some((ReasonKind::InsufficientResources, detail));
+        return Some(Cause { kind: ReasonKind::InsufficientResources, detail });
     }
     let asks: Vec<String> = requests
         .iter()
@@ -369,7 +371,7 @@ fn resources(
         .map(|(id, size)| format!("{} {}", names.name(id), readable(names.name(id), size, Round::Up)))
         .collect();
     let detail = format!("no type in {name} has {} together", asks.join(" and "));
-    Some((ReasonKind::InsufficientResources, detail))
+    Some(Cause { kind: ReasonKind::InsufficientResources, detail })
 }
 
 /// The reason that keeps a pod from the only domains that its topology rules leave it; `None` for a pod without such rules.
@@ -377,8 +379,8 @@ fn domain(
     context: &Context<'_>,
     class: &Class,
     number: PoolIx,
-    open: &IndexVec<PoolVariantIx, BitSet>,
-) -> Option<(ReasonKind, String)> {
+    open: &IndexVec<PoolVariantIx, OfferSet>,
+) -> Option<Cause> {
     let (cluster, rec) = (context.cluster, context.pools[number]);
     let shape = class.shape(cluster);
     let spreads = shape.spreads.iter().filter(|spread| spread.hard).map(|spread| spread.key);
@@ -390,14 +392,14 @@ fn domain(
         .filter(|key| *key != cluster.keys.hostname)
         .collect();
     for key in keys.into_iter().filter(|_| !rec.min_values.is_empty()) {
-        let mut parts: BTreeMap<Sym, IndexVec<PoolVariantIx, BitSet>> = BTreeMap::new();
+        let mut parts: BTreeMap<Sym, IndexVec<PoolVariantIx, OfferSet>> = BTreeMap::new();
         for (variant, bits) in open.enumerate() {
             for offer in bits.iter() {
                 let value = rec.variants.find(variant);
                 let Some(value) = value.and_then(|v| v.value(&cluster.keys, &rec.catalog, offer, key)) else {
                     continue;
                 };
-                let none = || open.iter().map(|_| BitSet::none(rec.catalog.offers.len())).collect();
+                let none = || open.iter().map(|_| OfferSet::none(rec.catalog.offers.len())).collect();
                 if let Some(part) = parts.entry(value).or_insert_with(none).find_mut(variant) {
                     part.insert(offer);
                 }
@@ -406,14 +408,14 @@ fn domain(
         if let Some(short) = parts.values().find_map(|part| choice(context, number, &class.requests, part)) {
             let key = cluster.tables.symbols.text(key);
             let detail = format!("{short} in one {key}, which is what its topology rules leave the pod");
-            return Some((ReasonKind::MinValues, detail));
+            return Some(Cause { kind: ReasonKind::MinValues, detail });
         }
     }
     spreads.into_iter().next().map(|_| {
         let detail = "no node that could be launched in a domain that keeps the skew of the topology spread constraint \
                       has room for the pod"
             .to_owned();
-        (ReasonKind::TopologySpread, detail)
+        Cause { kind: ReasonKind::TopologySpread, detail }
     })
 }
 
@@ -422,7 +424,7 @@ fn choice(
     context: &Context<'_>,
     number: PoolIx,
     requests: &[(Dimension, i64)],
-    open: &IndexVec<PoolVariantIx, BitSet>,
+    open: &IndexVec<PoolVariantIx, OfferSet>,
 ) -> Option<String> {
     let rec = context.pools[number];
     let cluster = context.cluster;
@@ -430,8 +432,8 @@ fn choice(
     let mut lacking = None;
     for (variant, bits) in open.enumerate() {
         let table = context.table(PoolVariant { pool: number, variant }, &dims);
-        let holds = |offer: &usize| {
-            let row = table.row(OfferIx::from(*offer));
+        let holds = |offer: &OfferIx| {
+            let row = table.row(*offer);
             row.iter().zip(requests).all(|(row, (_, size))| row >= size)
         };
         let short = rec.min_values.iter().find_map(|(key, least)| {
@@ -516,7 +518,7 @@ fn limit(
     number: PoolIx,
     offers: &[OfferIx],
     reached: Option<&ReachedLimit>,
-) -> Option<(ReasonKind, String)> {
+) -> Option<Cause> {
     let rec = context.pools[number];
     let name = &rec.pool.name;
     let at_fault = |limits: &BTreeMap<String, Quantity>| -> BTreeMap<String, Quantity> {
@@ -525,7 +527,7 @@ fn limit(
         limits.iter().filter(|(key, _)| is_named(key)).map(|(key, amount)| (key.clone(), *amount)).collect()
     };
     let unpriced = unpriced(context, full, number, offers);
-    let (reason, mut detail) = match context.limits.owners.find(full)? {
+    let (kind, mut detail) = match context.limits.owners.find(full)? {
         Owner::Template => {
             let limits = at_fault(&rec.pool.template_limits);
             let detail = format!(
@@ -560,17 +562,14 @@ fn limit(
             );
             (ReasonKind::ClusterLimit, detail)
         }
-        Owner::Share(number) => {
-            let shares = context.limits.shares.get(*number);
-            (ReasonKind::PoolShare, shares.map(|share| share.reason(name)).unwrap_or_default())
-        }
+        Owner::Share(share) => (ReasonKind::PoolShare, context.limits.shares[*share].reason(name)),
         Owner::Offering => {
             let detail = format!("what {name} offers and would hold the pod is used up by this plan");
             (ReasonKind::NoCapacity, detail)
         }
     };
     detail.extend(unpriced);
-    Some((reason, detail))
+    Some(Cause { kind, detail })
 }
 
 /// A clause about costs that a limit in dollars can't be compared with; `None` if all of it has a price.
@@ -591,12 +590,11 @@ fn unpriced(context: &Context<'_>, limit: LimitIx, number: PoolIx, offers: &[Off
             "; the catalogue has no price of {nodes} of the nodes that it counts, and an unknown price is below no {LIMIT_COST}"
         ));
     }
-    let has_price =
-        |offer: &OfferIx| rec.catalog.offers.get(usize::from(*offer)).is_some_and(|o| o.price.is_some());
+    let has_price = |offer: &OfferIx| rec.catalog.offers.find(*offer).is_some_and(|o| o.price.is_some());
     if offers.is_empty() || offers.iter().any(has_price) {
         return None;
     }
-    let kind = rec.catalog.source.get(usize::from(rec.catalog.kind(offers.first().copied()?.into())))?;
+    let kind = rec.catalog.instance_type(rec.catalog.kind(offers.first().copied()?))?;
     Some(format!(
         "; the catalogue has no price of what would hold the pod ({}), and an unknown price is below no {LIMIT_COST}",
         kind.name
@@ -632,6 +630,6 @@ fn used(context: &Context<'_>, limits: &BTreeMap<String, Quantity>, pools: &[&Po
             }
         }
     };
-    let there: Vec<String> = limits.keys().filter_map(one).collect();
-    if there.is_empty() { "nothing".to_owned() } else { there.join(", ") }
+    let amounts: Vec<String> = limits.keys().filter_map(one).collect();
+    if amounts.is_empty() { "nothing".to_owned() } else { amounts.join(", ") }
 }

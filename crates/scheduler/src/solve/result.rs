@@ -11,7 +11,7 @@ use crate::{
     Plan,
     demand::ClassPods,
     existing::room::Place,
-    ids::{ClassIx, DomainSetIx, InstanceTypeIx, NodeIx, OfferIx, PodIx, PoolIx},
+    ids::{BlockIx, ClassIx, DomainSetIx, InstanceTypeIx, NodeIx, OfferIx, PodIx, PoolIx},
     index_vec::IndexVec,
     model::{
         catalog::CapacityType,
@@ -25,7 +25,7 @@ use crate::{
     solve::{
         block::{Context, Launch, LeftOutPods, Solved},
         limits::node_price,
-        reasons::{Reasons, Want},
+        reasons::{Reasons, UnplacedClass},
     },
     state::{
         interner::{Sym, label},
@@ -50,9 +50,9 @@ impl<'a> Pods<'a> {
     }
 
     fn take(&mut self, class: ClassIx) -> Option<PodIx> {
-        let at = self.next.find_mut(class)?;
-        let pod = self.context.demand.classes.find(class)?.pods.get(*at).copied();
-        *at += 1;
+        let next = self.next.find_mut(class)?;
+        let pod = self.context.demand.classes.find(class)?.pods.get(*next).copied();
+        *next += 1;
         pod
     }
 
@@ -90,8 +90,8 @@ impl<'a> Pods<'a> {
 pub(crate) fn plan(
     context: &Context<'_>,
     places: &[Place],
-    solved: Vec<Solved>,
-    hopeless: Vec<ClassPods>,
+    solved: IndexVec<BlockIx, Solved>,
+    without_pool: Vec<ClassPods>,
     steps: u64,
 ) -> Plan {
     let mut plan = Plan { steps, ..Plan::default() };
@@ -155,15 +155,13 @@ pub(crate) fn plan(
     }
     plan.bound_relaxes = relaxed.into_iter().collect();
 
-    let without_pool = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
-    left.extend(hopeless.into_iter().map(without_pool));
+    let left_out = |ClassPods { class, count }| LeftOutPods { class, count, reason: None };
+    left.extend(without_pool.into_iter().map(left_out));
     left.sort_by_key(|pods| pods.class);
-    let mut reasons = Reasons::new(
-        context,
-        context.limits.after(&context.pools, launches.iter().map(|l| (l.from.pool, l.offer))),
-    );
+    let mut reasons =
+        Reasons::new(context, context.limits.after(&context.pools, launches.iter().map(Launch::pool_offer)));
     for LeftOutPods { class, count, reason } in left {
-        let reasons = reasons.of(Want { class, kind: reason });
+        let reasons = reasons.of(UnplacedClass { class, kind: reason });
         for _ in 0..count {
             let Some(pod) = pods.take(class).and_then(|p| pods.key(p)) else { break };
             plan.unschedulable.push(Unschedulable { pod, reasons: Arc::clone(&reasons) });
@@ -173,7 +171,7 @@ pub(crate) fn plan(
 }
 
 /// The sum of the bounds of each pool's blocks, but for pools of which a block launches instances of others as well.
-fn bound_by_pool(context: &Context<'_>, solved: &[Solved]) -> BTreeMap<String, Price> {
+fn bound_by_pool(context: &Context<'_>, solved: &IndexVec<BlockIx, Solved>) -> BTreeMap<String, Price> {
     let mut bounds: BTreeMap<&str, Option<i64>> = BTreeMap::new();
     for block in solved {
         let pools = block.launches.iter().filter_map(|launch| context.pools.find(launch.from.pool));
@@ -245,8 +243,8 @@ fn instance(
     let keys = &cluster.keys;
     let (rec, variant) = context.variant(launch.from);
     let text = |sym| cluster.tables.symbols.text(sym).to_owned();
-    let offer = rec.catalog.offers.get(usize::from(launch.offer))?;
-    let kind = rec.catalog.source.get(usize::from(offer.kind))?;
+    let offer = rec.catalog.offers.find(launch.offer)?;
+    let kind = rec.catalog.instance_type(offer.kind)?;
 
     // A pod without requests counts for something and requests nothing.
     let assumed = |id: ResourceId| {
@@ -273,9 +271,9 @@ fn instance(
     }
 
     let mut labels: BTreeMap<String, String> =
-        rec.catalog.type_labels(launch.offer.into()).map(|(k, v)| (text(k), text(v))).collect();
+        rec.catalog.type_labels(launch.offer).map(|(k, v)| (text(k), text(v))).collect();
     labels.insert(text(keys.zone), text(offer.zone));
-    if let Some(region) = rec.catalog.value(keys, launch.offer.into(), keys.region) {
+    if let Some(region) = rec.catalog.value(keys, launch.offer, keys.region) {
         labels.insert(text(keys.region), text(region));
     }
     labels.insert(CAPACITY_TYPE.to_owned(), offer.capacity.as_str().to_owned());
@@ -319,19 +317,19 @@ fn has_room(launch: &Launch, offer: OfferIx) -> bool {
 fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let rec = context.pools[launch.from.pool];
     let catalog = &rec.catalog;
-    let Some(own) = catalog.offers.get(usize::from(launch.offer)) else { return Vec::new() };
+    let Some(own) = catalog.offers.find(launch.offer) else { return Vec::new() };
     let cost = |o: OfferIx| launch.table.cost(o);
     let limit =
         i128::from(cost(launch.offer)) * i128::from(context.options.option_price_permille.max(1000)) / 1000;
     let has = |kind: InstanceTypeIx| catalog.capacity.find(kind);
-    let (least, most) = context.limits.replacement_cpu(rec, launch.from.pool, launch.offer);
+    let cpu = context.limits.replacement_cpu(rec, launch.pool_offer());
     let suits = |o: OfferIx| {
-        launch.bits.contains(o.into())
-            && catalog.offers.get(usize::from(o)).is_some_and(|it| {
+        launch.bits.contains(o)
+            && catalog.offers.find(o).is_some_and(|it| {
                 it.zone == own.zone
                     && it.capacity == own.capacity
                     && has_room(launch, o)
-                    && (least..=most).contains(&cpu_of(catalog, o))
+                    && cpu.contains(&cpu_of(catalog, o))
                     // A limit counts the planned type's capacity; a larger alternative would exceed it.
                     && (!launch.limited
                         || cost(o) <= cost(launch.offer)
@@ -359,13 +357,13 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
         if !suits(o) {
             continue;
         }
-        let Some(name) = catalog.source.get(usize::from(catalog.kind(o.into()))).map(|t| &t.name) else {
+        let Some(name) = catalog.instance_type(catalog.kind(o)).map(|t| &t.name) else {
             continue;
         };
         if !names.contains(name) {
             names.push(name.clone());
             for (key, _, values) in &mut missing {
-                values.insert(catalog.value(&context.cluster.keys, o.into(), *key));
+                values.insert(catalog.value(&context.cluster.keys, o, *key));
             }
         }
     }
@@ -376,16 +374,16 @@ fn options(context: &Context<'_>, launch: &Launch) -> Vec<String> {
 fn zones(context: &Context<'_>, launch: &Launch) -> Vec<String> {
     let rec = context.pools[launch.from.pool];
     let catalog = &rec.catalog;
-    let Some(own) = catalog.offers.get(usize::from(launch.offer)) else { return Vec::new() };
-    let cost = |o: usize| launch.table.cost(o.into());
+    let Some(own) = catalog.offers.find(launch.offer) else { return Vec::new() };
+    let cost = |o: OfferIx| launch.table.cost(o);
     let limit = i128::from(launch.table.cost(launch.offer))
         * i128::from(context.options.option_price_permille.max(1000))
         / 1000;
-    let is_affordable = |o: usize| {
+    let is_affordable = |o: OfferIx| {
         i128::from(cost(o)) <= limit && (!launch.limited || cost(o) <= launch.table.cost(launch.offer))
     };
     let mut list: Vec<(bool, i64, Sym)> = catalog
-        .numbered(own.kind)
+        .offers_of(own.kind)
         .filter(|(o, it)| launch.bits.contains(*o) && it.capacity == own.capacity && is_affordable(*o))
         .map(|(o, it)| (it.zone != own.zone, cost(o), it.zone))
         .collect();

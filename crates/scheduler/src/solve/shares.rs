@@ -7,7 +7,7 @@
 //! last. Where that isn't enough the nodes aren't launched at all, by which no share is broken.
 
 use crate::{
-    ids::{LimitIx, OfferIx, PoolIx},
+    ids::{LimitIx, OfferIx, PoolIx, PoolOffer},
     index_vec::IndexVec,
     model::{
         pool::Pool,
@@ -28,7 +28,7 @@ pub(crate) struct PlannedShare<'a> {
     /// The templates of its pool.
     pub(crate) members: Vec<PoolIx>,
     /// The nodes of the pool that are there and stay.
-    pub(crate) there: Balance,
+    pub(crate) staying: Balance,
     /// The limit of the nodes that the share bounds: its own for a maximum, all others for a minimum.
     pub(crate) limit: LimitIx,
 }
@@ -50,11 +50,11 @@ impl PlannedShare<'_> {
 
     /// Why the share leaves no node for a pod, and what to change.
     pub(super) fn reason(&self, pool: &str) -> String {
-        let (said, of, own) = (self.share.of_pool(pool), &self.share.of, self.there.own);
+        let (said, of, own) = (self.share.of_pool(pool), &self.share.of, self.staying.own);
         match self.share.bound {
             ShareBound::MaxPercent(_) => {
                 let cpu = |thousandths| readable(CPU, thousandths, Round::Down);
-                let all = self.there.all().cpu;
+                let all = self.staying.all().cpu;
                 let has = if all > 0 {
                     format!("its nodes have {} now, of which {} are {of}, and ", cpu(all), cpu(own.cpu))
                 } else {
@@ -77,7 +77,7 @@ impl PlannedShare<'_> {
 
     /// True if an instance of this offering is one of the share.
     pub(super) fn is_own(&self, rec: &PoolRec, offer: OfferIx) -> bool {
-        let capacity_type = rec.catalog.offers.get(usize::from(offer)).map(|offer| offer.capacity);
+        let capacity_type = rec.catalog.offers.find(offer).map(|offer| offer.capacity);
         self.share.is_about(Some(&rec.pool.template), capacity_type)
     }
 
@@ -85,10 +85,10 @@ impl PlannedShare<'_> {
     pub(super) fn launched(
         &self,
         pools: &IndexVec<PoolIx, &PoolRec>,
-        launches: impl Iterator<Item = (PoolIx, OfferIx)>,
+        launches: impl Iterator<Item = PoolOffer>,
     ) -> Balance {
         let mut launched = Balance::default();
-        for (pool, offer) in launches.filter(|(pool, _)| self.members.contains(pool)) {
+        for PoolOffer { pool, offer } in launches.filter(|launch| self.members.contains(&launch.pool)) {
             if let Some(rec) = pools.find(pool) {
                 launched.count(self.is_own(rec, offer), cpu_of(&rec.catalog, offer), 1);
             }
@@ -102,7 +102,7 @@ impl PlannedShare<'_> {
             ShareBound::MaxPercent(_) => launched.own,
             ShareBound::MinNodes(_) => launched.others,
         };
-        bounded.nodes == 0 || self.share.holds(self.there.plus(launched))
+        bounded.nodes == 0 || self.share.holds(self.staying.plus(launched))
     }
 
     /// Tightens the share's limit for another plan, if these launches break the share. True if they do.
@@ -122,23 +122,23 @@ impl PlannedShare<'_> {
     fn lower(&self, limit: &mut Limit, launched: Balance, last: bool) {
         match self.share.bound {
             ShareBound::MaxPercent(percent) => {
-                let after = self.there.plus(launched);
+                let after = self.staying.plus(launched);
                 let (cpu, whole) =
                     if last { (after.others.cpu, rest(percent)) } else { (after.all().cpu, 100) };
                 let most = i64::try_from(i128::from(cpu) * i128::from(percent) / whole).unwrap_or(i64::MAX);
-                limit.resources = vec![(ResourceId::CPU, most.saturating_sub(self.there.own.cpu).max(0))];
+                limit.resources = vec![(ResourceId::CPU, most.saturating_sub(self.staying.own.cpu).max(0))];
             }
             ShareBound::MinNodes(least) => {
-                let lacking = i64::from(least).saturating_sub(self.there.own.nodes).max(0);
+                let lacking = i64::from(least).saturating_sub(self.staying.own.nodes).max(0);
                 let most = launched.all().nodes.saturating_sub(lacking).min(launched.others.nodes - 1);
                 limit.nodes = Some(most.max(0));
             }
         }
     }
 
-    /// What the share leaves for one more node once `launched` are there.
+    /// What the share leaves for one more node once `launched` are staying.
     pub(super) fn leave(&self, limit: &mut Limit, launched: Balance) {
-        let after = self.there.plus(launched);
+        let after = self.staying.plus(launched);
         match self.share.bound {
             ShareBound::MaxPercent(percent) => {
                 // A node counts for itself and for the whole: own + more <= (all + more) * percent / 100.

@@ -15,16 +15,16 @@ use crate::{
         cache::SolveCache,
         placement::{Existing, Restraint},
     },
-    ids::{ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
+    ids::{BlockIx, ClassIx, GroupIx, LimitIx, MemberIx, NodeIx, OfferIx, PoolIx, PoolVariant},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, requirement::Operator},
+    model::requirement::Operator,
     solve::{
-        block::{Allowed, Block, Context, Solved},
+        block::{Allowed, Block, Context, Launch, Solved},
         limits::Limits,
         result,
     },
     state::{
-        catalog_index::{PoolRec, Variant},
+        catalog_index::{OfferSet, PoolRec, Variant},
         interner::{Sym, label},
         node_requirement::Expr,
         pod_shape::{FilterId, NodeReqId, TolerationsId},
@@ -131,25 +131,25 @@ impl Input<'_> {
         let (allowed, opened) = (IndexVec::new(), Arc::from([]));
         let mut context = Context { cluster, options, demand, pools, allowed, limits, cache, opened, cancel };
         context.allowed = find_allowed(&context, &left);
-        let (blocks, hopeless) = blocks(&context, &mut groups, &left);
-        let spreading: FxHashMap<usize, Block> = blocks
-            .iter()
+        let (blocks, without_pool) = blocks(&context, &mut groups, &left);
+        let spreading: FxHashMap<BlockIx, Block> = blocks
             .enumerate()
             .filter(|(_, b)| b.groups.of.iter().any(|t| !t.spreads.is_empty()))
             .map(|(n, b)| (n, b.clone()))
             .collect();
-        let mut solved: Vec<Solved> = if blocks.len() == 1 {
+        let mut solved: IndexVec<BlockIx, Solved> = if blocks.len() == 1 {
             blocks.into_iter().map(|b| context.solve(b)).collect()
         } else {
-            blocks.into_par_iter().map(|b| context.solve(b)).collect()
+            let blocks: Vec<Block> = blocks.into_iter().collect();
+            blocks.into_par_iter().map(|b| context.solve(b)).collect::<Vec<_>>().into()
         };
-        settle_domains(&mut context, &spreading, &mut solved);
+        solve_until_domains_agree(&mut context, &spreading, &mut solved);
         let launches = solved.iter().flat_map(|s| &s.launches);
-        if context.limits.is_overrun(&context.pools, launches.map(|l| (l.from.pool, l.offer))) {
+        if context.limits.is_overrun(&context.pools, launches.map(Launch::pool_offer)) {
             return None;
         }
         let mut waiting: FxHashMap<ClassIx, u32> =
-            hopeless.iter().map(|pods| (pods.class, pods.count)).collect();
+            without_pool.iter().map(|pods| (pods.class, pods.count)).collect();
         for pods in solved.iter().flat_map(|s| &s.left) {
             *waiting.entry(pods.class).or_default() += pods.count;
         }
@@ -162,7 +162,7 @@ impl Input<'_> {
         let classes = demand.classes.enumerate();
         let left =
             by_priority(classes.map(|(n, class)| (class.priority, waiting.get(&n).copied().unwrap_or(0))));
-        let plan = result::plan(&context, &places, solved, hopeless, steps);
+        let plan = result::plan(&context, &places, solved, without_pool, steps);
         Some(Attempt { plan, left, stranded, violating })
     }
 }
@@ -174,11 +174,13 @@ struct Instance {
     offer: OfferIx,
 }
 
-type Made = BTreeSet<Instance>;
-
 /// Solves blocks again whose spreads see a domain that another block opens, until no new domain appears.
 /// Counted domains only grow, so that the loop ends.
-fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>, solved: &mut [Solved]) {
+fn solve_until_domains_agree(
+    context: &mut Context<'_>,
+    spreading: &FxHashMap<BlockIx, Block>,
+    solved: &mut IndexVec<BlockIx, Solved>,
+) {
     let mut opened: BTreeSet<OpenedDomain> = BTreeSet::new();
     loop {
         let scopes = solved.iter().flat_map(|s| s.counted_domains.keys());
@@ -187,8 +189,8 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
             return;
         }
         let launches = solved.iter().flat_map(|s| &s.launches);
-        let made: Made = launches.map(|l| Instance { from: l.from, offer: l.offer }).collect();
-        let mut instances: FxHashMap<Sym, BTreeMap<Sym, Made>> = FxHashMap::default();
+        let made: BTreeSet<Instance> = launches.map(|l| Instance { from: l.from, offer: l.offer }).collect();
+        let mut instances: FxHashMap<Sym, BTreeMap<Sym, BTreeSet<Instance>>> = FxHashMap::default();
         for key in keys {
             let by_value = instances.entry(key).or_default();
             for instance in &made {
@@ -198,7 +200,7 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
             }
         }
         let mut again = Vec::new();
-        for (number, it) in solved.iter().enumerate() {
+        for (number, it) in solved.enumerate() {
             let mut fresh = false;
             for (scope, counted) in &it.counted_domains {
                 let values = instances.get(&scope.key).into_iter().flatten();
@@ -218,8 +220,8 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
         }
         context.opened = opened.iter().copied().collect();
         for number in again {
-            if let Some((block, solved)) = spreading.get(&number).zip(solved.get_mut(number)) {
-                *solved = context.solve(block.clone());
+            if let Some(block) = spreading.get(&number) {
+                solved[number] = context.solve(block.clone());
             }
         }
     }
@@ -228,7 +230,7 @@ fn settle_domains(context: &mut Context<'_>, spreading: &FxHashMap<usize, Block>
 /// The label `key` of a planned instance.
 fn value_on(context: &Context<'_>, instance: Instance, key: Sym) -> Option<Sym> {
     let (rec, variant) = context.variant(instance.from);
-    variant.value(&context.cluster.keys, &rec.catalog, instance.offer.into(), key)
+    variant.value(&context.cluster.keys, &rec.catalog, instance.offer, key)
 }
 
 /// True if a planned instance passes `filter`.
@@ -240,16 +242,15 @@ fn is_passing(context: &Context<'_>, instance: Instance, filter: FilterId) -> bo
     let filter = tables.filters.get(filter);
     let tolerated = |t: TolerationsId| taint::untolerated(tables.tolerations.get(t), &rec.taints).is_none();
     let has = |key: Sym| keys.canonical(key) == keys.hostname || value_on(context, instance, key).is_some();
-    let suits = |req: &NodeReqId| {
-        it.satisfies(&tables.symbols, keys, &rec.catalog, offer.into(), tables.reqs.get(*req))
-    };
+    let suits =
+        |req: &NodeReqId| it.satisfies(&tables.symbols, keys, &rec.catalog, offer, tables.reqs.get(*req));
     filter.keys.iter().all(|k| has(*k))
         && filter.tolerations.is_none_or(tolerated)
         && filter.reqs.iter().all(suits)
 }
 
 /// Variants by the labels that tell pools apart, so that a class with a selector reads few of them.
-struct Index {
+struct VariantsByLabel {
     /// The pools' own label keys.
     keys: BTreeSet<Sym>,
     with: FxHashMap<(Sym, Sym), Vec<PoolVariant>>,
@@ -257,7 +258,7 @@ struct Index {
     all: Vec<PoolVariant>,
 }
 
-impl Index {
+impl VariantsByLabel {
     fn new(context: &Context<'_>) -> Self {
         let keys: BTreeSet<Sym> =
             context.pools.iter().map(|rec| rec.label.0).chain([context.cluster.keys.pool]).collect();
@@ -304,8 +305,8 @@ impl Index {
 fn find_allowed(context: &Context<'_>, left: &IndexVec<ClassIx, u32>) -> IndexVec<ClassIx, Vec<Allowed>> {
     let mut known: FxHashMap<NodeNeeds, Vec<Allowed>> = FxHashMap::default();
     let cluster = context.cluster;
-    let index = Index::new(context);
-    let mut everything: FxHashMap<PoolVariant, Arc<BitSet>> = FxHashMap::default();
+    let index = VariantsByLabel::new(context);
+    let mut everything: FxHashMap<PoolVariant, Arc<OfferSet>> = FxHashMap::default();
     let mut result = IndexVec::new();
     for (class, left) in context.demand.classes.iter().zip(left) {
         if *left == 0 || class.blocked.is_some() {
@@ -344,8 +345,8 @@ fn suits(
     rec: &PoolRec,
     it: &Variant,
     class: &Class,
-    everything: &Arc<BitSet>,
-) -> Option<Arc<BitSet>> {
+    everything: &Arc<OfferSet>,
+) -> Option<Arc<OfferSet>> {
     let tables = &cluster.tables;
     let tolerations = tables.tolerations.get(class.shape(cluster).tolerations);
     let reqs = || class.reqs.iter().map(|r| tables.reqs.get(*r));
@@ -364,7 +365,7 @@ fn suits(
 }
 
 /// Union-find of classes, pools, limits and groups.
-struct Sets {
+struct UnionFind {
     /// Itself, or a lesser member of the same set.
     parent: IndexVec<MemberIx, MemberIx>,
     /// The first of each kind; classes are the first of all.
@@ -373,7 +374,7 @@ struct Sets {
     groups: usize,
 }
 
-impl Sets {
+impl UnionFind {
     fn new(context: &Context<'_>, groups: &Groups) -> Self {
         let pools = groups.of.len();
         let limits = pools + context.pools.len();
@@ -413,15 +414,15 @@ impl Sets {
 }
 
 /// Joins classes to their pools and groups, and pools to their limits.
-fn connect(context: &Context<'_>, groups: &Groups) -> Sets {
-    let mut sets = Sets::new(context, groups);
+fn connect(context: &Context<'_>, groups: &Groups) -> UnionFind {
+    let mut sets = UnionFind::new(context, groups);
     for ((class, list), topology) in context.allowed.enumerate().zip(&groups.of) {
         for a in list {
-            sets.join(Sets::class(class), sets.pool(a.from.pool));
+            sets.join(UnionFind::class(class), sets.pool(a.from.pool));
         }
         if !list.is_empty() {
             for group in groups_of(topology) {
-                sets.join(Sets::class(class), sets.group(group));
+                sets.join(UnionFind::class(class), sets.group(group));
             }
         }
     }
@@ -444,23 +445,21 @@ fn blocks(
     context: &Context<'_>,
     groups: &mut Groups,
     left: &IndexVec<ClassIx, u32>,
-) -> (Vec<Block>, Vec<ClassPods>) {
+) -> (IndexVec<BlockIx, Block>, Vec<ClassPods>) {
     let mut sets = connect(context, groups);
     // By the root of their members, in order of their first class.
-    let mut numbers: FxHashMap<MemberIx, usize> = FxHashMap::default();
-    let mut blocks: Vec<Block> = Vec::new();
-    let mut hopeless = Vec::new();
+    let mut numbers: FxHashMap<MemberIx, BlockIx> = FxHashMap::default();
+    let mut blocks: IndexVec<BlockIx, Block> = IndexVec::new();
+    let mut without_pool = Vec::new();
     let mut group_of: FxHashMap<GroupIx, GroupIx> = FxHashMap::default();
     for (class, left) in left.enumerate().filter(|(_, left)| **left > 0) {
         if context.allowed[class].is_empty() {
-            hopeless.push(ClassPods { class, count: *left });
+            without_pool.push(ClassPods { class, count: *left });
             continue;
         }
-        let number = *numbers.entry(sets.root(Sets::class(class))).or_insert(blocks.len());
-        if number == blocks.len() {
-            blocks.push(Block::default());
-        }
-        let Some(block) = blocks.get_mut(number) else { continue };
+        let root = sets.root(UnionFind::class(class));
+        let number = *numbers.entry(root).or_insert_with(|| blocks.push(Block::default()));
+        let block = &mut blocks[number];
         block.classes.push(ClassPods { class, count: *left });
         let mut local = |group: GroupIx| {
             *group_of.entry(group).or_insert_with(|| {
@@ -473,7 +472,7 @@ fn blocks(
         let topology = renumber(&groups.of[class], &mut local);
         block.groups.of.push(topology);
     }
-    (blocks, hopeless)
+    (blocks, without_pool)
 }
 
 fn renumber(topology: &Topology, local: &mut impl FnMut(GroupIx) -> GroupIx) -> Topology {

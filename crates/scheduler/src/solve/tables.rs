@@ -6,9 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     existing::cache::TableKey,
-    ids::{InstanceTypeIx, LimitIx, PoolVariant, VariantIx},
+    ids::{DaemonIx, InstanceTypeIx, LimitIx, OfferIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::bit_set::BitSet,
     packing::{
         offering_table::{Surcharge, Table},
         problem::{Limit, MinValues, VariantCtx},
@@ -16,7 +15,7 @@ use crate::{
     solve::{block::Context, tier_packing::Tier},
     state::{
         attachments::Dimension,
-        catalog_index::{CatalogIndex, PoolRec},
+        catalog_index::{CatalogIndex, OfferSet, PoolRec},
         interner::Sym,
         pod_shape::ShapeId,
         requests::{ResourceId, amount},
@@ -27,15 +26,15 @@ use crate::{
 /// A DaemonSet that will run on instances of a variant.
 struct VariantDaemon {
     /// Offerings where it runs.
-    offers: BitSet,
+    offers: OfferSet,
     /// Its requests by dimension.
     size: Vec<i64>,
     shape: ShapeId,
 }
 
 /// True if some of the offerings is of a type that has what a DaemonSet's pod asks for.
-fn fit_some(catalog: &CatalogIndex, requests: &[(ResourceId, i64)], offers: &BitSet) -> bool {
-    let allocatable = |offer: usize| catalog.allocatable.find(catalog.offers.get(offer)?.kind);
+fn fit_some(catalog: &CatalogIndex, requests: &[(ResourceId, i64)], offers: &OfferSet) -> bool {
+    let allocatable = |offer: OfferIx| catalog.allocatable.find(catalog.kind(offer));
     offers
         .iter()
         .filter_map(allocatable)
@@ -45,10 +44,10 @@ fn fit_some(catalog: &CatalogIndex, requests: &[(ResourceId, i64)], offers: &Bit
 impl Context<'_> {
     /// DaemonSets that will run on instances of a variant. One that asks for more than any of its types has never runs there, and
     /// takes no room from pods that do.
-    fn daemons(&self, from: PoolVariant, dims: &[Dimension]) -> Vec<VariantDaemon> {
+    fn daemons(&self, from: PoolVariant, dims: &[Dimension]) -> IndexVec<DaemonIx, VariantDaemon> {
         let tables = &self.cluster.tables;
         let (rec, it) = self.variant(from);
-        let mut result = Vec::new();
+        let mut result = IndexVec::new();
         for daemon in self.cluster.daemons.values() {
             let shape = tables.shapes.get(daemon.shape);
             let tolerations = tables.tolerations.get(shape.tolerations);
@@ -71,7 +70,7 @@ impl Context<'_> {
 
     /// Offerings of a variant that have room for their DaemonSets, whatever the pods ask for. All of them if none has: where
     /// DaemonSets together fit nowhere, pods that ask for nothing stay schedulable.
-    pub(super) fn with_room_for_daemons(&self, from: PoolVariant) -> BitSet {
+    pub(super) fn with_room_for_daemons(&self, from: PoolVariant) -> OfferSet {
         let (rec, it) = self.variant(from);
         let tables = &self.cluster.tables;
         let shapes = self.cluster.daemons.values().map(|daemon| tables.shapes.get(daemon.shape));
@@ -84,15 +83,15 @@ impl Context<'_> {
         if daemons.is_empty() {
             return it.allowed.clone();
         }
-        let mut roomy = BitSet::none(rec.catalog.offers.len());
+        let mut roomy = OfferSet::none(rec.catalog.offers.len());
         for offer in it.allowed.iter() {
-            let kind = rec.catalog.offers.get(offer).map(|offer| offer.kind);
-            let has = kind.and_then(|kind| rec.catalog.allocatable.find(kind)).map_or(&[][..], |has| has);
-            let fits = resources.iter().enumerate().all(|(at, id)| {
-                let there = daemons.iter().filter(|daemon| daemon.offers.contains(offer));
-                let sum = there
-                    .filter_map(|daemon| daemon.size.get(at))
-                    .fold(0, |sum: i64, s| sum.saturating_add(*s));
+            let kind = rec.catalog.kind(offer);
+            let has = rec.catalog.allocatable.find(kind).map_or(&[][..], |has| has);
+            let running: Vec<&VariantDaemon> =
+                daemons.iter().filter(|daemon| daemon.offers.contains(offer)).collect();
+            let fits = resources.iter().enumerate().all(|(column, id)| {
+                let sizes = running.iter().filter_map(|daemon| daemon.size.get(column));
+                let sum = sizes.fold(0, |sum: i64, size| sum.saturating_add(*size));
                 sum == 0 || sum <= amount(has, *id)
             });
             if fits {
@@ -140,15 +139,15 @@ impl Context<'_> {
             });
             return Arc::clone(table);
         }
-        let sums: Mutex<FxHashMap<Vec<usize>, Arc<[i64]>>> = Mutex::default();
+        let sums: Mutex<FxHashMap<Vec<DaemonIx>, Arc<[i64]>>> = Mutex::default();
         let has = |kind, dim| self.has(&rec.catalog, kind, dim);
         Arc::new(Table::new(&rec.catalog, dims, surcharge, has, |offer| {
-            let there = || daemons.iter().enumerate().filter(|(_, daemon)| daemon.offers.contains(offer));
-            let which: Vec<usize> = there().map(|(at, _)| at).collect();
+            let running = || daemons.enumerate().filter(|(_, daemon)| daemon.offers.contains(offer));
+            let numbers: Vec<DaemonIx> = running().map(|(number, _)| number).collect();
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = sums.entry(which).or_insert_with(|| {
+            let sum = sums.entry(numbers).or_insert_with(|| {
                 let mut sum = vec![0i64; dims.len()];
-                for (_, daemon) in there() {
+                for (_, daemon) in running() {
                     for (a, s) in sum.iter_mut().zip(&daemon.size) {
                         *a = a.saturating_add(*s);
                     }
@@ -188,7 +187,7 @@ impl Context<'_> {
     fn min_values(&self, rec: &PoolRec) -> Vec<MinValues> {
         let column = |key: Sym| {
             let value = |o| rec.catalog.value(&self.cluster.keys, o, key).unwrap_or(Sym::NONE);
-            (0..rec.catalog.offers.len()).map(value).collect()
+            rec.catalog.offers.ids().map(value).collect()
         };
         let read = |(key, least): &(Sym, u32)| MinValues { values: column(*key), least: *least as usize };
         rec.min_values.iter().map(read).collect()

@@ -1,6 +1,6 @@
 //! Packing of one tier: the classes of a block that go to pools of one weight each.
 //!
-//! In go the classes with their counts ([`Wanted`]), the variants of their pools with the room and the cost of each offering
+//! In go the classes with their counts ([`TierClass`]), the variants of their pools with the room and the cost of each offering
 //! ([`Tier`]), and the rest of the limits. Out come the instances to launch, the topology groups with their pods counted, the rest
 //! of the limits, and the pods that found no place ([`Packed`]).
 //!
@@ -13,9 +13,65 @@
 //! 4. `portfolio::pack`: item types into bins, under the limits.
 //! 5. `collect`: bins become launches with the pods that prefer them.
 //!
-//! An attempt that shows something new ([`Findings`]) is repeated with it. Pods that count in a domain and found no room there give
-//! way: the tier is decided again with fewer of them there, or fewer of them in all, and of these plans the one is kept that leaves
+//! An attempt that shows something new ([`Findings`]) is repeated with it. Where pods that count in a domain find no room there, the
+//! tier is decided again with fewer of them there, or fewer of them in all, and of these plans the one is kept that leaves
 //! out the fewest pods of the highest priority.
+//!
+//! # Example
+//!
+//! Twelve pods `web` of one core have a hard spread over zones with `maxSkew: 1`. Instances have four cores at the same price in the
+//! zones `a` and `b`, and of `b` only one can be had.
+//!
+//! | attempt | `assign` | `portfolio::pack` | finding |
+//! |---|---|---|---|
+//! | 1 | six in `a`, six in `b` | `a` takes six. The only instance of `b` takes four, and two pods are left out. | `b` has room for four: six in `a` would exceed the skew. |
+//! | 2 | five in `a`, four in `b`, and three have no zone | all | none: the attempt is kept |
+//!
+//! ```
+//! use std::{collections::BTreeMap, sync::Arc};
+//!
+//! use croft_scheduler::{Catalog, Cluster, Options, Pool, ReasonKind, solve};
+//! use serde_json::json;
+//!
+//! let catalog: Catalog = serde_json::from_value(json!({"instanceTypes": [{
+//!     "name": "m.4", "arch": "amd64", "capacity": {"cpu": "4", "memory": "16Gi", "pods": "110"},
+//!     "offerings": [
+//!         {"zone": "a", "capacityType": "on-demand", "price": 0.2},
+//!         {"zone": "b", "capacityType": "on-demand", "price": 0.2, "availableCount": 1},
+//!     ],
+//! }]}))?;
+//! let mut cluster = Cluster::new();
+//! cluster.upsert_pool(Pool {
+//!     name: "default".to_owned(),
+//!     key: "node-pool".to_owned(),
+//!     value: "default".to_owned(),
+//!     instance_types: Arc::from(catalog.instance_types),
+//!     launches: true,
+//!     ..Pool::default()
+//! })?;
+//! for number in 0..12 {
+//!     cluster.upsert_pod(&serde_json::from_value(json!({
+//!         "metadata": {"namespace": "shop", "name": format!("web-{number}"), "labels": {"app": "web"}},
+//!         "spec": {
+//!             "containers": [{"name": "c", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}],
+//!             "topologySpreadConstraints": [{
+//!                 "topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+//!                 "labelSelector": {"matchLabels": {"app": "web"}},
+//!             }],
+//!         },
+//!     }))?)?;
+//! }
+//!
+//! let plan = solve(&cluster, &Options::default(), &|| false);
+//! let mut pods: BTreeMap<&str, usize> = BTreeMap::new();
+//! for instance in &plan.instances {
+//!     *pods.entry(&instance.zone).or_default() += instance.pods.len();
+//! }
+//! assert_eq!(pods, BTreeMap::from([("a", 5), ("b", 4)]));
+//! assert_eq!(plan.unschedulable.len(), 3);
+//! assert!(plan.unschedulable.iter().all(|left| left.reasons[0].reason == ReasonKind::TopologySpread));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -25,18 +81,17 @@ use smallvec::SmallVec;
 use crate::{
     ids::{GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind, price::Price},
+    model::{plan::ReasonKind, price::Price},
     packing::{
         offering_table::Table,
         portfolio,
         problem::{Limit, PackingProblem},
-        rows::Rows,
     },
     solve::{
         block::{Block, Context, Solved},
         findings::{Findings, LimitedRoom, Unopened, filters_to_partition},
     },
-    state::attachments::Dimension,
+    state::{attachments::Dimension, catalog_index::OfferSet},
     topology::{
         assignment,
         domains::{
@@ -48,7 +103,7 @@ use crate::{
 };
 
 /// Offerings that a class may use, by variant.
-pub(super) type ClassOptions = SmallVec<[(VariantIx, BitSet); 2]>;
+pub(super) type ClassOptions = SmallVec<[(VariantIx, OfferSet); 2]>;
 
 /// The choices of the classes of a tier.
 pub(super) struct TierChoices {
@@ -114,16 +169,16 @@ pub(super) struct Packed {
     pub(super) limits: IndexVec<LimitIx, Limit>,
     /// All unplaced pods.
     pub(super) left: Vec<Unplaced>,
-    /// Pods that counted in a domain found no room beside others.
-    gave_way: bool,
-    /// They were to be where fewer domains allow more of them.
-    gave_way_opened_only: bool,
+    /// Pods that counted in a domain found no room, and fewer of them are tried.
+    is_reduced: bool,
+    /// Their classes were assigned with fewer domains counted, which allows more of them.
+    is_reduced_opened_only: bool,
     unopened: Unopened,
 }
 
-/// How classes give way that are counted in domains, where not all of their pods find room.
+/// Which pods are tried again, where not all pods of a class that counts in domains find room.
 #[derive(Clone, Copy)]
-enum GivesWay {
+enum Reduction {
     /// No more of them go to a domain than found room there.
     InDomains,
     /// As many fewer are tried as found no room.
@@ -132,7 +187,7 @@ enum GivesWay {
 
 /// Pods of a class that a tier takes, and the turn of the pools that they go to.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+pub(super) struct TierClass {
     pub(super) local: LocalClassIx,
     pub(super) count: u32,
     pub(super) turn: Turn,
@@ -168,7 +223,7 @@ pub(super) struct Tier<'b> {
     pub(super) dims: Arc<[Dimension]>,
     pub(super) tables: IndexVec<VariantIx, Arc<Table>>,
     /// Offerings that the limit of a share counts.
-    pub(super) bounded: IndexVec<VariantIx, Option<BitSet>>,
+    pub(super) bounded: IndexVec<VariantIx, Option<OfferSet>>,
     /// Some limit bounds its launches.
     pub(super) is_limited: bool,
     /// While a share leaves room for some nodes only: the classes that have no others to go to.
@@ -194,30 +249,30 @@ impl Context<'_> {
     pub(super) fn pack_tier(
         &self,
         tier: &Tier<'_>,
-        now: &[Wanted],
+        classes: &[TierClass],
         limits: &IndexVec<LimitIx, Limit>,
     ) -> Packed {
-        let left_out = |packed: &Packed| self.left_by_priority(tier, now, &packed.left);
+        let left_out = |packed: &Packed| self.left_by_priority(tier, classes, &packed.left);
         let better = |one: Packed, other: Packed| {
             let steps = one.solved.steps + other.solved.steps;
             let mut better = if left_out(&other) < left_out(&one) { other } else { one };
             better.solved.steps = steps;
             better
         };
-        let mut packed = self.pack(tier, now, limits, Unopened::MayNotCount, GivesWay::InDomains);
-        if packed.gave_way_opened_only && !packed.left.is_empty() {
-            packed = better(self.pack(tier, now, limits, Unopened::Count, GivesWay::InDomains), packed);
+        let mut packed = self.pack(tier, classes, limits, Unopened::MayNotCount, Reduction::InDomains);
+        if packed.is_reduced_opened_only && !packed.left.is_empty() {
+            packed = better(self.pack(tier, classes, limits, Unopened::Count, Reduction::InDomains), packed);
         }
-        if packed.gave_way && !packed.left.is_empty() {
-            let fewer = self.pack(tier, now, limits, packed.unopened, GivesWay::Anywhere);
+        if packed.is_reduced && !packed.left.is_empty() {
+            let fewer = self.pack(tier, classes, limits, packed.unopened, Reduction::Anywhere);
             packed = better(packed, fewer);
         }
         packed
     }
 
     /// The unplaced pods by priority, highest first.
-    fn left_by_priority(&self, tier: &Tier<'_>, now: &[Wanted], left: &[Unplaced]) -> Vec<u32> {
-        by_priority(now.iter().map(|wanted| {
+    fn left_by_priority(&self, tier: &Tier<'_>, classes: &[TierClass], left: &[Unplaced]) -> Vec<u32> {
+        by_priority(classes.iter().map(|wanted| {
             let of_class = left.iter().filter(|unplaced| unplaced.local == wanted.local);
             let class = tier.block.classes[wanted.local].class;
             (self.demand.classes[class].priority, of_class.map(|unplaced| unplaced.count).sum())
@@ -227,17 +282,17 @@ impl Context<'_> {
     fn pack(
         &self,
         tier: &Tier<'_>,
-        now: &[Wanted],
+        classes: &[TierClass],
         limits: &IndexVec<LimitIx, Limit>,
         unopened: Unopened,
-        gives_way: GivesWay,
+        reduction: Reduction,
     ) -> Packed {
         const ROUNDS: u32 = 12;
-        let mut wanted = now.to_vec();
+        let mut wanted = classes.to_vec();
         let mut left: Vec<Unplaced> = Vec::new();
         let (mut steps, mut counted_domains) = (0, CountedDomains::new());
         let mut round = 0;
-        let (mut gave_way, mut gave_way_opened_only) = (false, false);
+        let (mut is_reduced, mut is_reduced_opened_only) = (false, false);
         let mut findings = Findings { unopened, ..Findings::default() };
         loop {
             let mut attempt = self.attempt(tier, &wanted, limits, &findings);
@@ -253,22 +308,24 @@ impl Context<'_> {
             }
             round += 1;
             if !attempt.limited_room.is_empty() && round < ROUNDS {
-                gave_way = true;
-                gave_way_opened_only |=
+                is_reduced = true;
+                is_reduced_opened_only |=
                     attempt.limited_room.keys().any(|(local, _)| attempt.opened_only.contains(local));
-                match gives_way {
-                    GivesWay::InDomains if round <= ROUNDS / 2 => {
+                match reduction {
+                    Reduction::InDomains if round <= ROUNDS / 2 => {
                         findings.limited_room.append(&mut attempt.limited_room);
                     }
-                    // From half of the attempts on, whole classes yield, so that the loop ends.
-                    GivesWay::InDomains => {
+                    // From half of the attempts on, whole classes are left out, so that the loop ends.
+                    Reduction::InDomains => {
                         let all: BTreeSet<LocalClassIx> =
                             attempt.limited_room.keys().map(|(local, _)| *local).collect();
-                        for Wanted { local, count, .. } in wanted.extract_if(.., |w| all.contains(&w.local)) {
+                        for TierClass { local, count, .. } in
+                            wanted.extract_if(.., |w| all.contains(&w.local))
+                        {
                             left.push(Unplaced { local, count, reason: self.reason(tier, local) });
                         }
                     }
-                    GivesWay::Anywhere => {
+                    Reduction::Anywhere => {
                         let has_domain = |item: &&Item| attempt.groups.of[item.class].needs_domain();
                         for Item { class: local, count, .. } in
                             attempt.failed.iter().filter(has_domain).copied()
@@ -298,8 +355,8 @@ impl Context<'_> {
                 groups,
                 limits,
                 left,
-                gave_way,
-                gave_way_opened_only,
+                is_reduced,
+                is_reduced_opened_only,
                 unopened,
             };
         }
@@ -323,13 +380,13 @@ impl Context<'_> {
     fn attempt(
         &self,
         tier: &Tier<'_>,
-        now: &[Wanted],
+        classes: &[TierClass],
         limits: &IndexVec<LimitIx, Limit>,
         findings: &Findings,
     ) -> Attempt {
         let mut out = Solved::default();
         let mut groups = tier.block.groups.clone();
-        let mut choices = self.choices(tier, now, &groups, findings);
+        let mut choices = self.choices(tier, classes, &groups, findings);
         let assigned = match self.assign(tier, &mut choices, &mut groups, findings, &mut out) {
             Ok(assigned) => assigned,
             Err(new_findings) => {
@@ -360,7 +417,7 @@ impl Context<'_> {
         let outcome = portfolio::pack(
             &merged.problem,
             &mut merged.compat_sets,
-            self.effort(now),
+            self.effort(classes),
             self.options.cost_cutoff.map(Price::micros),
             self.cancel,
         );
@@ -372,9 +429,10 @@ impl Context<'_> {
         let failed = self.collect(tier, merged, outcome, &mut out);
         let mut limited_room = LimitedRoom::new();
         for item in failed.iter().filter(|item| groups.of[item.class].needs_domain()) {
-            let there = |i: &&Item| (i.class, i.domain_set) == (item.class, item.domain_set);
-            let all: u32 = assigned.items.iter().filter(there).map(|item| item.count).sum();
-            limited_room.extend(item.domain_set.map(|at| ((item.class, at), all.saturating_sub(item.count))));
+            let is_same = |other: &&Item| (other.class, other.domain_set) == (item.class, item.domain_set);
+            let all: u32 = assigned.items.iter().filter(is_same).map(|item| item.count).sum();
+            limited_room
+                .extend(item.domain_set.map(|set| ((item.class, set), all.saturating_sub(item.count))));
         }
         let partitioned = self.miscounted(tier, &choices, &mut out.launches);
         for item in out.launches.iter().flat_map(|l| &l.content) {
@@ -401,9 +459,9 @@ impl Context<'_> {
         }
     }
 
-    /// How long to search for a packing of `now`, which has its share of what the plan may take.
-    fn effort(&self, now: &[Wanted]) -> portfolio::Effort {
-        let of_tier: u64 = now.iter().map(|wanted| u64::from(wanted.count)).sum();
+    /// How long to search for a packing of `classes`, which have their share of what the plan may take.
+    fn effort(&self, classes: &[TierClass]) -> portfolio::Effort {
+        let of_tier: u64 = classes.iter().map(|wanted| u64::from(wanted.count)).sum();
         let of_plan: usize = self.demand.classes.iter().map(|class| class.pods.len()).sum();
         let of_plan = u64::try_from(of_plan).unwrap_or(u64::MAX).max(1);
         portfolio::Effort {
@@ -416,7 +474,7 @@ impl Context<'_> {
     fn choices(
         &self,
         tier: &Tier<'_>,
-        now: &[Wanted],
+        classes: &[TierClass],
         groups: &BlockGroups,
         findings: &Findings,
     ) -> TierChoices {
@@ -427,8 +485,8 @@ impl Context<'_> {
             narrowed: BTreeSet::new(),
             left: Vec::new(),
         };
-        for wanted in now.iter().copied() {
-            let Wanted { local, count, turn } = wanted;
+        for wanted in classes.iter().copied() {
+            let TierClass { local, count, turn } = wanted;
             let (options, is_narrowed) = self.options_of(tier, local, turn, findings);
             if is_narrowed {
                 choices.narrowed.insert(local);
@@ -512,31 +570,6 @@ impl Context<'_> {
         }
         view.counts_opened_only = !assigned.opened_only.is_empty();
         Ok(assigned)
-    }
-
-    /// The packing problem of a tier, without item types.
-    fn problem(
-        &self,
-        tier: &Tier<'_>,
-        groups: &BlockGroups,
-        limits: &IndexVec<LimitIx, Limit>,
-    ) -> PackingProblem {
-        let mut problem = PackingProblem {
-            d: tier.dims.len(),
-            variants: self.variant_contexts(tier, limits),
-            item_types: IndexVec::new(),
-            sizes: Rows::new(tier.dims.len()),
-            limits: limits.clone(),
-            present: Vec::new(),
-            host_affinity: Vec::new(),
-        };
-        let host = self.cluster.keys.hostname;
-        let present = groups.list.enumerate().filter(|(_, group)| group.key == host && group.total > 0);
-        problem.present.extend(present.map(|(at, _)| at));
-        problem.host_affinity.extend(groups.of.iter().filter_map(|topology| topology.host_affinity));
-        problem.host_affinity.sort_unstable();
-        problem.host_affinity.dedup();
-        problem
     }
 
     fn note_relaxed(&self, groups: &BlockGroups, problem: &PackingProblem, out: &mut Solved) {

@@ -8,21 +8,18 @@ use rustc_hash::FxHashMap;
 use crate::{
     ids::{ClassIx, LimitIx, LocalClassIx, OfferIx, PoolIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::{
-        bit_set::BitSet,
-        plan::{ReasonKind, Relaxed},
-    },
+    model::plan::{ReasonKind, Relaxed},
     packing::problem::Limit,
     solve::{
-        block::{Allowed, Block, Context, LeftOutPods, Solved},
+        block::{Allowed, Block, Context, Launch, LeftOutPods, Solved},
         shares::{PlannedShare, ROUNDS},
-        tier_packing::{Tier, TierDomains, Turn, Unplaced, Wanted},
+        tier_packing::{Tier, TierClass, TierDomains, Turn, Unplaced},
     },
-    state::{attachments::Dimension, requests::ResourceId},
+    state::{attachments::Dimension, catalog_index::OfferSet, requests::ResourceId},
 };
 
 /// By pool, the offerings that the limit of a share counts; none of a pool without such a limit.
-type Bounded = FxHashMap<PoolIx, BitSet>;
+type Bounded = FxHashMap<PoolIx, OfferSet>;
 
 /// True if a share bounds some of these offerings.
 fn has_bounded(allowed: &Allowed, bounded: &Bounded) -> bool {
@@ -32,7 +29,7 @@ fn has_bounded(allowed: &Allowed, bounded: &Bounded) -> bool {
 /// True if some of these offerings are bounded by no share.
 fn has_unbounded(allowed: &Allowed, bounded: &Bounded) -> bool {
     bounded.get(&allowed.from.pool).is_none_or(|bounded| {
-        let mut others = BitSet::clone(&allowed.bits);
+        let mut others = OfferSet::clone(&allowed.bits);
         others.take_away(bounded);
         !others.is_empty()
     })
@@ -70,7 +67,7 @@ impl Context<'_> {
             }
             let mut is_kept = true;
             for share in &shares {
-                let launches = solved.launches.iter().map(|launch| (launch.from.pool, launch.offer));
+                let launches = solved.launches.iter().map(Launch::pool_offer);
                 let launched = share.launched(&self.pools, launches);
                 if let Some(limit) = limits.find_mut(share.limit) {
                     is_kept &= !share.tighten(limit, launched, round);
@@ -144,7 +141,7 @@ impl Context<'_> {
         let mut blame: IndexVec<LocalClassIx, Option<ReasonKind>> =
             IndexVec::filled(None, block.classes.len());
         while !waiting.is_empty() {
-            let mut now: Vec<Wanted> = Vec::new();
+            let mut classes: Vec<TierClass> = Vec::new();
             for (local, count) in waiting.drain(..) {
                 let class = block.classes[local].class;
                 let turn = self
@@ -152,25 +149,25 @@ impl Context<'_> {
                     .filter(|turn| ceiling[local].is_none_or(|ceiling| *turn < ceiling))
                     .max();
                 match turn {
-                    Some(turn) => now.push(Wanted { local, count, turn }),
+                    Some(turn) => classes.push(TierClass { local, count, turn }),
                     None => out.left.push(LeftOutPods { class, count, reason: blame[local] }),
                 }
             }
-            if now.is_empty() {
+            if classes.is_empty() {
                 break;
             }
-            let first = now.iter().map(|wanted| wanted.turn).max();
+            let first = classes.iter().map(|wanted| wanted.turn).max();
             let too_early =
-                |wanted: &mut Wanted| deferred.contains(&wanted.local) && Some(wanted.turn) < first;
-            waiting.extend(now.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
-            let packed = self.pack_tier(&self.tier(&block, &now, &limits, &bounded), &now, &limits);
+                |wanted: &mut TierClass| deferred.contains(&wanted.local) && Some(wanted.turn) < first;
+            waiting.extend(classes.extract_if(.., too_early).map(|wanted| (wanted.local, wanted.count)));
+            let packed = self.pack_tier(&self.tier(&block, &classes, &limits, &bounded), &classes, &limits);
             out.add(packed.solved);
             limits = packed.limits;
             // Counts of placed pods stay with the groups for the next tier.
             block.groups = packed.groups;
             tiers.push(packed.domains);
             for Unplaced { local, count, reason } in packed.left {
-                if let Some(wanted) = now.iter().find(|wanted| wanted.local == local) {
+                if let Some(wanted) = classes.iter().find(|wanted| wanted.local == local) {
                     ceiling[local] = Some(wanted.turn);
                 }
                 blame[local] = blame[local].or(reason);
@@ -216,9 +213,9 @@ impl Context<'_> {
             let catalog = &self.pools[pool].catalog;
             let of_shares = self.limits.of[pool].iter().filter(|limit| self.limits.is_share(**limit));
             for limit in of_shares.filter_map(|limit| limits.find(*limit)).filter(|limit| limit.is_bound()) {
-                let bits = bounded.entry(pool).or_insert_with(|| BitSet::none(catalog.offers.len()));
-                let is_counted = |offer: &usize| limit.is_counted(catalog, OfferIx::from(*offer));
-                (0..catalog.offers.len()).filter(is_counted).for_each(|offer| bits.insert(offer));
+                let bits = bounded.entry(pool).or_insert_with(|| OfferSet::none(catalog.offers.len()));
+                let is_counted = |offer: &OfferIx| limit.is_counted(catalog, *offer);
+                catalog.offers.ids().filter(is_counted).for_each(|offer| bits.insert(offer));
             }
         }
         bounded
@@ -227,13 +224,13 @@ impl Context<'_> {
     fn tier<'b>(
         &self,
         block: &'b Block,
-        now: &[Wanted],
+        classes: &[TierClass],
         limits: &IndexVec<LimitIx, Limit>,
         bounded: &Bounded,
     ) -> Tier<'b> {
         let mut variants = BTreeSet::new();
         let mut others = BTreeSet::new();
-        for Wanted { local, turn, .. } in now {
+        for TierClass { local, turn, .. } in classes {
             let class = block.classes[*local].class;
             let heavy = self.allowed[class].iter().filter(|a| self.weight(a) == turn.weight);
             variants.extend(heavy.map(|a| a.from));
@@ -252,11 +249,11 @@ impl Context<'_> {
         let is_bound = |limit: &LimitIx| limits.find(*limit).is_some_and(Limit::is_bound);
         let is_limited = variants.iter().any(|from| self.limits.of[from.pool].iter().any(is_bound));
         let without_others = if variants.iter().any(|from| bounded.contains_key(&from.pool)) {
-            let is_last = |wanted: &&Wanted| {
+            let is_last = |wanted: &&TierClass| {
                 let class = block.classes[wanted.local].class;
                 self.turns(class, bounded).all(|turn| turn >= wanted.turn)
             };
-            now.iter().filter(is_last).map(|wanted| wanted.local).collect()
+            classes.iter().filter(is_last).map(|wanted| wanted.local).collect()
         } else {
             BTreeSet::new()
         };

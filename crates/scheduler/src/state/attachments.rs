@@ -80,7 +80,7 @@ impl AttachLimits {
         kind: InstanceTypeIx,
         driver: Sym,
     ) -> i64 {
-        let source = catalog.source.get(usize::from(kind));
+        let source = catalog.instance_type(kind);
         let observed = catalog.name(kind).and_then(|name| self.of_type.get(&(name, driver)));
         let name = cluster.tables.symbols.text(driver);
         let told = || source.and_then(|kind| kind.attach_limits.get(name));

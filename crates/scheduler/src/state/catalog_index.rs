@@ -20,7 +20,7 @@ use crate::{
         interner::{Labels, Sym, Symbols, label},
         node_requirement::{Expr, NodeReq, Term},
         pod_shape::Tables,
-        requests::{self, ResourceId},
+        requests::{self, Problem, ResourceId},
         taint::Taint,
     },
 };
@@ -99,15 +99,18 @@ pub(crate) struct OfferId {
     capacity: CapacityType,
 }
 
+/// Offerings of one catalogue.
+pub(crate) type OfferSet = BitSet<OfferIx>;
+
 /// A catalogue as tables.
 #[derive(Debug)]
 pub(crate) struct CatalogIndex {
     pub(crate) source: Arc<[InstanceType]>,
     /// By type, in the order of the catalogue.
-    pub(crate) offers: Vec<Offer>,
-    /// Where each type's offers begin, and the end.
-    begins: Vec<usize>,
-    pub(crate) available: BitSet,
+    pub(crate) offers: IndexVec<OfferIx, Offer>,
+    /// The first offering of each type.
+    begins: IndexVec<InstanceTypeIx, OfferIx>,
+    pub(crate) available: OfferSet,
     pub(crate) allocatable: IndexVec<InstanceTypeIx, Box<[(ResourceId, i64)]>>,
     pub(crate) capacity: IndexVec<InstanceTypeIx, Box<[(ResourceId, i64)]>>,
     by_name: FxHashMap<Sym, InstanceTypeIx>,
@@ -117,8 +120,8 @@ pub(crate) struct CatalogIndex {
     /// Offers of which only so many instances can be had.
     pub(crate) counted: Vec<(OfferIx, u32)>,
     /// Labels that depend on the type: each type's value.
-    values: FxHashMap<Sym, Box<[Option<Sym>]>>,
-    systems: FxHashMap<Sym, BitSet>,
+    values: FxHashMap<Sym, IndexVec<InstanceTypeIx, Option<Sym>>>,
+    systems: FxHashMap<Sym, OfferSet>,
 }
 
 /// Amounts of a type, with the kubelet's default number of pods where the catalogue has none.
@@ -133,24 +136,23 @@ fn with_pods(mut list: Vec<(ResourceId, i64)>) -> Box<[(ResourceId, i64)]> {
 impl CatalogIndex {
     pub(crate) fn new(tables: &mut Tables, keys: &Keys, source: &Arc<[InstanceType]>) -> Self {
         let (symbols, resources) = (&mut tables.symbols, &mut tables.resources);
-        let mut offers = Vec::new();
+        let mut offers = IndexVec::new();
         let mut available = Vec::new();
         let mut values: FxHashMap<Sym, Vec<Option<Sym>>> = FxHashMap::default();
         let (mut allocatable, mut capacity) = (IndexVec::new(), IndexVec::new());
         let mut by_name = FxHashMap::default();
         let (mut names, mut counted) = (IndexVec::new(), Vec::new());
-        let mut systems: FxHashMap<Sym, Vec<usize>> = FxHashMap::default();
-        let total: usize = source.iter().map(|t| t.offerings.len()).sum();
-        let mut begins = vec![0];
-        for (at, kind) in source.iter().enumerate() {
-            let number = InstanceTypeIx::from(at);
+        let mut systems: FxHashMap<Sym, Vec<OfferIx>> = FxHashMap::default();
+        let mut begins = IndexVec::new();
+        for (position, kind) in source.iter().enumerate() {
+            let number = begins.push(offers.next_id());
             let name = symbols.sym(&kind.name);
             by_name.entry(name).or_insert(number);
             names.push(name);
             let mut set = |key: Sym, value: Sym| {
                 let column = values.entry(key).or_default();
-                column.resize(at, None);
-                if column.len() == at {
+                column.resize(position, None);
+                if column.len() == position {
                     column.push(Some(value));
                 }
             };
@@ -165,12 +167,12 @@ impl CatalogIndex {
             }
             for offering in &kind.offerings {
                 for os in &kind.os {
-                    systems.entry(symbols.sym(os)).or_default().push(offers.len());
+                    systems.entry(symbols.sym(os)).or_default().push(offers.next_id());
                 }
                 if offering.available && offering.available_count != Some(0) {
-                    available.push(offers.len());
+                    available.push(offers.next_id());
                 }
-                counted.extend(offering.available_count.map(|count| (OfferIx::from(offers.len()), count)));
+                counted.extend(offering.available_count.map(|count| (offers.next_id(), count)));
                 offers.push(Offer {
                     kind: number,
                     zone: symbols.sym(&offering.zone),
@@ -180,13 +182,13 @@ impl CatalogIndex {
                     price: offering.price.map(crate::Price::micros),
                 });
             }
-            begins.push(offers.len());
             allocatable.push(with_pods(requests::from_resources(resources, &kind.allocatable()).to_vec()));
             capacity.push(with_pods(requests::from_resources(resources, &kind.capacity).to_vec()));
         }
-        let bits = |indices: Vec<usize>| {
-            let mut bits = BitSet::none(total);
-            indices.into_iter().for_each(|i| bits.insert(i));
+        let total = offers.len();
+        let bits = |list: Vec<OfferIx>| {
+            let mut bits = OfferSet::none(total);
+            list.into_iter().for_each(|offer| bits.insert(offer));
             bits
         };
         Self {
@@ -207,7 +209,7 @@ impl CatalogIndex {
                     (key, column.into())
                 })
                 .collect(),
-            systems: systems.into_iter().map(|(os, indices)| (os, bits(indices))).collect(),
+            systems: systems.into_iter().map(|(os, list)| (os, bits(list))).collect(),
         }
     }
 
@@ -232,7 +234,7 @@ impl CatalogIndex {
 
     /// The identity of an offer among all others, whatever the catalogue.
     pub(crate) fn identity(&self, offer: OfferIx) -> Option<OfferId> {
-        let Offer { kind, zone, capacity, .. } = self.offers.get(usize::from(offer))?;
+        let Offer { kind, zone, capacity, .. } = self.offers.find(offer)?;
         Some(OfferId { kind: *self.names.find(*kind)?, zone: *zone, capacity: *capacity })
     }
 
@@ -240,27 +242,24 @@ impl CatalogIndex {
         self.by_name.get(&name).copied()
     }
 
-    /// The offers of one type, with their numbers.
-    pub(crate) fn numbered(&self, kind: InstanceTypeIx) -> impl Iterator<Item = (usize, &Offer)> {
-        let begin = self.begins.get(usize::from(kind)).copied().unwrap_or(0);
-        self.offers_of(kind).iter().enumerate().map(move |(at, offer)| (begin + at, offer))
+    /// The offerings of one type.
+    pub(crate) fn offers_of(&self, kind: InstanceTypeIx) -> impl Iterator<Item = (OfferIx, &Offer)> {
+        let begin = self.begins.find(kind).copied().unwrap_or(OfferIx::NONE);
+        self.offers.enumerate_from(begin).take_while(move |(_, offer)| offer.kind == kind)
     }
 
-    /// The offers of one type.
-    pub(crate) fn offers_of(&self, kind: InstanceTypeIx) -> &[Offer] {
-        let at = usize::from(kind);
-        let range = self.begins.get(at).zip(self.begins.get(at + 1));
-        range.and_then(|(from, to)| self.offers.get(*from..*to)).unwrap_or_default()
+    /// A type as the catalogue has it.
+    pub(crate) fn instance_type(&self, kind: InstanceTypeIx) -> Option<&InstanceType> {
+        self.source.get(usize::from(kind))
     }
 
-    #[expect(clippy::indexing_slicing, reason = "every offer's type is in the catalogue")]
-    pub(crate) fn kind(&self, offer: usize) -> InstanceTypeIx {
+    /// The type of an offering.
+    pub(crate) fn kind(&self, offer: OfferIx) -> InstanceTypeIx {
         self.offers[offer].kind
     }
 
     /// The label `key` (canonical) of a node of `offer`, beside the pool's own labels.
-    #[expect(clippy::indexing_slicing, reason = "offers are made by this index")]
-    pub(crate) fn value(&self, keys: &Keys, offer: usize, key: Sym) -> Option<Sym> {
+    pub(crate) fn value(&self, keys: &Keys, offer: OfferIx, key: Sym) -> Option<Sym> {
         let it = &self.offers[offer];
         if key == keys.zone {
             return Some(it.zone);
@@ -268,14 +267,14 @@ impl CatalogIndex {
         if key == keys.capacity_type {
             return Some(it.capacity_sym);
         }
-        let by_type = self.values.get(&key).and_then(|column| column[usize::from(it.kind)]);
+        let by_type = self.values.get(&key).and_then(|column| column[it.kind]);
         if key == keys.region { by_type.or(it.region) } else { by_type }
     }
 
     /// Labels of the type of `offer`, by key.
-    pub(crate) fn type_labels(&self, offer: usize) -> impl Iterator<Item = (Sym, Sym)> + '_ {
-        let kind = usize::from(self.kind(offer));
-        self.values.iter().filter_map(move |(key, column)| Some((*key, (*column.get(kind)?)?)))
+    pub(crate) fn type_labels(&self, offer: OfferIx) -> impl Iterator<Item = (Sym, Sym)> + '_ {
+        let kind = self.kind(offer);
+        self.values.iter().filter_map(move |(key, column)| Some((*key, column[kind]?)))
     }
 
     fn has_label(&self, keys: &Keys, key: Sym) -> bool {
@@ -283,13 +282,13 @@ impl CatalogIndex {
     }
 
     /// Offerings whose label `key` (canonical) satisfies `expr`.
-    fn matching(&self, symbols: &Symbols, keys: &Keys, key: Sym, expr: &Expr) -> BitSet {
-        let mut bits = BitSet::none(self.offers.len());
+    fn matching(&self, symbols: &Symbols, keys: &Keys, key: Sym, expr: &Expr) -> OfferSet {
+        let mut bits = OfferSet::none(self.offers.len());
         let mut known: FxHashMap<Option<Sym>, bool> = FxHashMap::default();
-        for at in 0..self.offers.len() {
-            let value = self.value(keys, at, key);
+        for offer in self.offers.ids() {
+            let value = self.value(keys, offer, key);
             if *known.entry(value).or_insert_with(|| expr.matches(symbols, value)) {
-                bits.insert(at);
+                bits.insert(offer);
             }
         }
         bits
@@ -302,15 +301,15 @@ pub(crate) struct Variant {
     /// Labels that every node of it carries, whatever its type. Keys are canonical.
     pub(crate) labels: Labels,
     /// Offerings that the pool's requirements allow, available or not.
-    pub(crate) allowed: BitSet,
+    pub(crate) allowed: OfferSet,
 }
 
 impl Variant {
     /// Offerings of `catalog` on which a new node satisfies `expr`.
-    fn expr(&self, symbols: &Symbols, keys: &Keys, catalog: &CatalogIndex, expr: &Expr) -> BitSet {
+    fn expr(&self, symbols: &Symbols, keys: &Keys, catalog: &CatalogIndex, expr: &Expr) -> OfferSet {
         let size = catalog.offers.len();
         let key = keys.canonical(expr.key);
-        let same = |yes: bool| if yes { BitSet::all(size) } else { BitSet::none(size) };
+        let same = |yes: bool| if yes { OfferSet::all(size) } else { OfferSet::none(size) };
         if key == keys.hostname {
             // A hostname that nothing has yet: it exists, and differs from every name that could be written.
             return same(matches!(expr.operator, Operator::Exists | Operator::NotIn));
@@ -321,12 +320,12 @@ impl Variant {
         }
     }
 
-    fn term(&self, symbols: &Symbols, keys: &Keys, catalog: &CatalogIndex, term: &Term) -> BitSet {
-        let mut bits = BitSet::all(catalog.offers.len());
+    fn term(&self, symbols: &Symbols, keys: &Keys, catalog: &CatalogIndex, term: &Term) -> OfferSet {
+        let mut bits = OfferSet::all(catalog.offers.len());
         if term.labels.is_empty() && term.fields.is_empty()
             || term.fields.iter().any(|e| !matches!(e.operator, Operator::Exists | Operator::NotIn))
         {
-            return BitSet::none(catalog.offers.len());
+            return OfferSet::none(catalog.offers.len());
         }
         for expr in &term.labels {
             bits.intersect(&self.expr(symbols, keys, catalog, expr));
@@ -341,8 +340,8 @@ impl Variant {
         keys: &Keys,
         catalog: &CatalogIndex,
         req: &NodeReq,
-    ) -> BitSet {
-        let mut bits = BitSet::none(catalog.offers.len());
+    ) -> OfferSet {
+        let mut bits = OfferSet::none(catalog.offers.len());
         for term in &req.terms {
             bits.unite(&self.term(symbols, keys, catalog, term));
         }
@@ -355,7 +354,7 @@ impl Variant {
         symbols: &Symbols,
         keys: &Keys,
         catalog: &CatalogIndex,
-        offer: usize,
+        offer: OfferIx,
         req: &NodeReq,
     ) -> bool {
         let new_name = |e: &Expr| matches!(e.operator, Operator::Exists | Operator::NotIn);
@@ -399,12 +398,12 @@ impl Variant {
         keys: &Keys,
         catalog: &CatalogIndex,
         term: &Term,
-    ) -> BitSet {
+    ) -> OfferSet {
         self.term(symbols, keys, catalog, term)
     }
 
     /// The label `key` of a new node of `offer`.
-    pub(crate) fn value(&self, keys: &Keys, catalog: &CatalogIndex, offer: usize, key: Sym) -> Option<Sym> {
+    pub(crate) fn value(&self, keys: &Keys, catalog: &CatalogIndex, offer: OfferIx, key: Sym) -> Option<Sym> {
         let key = keys.canonical(key);
         label(&self.labels, key).or_else(|| catalog.value(keys, offer, key))
     }
@@ -429,18 +428,19 @@ pub(crate) struct PoolRec {
 }
 
 impl PoolRec {
-    /// Compiles `pool`. The error is (field, problem).
+    /// Compiles `pool`.
     pub(crate) fn new(
         tables: &mut Tables,
         keys: &Keys,
         pool: Pool,
         catalog: Arc<CatalogIndex>,
-    ) -> Result<Self, (String, String)> {
+    ) -> Result<Self, Problem> {
         let symbols = &mut tables.symbols;
         let label_pair = (symbols.sym(&pool.key), symbols.sym(&pool.value));
         let taints = |list: &[k8s_openapi::api::core::v1::Taint], symbols: &mut Symbols, field: &str| {
             let list = list.iter().map(|t| Taint::from_api(symbols, t));
-            list.collect::<Result<Arc<[_]>, _>>().map_err(|problem| (field.to_owned(), problem))
+            list.collect::<Result<Arc<[_]>, _>>()
+                .map_err(|problem| Problem { field: field.to_owned(), problem })
         };
         let kept = taints(&pool.taints, symbols, "spec.template.spec.taints")?;
         // Validated only; they don't keep pods off.
@@ -449,8 +449,10 @@ impl PoolRec {
         let mut exprs = Vec::new();
         let mut min_values = Vec::new();
         for requirement in &pool.requirements {
-            let expr = Expr::new(symbols, requirement)
-                .map_err(|problem| ("spec.template.spec.requirements".to_owned(), problem))?;
+            let expr = Expr::new(symbols, requirement).map_err(|problem| Problem {
+                field: "spec.template.spec.requirements".to_owned(),
+                problem,
+            })?;
             let key = keys.canonical(expr.key);
             if let Some(count) = requirement.min_values {
                 min_values.push((key, count));
@@ -522,14 +524,14 @@ fn expand(
 ) -> Vec<Variant> {
     let size = catalog.offers.len();
     let mut choices: Vec<(Sym, Vec<Sym>)> = Vec::new();
-    let mut allowed = BitSet::all(size);
+    let mut allowed = OfferSet::all(size);
     // Lists first, whatever the order in the pool, so that the other conditions on a label find the values that they choose among.
     let is_list = |(_, expr): &&(Sym, Expr)| expr.operator == Operator::In;
     let others = exprs.iter().filter(|one| !is_list(one));
     for (key, expr) in exprs.iter().filter(is_list).chain(others) {
         if let Some((_, value)) = labels.iter().find(|(k, _)| k == key) {
             if !expr.matches(symbols, Some(*value)) {
-                allowed = BitSet::none(size);
+                allowed = OfferSet::none(size);
             }
         } else if *key == keys.os {
             let systems = catalog.systems.keys().copied().collect();
@@ -542,7 +544,7 @@ fn expand(
             open.1.retain(|v| expr.matches(symbols, Some(*v)));
         } else if !expr.matches(symbols, None) {
             // Exists, Gt, ... on a key that no node of the pool would carry.
-            allowed = BitSet::none(size);
+            allowed = OfferSet::none(size);
         }
     }
     let mut lists = vec![labels];
@@ -567,7 +569,7 @@ fn expand(
             let mut allowed = allowed.clone();
             match label(&labels, keys.os).and_then(|os| catalog.systems.get(&os)) {
                 Some(bits) => allowed.intersect(bits),
-                None => allowed = BitSet::none(size),
+                None => allowed = OfferSet::none(size),
             }
             Variant { labels: labels.into(), allowed }
         })

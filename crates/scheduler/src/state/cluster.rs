@@ -30,7 +30,7 @@ use crate::{
         node::NodeSlot,
         pod::{PodRec, QueueRank},
         pod_shape::{self, IdentId, PodAntiAffinity, ShapeId, Tables},
-        requests::{ResourceId, amount},
+        requests::{Problem, ResourceId, amount},
         selector::NamespaceLabels,
         volume::Volumes,
     },
@@ -179,7 +179,7 @@ impl Cluster {
             _ => field,
         };
         PoolRec::new(&mut self.tables, &self.keys, pool, catalog)
-            .map_err(|(field, problem)| error(place(field), problem))
+            .map_err(|Problem { field, problem }| error(place(field), problem))
     }
 
     /// The templates of all pools.

@@ -6,7 +6,10 @@ use crate::{
         cluster::Cluster,
         interner::{Interner, NamespacedName, Sym},
         node_requirement::{Expr, Term},
-        pod_shape::{ClaimNames, PodAffinity, PodAntiAffinity, Shape, Tables},
+        pod_shape::{
+            ClaimNames, FilterId, IdentId, NodeReqId, PodAffinity, PodAntiAffinity, SelectorId, Shape,
+            ShapeId, Tables, TolerationsId,
+        },
         requests::{Port, ResourceId},
         selector::{Namespaces, Selector},
         taint::Taint,
@@ -18,19 +21,19 @@ const WORTH_IT: usize = 10_000;
 
 /// Ids in use.
 struct Live {
-    symbols: BitSet,
-    resources: BitSet,
-    reqs: BitSet,
-    tolerations: BitSet,
-    selectors: BitSet,
-    filters: BitSet,
-    idents: BitSet,
-    shapes: BitSet,
+    symbols: BitSet<Sym>,
+    resources: BitSet<ResourceId>,
+    reqs: BitSet<NodeReqId>,
+    tolerations: BitSet<TolerationsId>,
+    selectors: BitSet<SelectorId>,
+    filters: BitSet<FilterId>,
+    idents: BitSet<IdentId>,
+    shapes: BitSet<ShapeId>,
 }
 
 impl Live {
     fn sym(&mut self, sym: Sym) {
-        self.symbols.insert(sym.into());
+        self.symbols.insert(sym);
     }
 
     fn object(&mut self, object: NamespacedName) {
@@ -47,7 +50,7 @@ impl Live {
 
     fn amounts(&mut self, amounts: &[(ResourceId, i64)]) {
         for (id, _) in amounts {
-            self.resources.insert((*id).into());
+            self.resources.insert(*id);
         }
     }
 
@@ -94,25 +97,25 @@ impl Live {
 
     fn shape(&mut self, shape: &Shape) {
         self.amounts(&shape.requests);
-        shape.reqs.iter().for_each(|req| self.reqs.insert((*req).into()));
-        self.tolerations.insert(shape.tolerations.into());
+        shape.reqs.iter().for_each(|req| self.reqs.insert(*req));
+        self.tolerations.insert(shape.tolerations);
         self.ports(&shape.ports);
         for spread in &shape.spreads {
             self.sym(spread.key);
-            self.selectors.insert(spread.selector.into());
-            self.filters.insert(spread.filter.into());
+            self.selectors.insert(spread.selector);
+            self.filters.insert(spread.filter);
         }
         if let Some(PodAffinity { selector, keys }) = &shape.affinity {
-            self.selectors.insert((*selector).into());
+            self.selectors.insert(*selector);
             keys.iter().for_each(|key| self.sym(*key));
         }
         for PodAntiAffinity { selector, key } in &shape.anti_affinity {
-            self.selectors.insert((*selector).into());
+            self.selectors.insert(*selector);
             self.sym(*key);
         }
         shape.preferred_nodes.iter().for_each(|(_, term)| self.term(term));
         for preference in &shape.preferred_pods {
-            self.selectors.insert(preference.selector.into());
+            self.selectors.insert(preference.selector);
             self.sym(preference.key);
         }
         shape.claims.iter().flat_map(ClaimNames::iter).for_each(|claim| self.object(claim));
@@ -123,12 +126,12 @@ impl Live {
 }
 
 /// Values whose ids are in `live`.
-fn each<'a, I, T>(table: &'a Interner<I, T>, live: &BitSet) -> impl Iterator<Item = &'a T> + use<'a, I, T>
+fn each<'a, I, T>(table: &'a Interner<I, T>, live: &BitSet<I>) -> impl Iterator<Item = &'a T> + use<'a, I, T>
 where
     I: Copy + Eq + From<usize> + Into<usize>,
     T: ?Sized + Eq + std::hash::Hash,
 {
-    let ids: Vec<I> = live.iter().map(I::from).collect();
+    let ids: Vec<I> = live.iter().collect();
     ids.into_iter().map(|id| table.get(id))
 }
 
@@ -138,9 +141,9 @@ fn follow(tables: &Tables, live: &mut Live) {
         live.shape(shape);
     }
     for filter in each(&tables.filters, &live.filters) {
-        filter.reqs.iter().for_each(|req| live.reqs.insert((*req).into()));
+        filter.reqs.iter().for_each(|req| live.reqs.insert(*req));
         if let Some(tolerations) = filter.tolerations {
-            live.tolerations.insert(tolerations.into());
+            live.tolerations.insert(tolerations);
         }
         filter.keys.iter().for_each(|key| live.sym(*key));
     }
@@ -210,7 +213,7 @@ impl Cluster {
         };
         self.keys.each(|sym| live.sym(sym));
         for id in [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS, ResourceId::EPHEMERAL_STORAGE] {
-            live.resources.insert(id.into());
+            live.resources.insert(id);
         }
         let mut catalogs: Vec<*const crate::state::catalog_index::CatalogIndex> = Vec::new();
         for rec in self.templates() {
@@ -232,11 +235,11 @@ impl Cluster {
         }
         for (key, daemon) in &self.daemons {
             live.object(*key);
-            live.shapes.insert(daemon.shape.into());
+            live.shapes.insert(daemon.shape);
         }
         for rec in self.pods.iter().flatten() {
-            live.shapes.insert(rec.shape.into());
-            live.idents.insert(rec.ident.into());
+            live.shapes.insert(rec.shape);
+            live.idents.insert(rec.ident);
             rec.daemon.into_iter().for_each(|daemon| live.object(daemon));
             rec.chosen.into_iter().for_each(|node| live.sym(node));
         }
@@ -251,7 +254,7 @@ impl Cluster {
                 live.amounts(&info.capacity);
             }
         }
-        self.volumes.symbols(|sym| live.symbols.insert(sym.into()), |req| live.reqs.insert(req.into()));
+        self.volumes.symbols(|sym| live.symbols.insert(sym), |req| live.reqs.insert(req));
         live
     }
 }

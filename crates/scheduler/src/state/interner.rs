@@ -54,9 +54,9 @@ where
     }
 
     /// Frees the ids that aren't in `live`.
-    pub(crate) fn keep(&mut self, live: &BitSet) {
+    pub(crate) fn keep(&mut self, live: &BitSet<I>) {
         for (id, value) in self.values.enumerate() {
-            if !live.contains(id.into()) && self.ids.get(&**value) == Some(&id) {
+            if !live.contains(id) && self.ids.get(&**value) == Some(&id) {
                 self.ids.remove(&**value);
                 self.free.push(id);
             }
@@ -122,7 +122,7 @@ pub(crate) type Labels = Box<[(Sym, Sym)]>;
 
 /// The value of `key`.
 pub(crate) fn label(labels: &[(Sym, Sym)], key: Sym) -> Option<Sym> {
-    labels.binary_search_by_key(&key, |(k, _)| *k).ok().and_then(|at| labels.get(at)).map(|(_, v)| *v)
+    labels.binary_search_by_key(&key, |(k, _)| *k).ok().and_then(|index| labels.get(index)).map(|(_, v)| *v)
 }
 
 /// Interns a map of labels.

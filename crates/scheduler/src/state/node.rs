@@ -30,7 +30,7 @@ pub(crate) struct NodeInfo {
     pub(crate) deleting: bool,
 }
 
-/// A node's name, its facts if known, and its pods.
+/// A node's name, what is known of it, and its pods.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSlot {
     /// The name of the Node or of the NodeClaim.
@@ -49,20 +49,20 @@ pub(crate) struct NodeSlot {
 }
 
 fn forget<T: PartialEq>(list: &mut Vec<T>, value: &T) {
-    if let Some(at) = list.iter().position(|v| v == value) {
-        list.swap_remove(at);
+    if let Some(index) = list.iter().position(|v| v == value) {
+        list.swap_remove(index);
     }
 }
 
 impl NodeSlot {
-    pub(super) fn settle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<NamespacedName>) {
+    pub(super) fn add_pod(&mut self, ix: PodIx, shape: &Shape, daemon: Option<NamespacedName>) {
         self.pods.push(ix);
         for (id, value) in &shape.requests {
-            let at = usize::from(*id);
-            if self.used.len() <= at {
-                self.used.resize(at + 1, 0);
+            let index = usize::from(*id);
+            if self.used.len() <= index {
+                self.used.resize(index + 1, 0);
             }
-            if let Some(used) = self.used.get_mut(at) {
+            if let Some(used) = self.used.get_mut(index) {
                 *used = used.saturating_add(*value);
             }
         }
@@ -71,7 +71,7 @@ impl NodeSlot {
         self.claims.extend(shape.claims.iter().flat_map(ClaimNames::iter));
     }
 
-    pub(super) fn unsettle(&mut self, ix: PodIx, shape: &Shape, daemon: Option<NamespacedName>) {
+    pub(super) fn remove_pod(&mut self, ix: PodIx, shape: &Shape, daemon: Option<NamespacedName>) {
         forget(&mut self.pods, &ix);
         for (id, value) in &shape.requests {
             if let Some(used) = self.used.get_mut(usize::from(*id)) {

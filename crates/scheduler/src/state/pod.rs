@@ -199,7 +199,7 @@ impl Cluster {
             self.volumes.templates.insert(key, template.clone());
         }
         match rec.node {
-            Some(node) => self.settle(node, ix, &rec),
+            Some(node) => self.count_on_node(node, ix, &rec),
             None if self.is_ignored(&rec) => {}
             None => {
                 self.demand.insert(rec.rank(), ix);
@@ -218,7 +218,7 @@ impl Cluster {
             self.volumes.templates.remove(&key);
         }
         match rec.node {
-            Some(node) => self.unsettle(node, ix, &rec),
+            Some(node) => self.take_off_node(node, ix, &rec),
             None => {
                 self.demand.remove(&rec.rank());
             }
@@ -226,7 +226,7 @@ impl Cluster {
     }
 
     /// Counts a running pod on its node.
-    fn settle(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
+    fn count_on_node(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
         let shape = self.tables.shapes.get(rec.shape);
         for term in &shape.anti_affinity {
             *self.holders.entry(*term).or_default().entry(node).or_default() += 1;
@@ -235,11 +235,11 @@ impl Cluster {
         let namespace = self.tables.idents.get(rec.ident).namespace;
         self.idents_of.entry(namespace).or_default().insert(rec.ident);
         if let Some(slot) = self.nodes.find_mut(node) {
-            slot.settle(ix, shape, rec.daemon);
+            slot.add_pod(ix, shape, rec.daemon);
         }
     }
 
-    fn unsettle(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
+    fn take_off_node(&mut self, node: NodeIx, ix: PodIx, rec: &PodRec) {
         let shape = self.tables.shapes.get(rec.shape);
         for term in &shape.anti_affinity {
             if let Some(map) = self.holders.get_mut(term) {
@@ -263,7 +263,7 @@ impl Cluster {
             }
         }
         if let Some(slot) = self.nodes.find_mut(node) {
-            slot.unsettle(ix, shape, rec.daemon);
+            slot.remove_pod(ix, shape, rec.daemon);
         }
         self.release_node(node);
     }

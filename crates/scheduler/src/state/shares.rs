@@ -19,39 +19,7 @@ use crate::{
     },
 };
 
-/// A share of a pool, and the nodes that the pool has for it, coming ones included.
-#[derive(Clone, Debug)]
-pub struct ShareState {
-    /// The share.
-    pub share: Share,
-    /// The pool's nodes.
-    pub balance: Balance,
-}
-
-impl ShareState {
-    /// True if the pool is within the share.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.share.holds(self.balance)
-    }
-}
-
 impl Cluster {
-    /// The shares of a pool, and its nodes as they are without those for whose names `is_leaving` holds.
-    pub fn shares_of(&self, pool: &str, is_leaving: &dyn Fn(&str) -> bool) -> Vec<ShareState> {
-        let Some(first) = self.pools.get(pool).and_then(|templates| templates.first()) else {
-            return Vec::new();
-        };
-        let is_gone = |node: NodeIx| {
-            self.nodes.find(node).is_some_and(|slot| is_leaving(self.tables.symbols.text(slot.name)))
-        };
-        let state = |share: &Share| ShareState {
-            share: share.clone(),
-            balance: self.balance(first, share, &is_gone),
-        };
-        first.pool.shares.iter().map(state).collect()
-    }
-
     /// The nodes of a pool without those that are gone or being deleted, divided by a share of it. `rec` is any of its templates.
     pub(crate) fn balance(&self, rec: &PoolRec, share: &Share, is_gone: &dyn Fn(NodeIx) -> bool) -> Balance {
         let mut balance = Balance::default();
@@ -76,11 +44,12 @@ impl Cluster {
 /// about: what one does for a share is not counted on by another.
 #[derive(Clone, Debug, Default)]
 pub struct ShareLedger {
-    pools: BTreeMap<String, Vec<Entry>>,
+    pools: BTreeMap<String, Vec<TrackedShare>>,
 }
 
+/// A share of a pool, and the nodes that the pool has for it after the removals so far.
 #[derive(Clone, Debug)]
-struct Entry {
+struct TrackedShare {
     share: Share,
     /// How far outside the share the pool was at first; zero for within.
     outside: i128,
@@ -91,18 +60,18 @@ struct Entry {
 impl ShareLedger {
     /// Knows the shares of a pool from now on, as its nodes are without those for whose names `is_leaving` holds.
     pub fn observe(&mut self, cluster: &Cluster, pool: &str, is_leaving: &dyn Fn(&str) -> bool) {
-        let has_shares = |first: &PoolRec| !first.pool.shares.is_empty();
-        let templates = cluster.pools.get(pool);
-        if self.pools.contains_key(pool) || !templates.and_then(|t| t.first()).is_some_and(has_shares) {
+        let Some(first) = cluster.pools.get(pool).and_then(|templates| templates.first()) else { return };
+        if self.pools.contains_key(pool) || first.pool.shares.is_empty() {
             return;
         }
-        let entry = |ShareState { share, balance }: ShareState| Entry {
-            outside: share.bound.excess(balance).max(0),
-            worst: balance,
-            share,
+        let is_gone = |node: NodeIx| {
+            cluster.nodes.find(node).is_some_and(|slot| is_leaving(cluster.tables.symbols.text(slot.name)))
         };
-        let entries = cluster.shares_of(pool, is_leaving).into_iter().map(entry).collect();
-        self.pools.insert(pool.to_owned(), entries);
+        let track = |share: &Share| {
+            let balance = cluster.balance(first, share, &is_gone);
+            TrackedShare { share: share.clone(), outside: share.bound.excess(balance).max(0), worst: balance }
+        };
+        self.pools.insert(pool.to_owned(), first.pool.shares.iter().map(track).collect());
     }
 
     /// Checks that removing `nodes` once `instances` are there leaves every known pool within its shares, or not further outside than
@@ -116,8 +85,8 @@ impl ShareLedger {
         nodes: &[&str],
         instances: &[PlannedInstance],
     ) -> Result<(), String> {
-        for (pool, entries) in &self.pools {
-            for Entry { share, outside, worst } in entries {
+        for (pool, shares) in &self.pools {
+            for TrackedShare { share, outside, worst } in shares {
                 let change = change(cluster, pool, share, nodes, instances);
                 if change != Balance::default() && share.bound.excess(worst.plus(change)) > *outside {
                     return Err(share.of_pool(pool));
@@ -129,8 +98,8 @@ impl ShareLedger {
 
     /// Counts a removal that is going to be made.
     pub fn take(&mut self, cluster: &Cluster, nodes: &[&str], instances: &[PlannedInstance]) {
-        for (pool, entries) in &mut self.pools {
-            for Entry { share, worst, .. } in entries {
+        for (pool, shares) in &mut self.pools {
+            for TrackedShare { share, worst, .. } in shares {
                 let change = change(cluster, pool, share, nodes, instances);
                 *worst = worst.plus(share.bound.worse_part(change));
             }

@@ -24,20 +24,19 @@ pub(crate) fn spread_violations(
     items: &[Item],
 ) -> Vec<SpreadViolation> {
     let by_class: FxHashMap<LocalClassIx, &Choice> = choices.iter().map(|c| (c.class, c)).collect();
-    let mut min_counts: FxHashMap<(LocalClassIx, usize), i64> = FxHashMap::default();
+    let mut known: FxHashMap<LocalClassIx, SmallVec<[i64; 4]>> = FxHashMap::default();
     let mut result = Vec::new();
     for item in items {
         let Some((choice, topology)) = by_class.get(&item.class).zip(groups.of.find(item.class)) else {
             continue;
         };
-        for (position, rule) in topology.spreads.iter().enumerate() {
+        let min_counts =
+            known.entry(item.class).or_insert_with(|| min_counts(groups, view, choice, topology));
+        for (rule, min_count) in topology.spreads.iter().zip(&*min_counts) {
             let Some(group) = groups.list.find(rule.group) else { continue };
             let Some(value) = item.domain_set.and_then(|domain_set| view.value(group, domain_set)) else {
                 continue;
             };
-            let min_count = *min_counts
-                .entry((item.class, position))
-                .or_insert_with(|| view.min_count(groups, choice, rule));
             if group.count_in(Some(value)) - min_count > rule.max_skew {
                 result.push(SpreadViolation { class: item.class, group: rule.group, domain: value });
             }

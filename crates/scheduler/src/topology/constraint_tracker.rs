@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    ids::{DomainSetIx, GroupIx, LocalClassIx},
+    ids::{DomainSetIx, FollowerIx, GroupIx, LocalClassIx},
+    index_vec::IndexVec,
     state::interner::Sym,
     topology::{
         domains::{Choice, Order, TopologyView},
@@ -28,15 +29,15 @@ struct Follower {
 /// they could join.
 #[derive(Debug, Default)]
 struct Followers {
-    /// By class: positions in `list` of its followers whose own domain sets don't include all of its.
-    of: FxHashMap<LocalClassIx, SmallVec<[usize; 2]>>,
-    list: Vec<Follower>,
+    /// By class: its followers whose own domain sets don't include all of its.
+    of: FxHashMap<LocalClassIx, SmallVec<[FollowerIx; 2]>>,
+    list: IndexVec<FollowerIx, Follower>,
 }
 
 impl Followers {
     fn new(groups: &BlockGroups, view: &TopologyView, choices: &[Choice]) -> Self {
         let mut result = Self::default();
-        let mut positions: FxHashMap<GroupIx, Vec<usize>> = FxHashMap::default();
+        let mut by_group: FxHashMap<GroupIx, Vec<FollowerIx>> = FxHashMap::default();
         let whole_domain_sets = |choice: &Choice| {
             choice.domain_sets.iter().map(|(domain_set, _)| view.whole(*domain_set)).collect::<Vec<_>>()
         };
@@ -52,24 +53,23 @@ impl Followers {
                     .iter()
                     .any(|c| view.pod_counts(groups, *c, g).is_some_and(|pods| pods.matching > 0))
             });
+            let follower = result.list.push(Follower { class: choice.class, domain_sets, is_satisfied });
             for group in affinity() {
-                positions.entry(group).or_default().push(result.list.len());
+                by_group.entry(group).or_default().push(follower);
             }
-            result.list.push(Follower { class: choice.class, domain_sets, is_satisfied });
         }
-        for choice in choices.iter().filter(|_| !positions.is_empty()) {
+        for choice in choices.iter().filter(|_| !by_group.is_empty()) {
             let Some(topology) = groups.of.find(choice.class) else { continue };
-            let mut followers: SmallVec<[usize; 2]> = SmallVec::new();
+            let mut followers: SmallVec<[FollowerIx; 2]> = SmallVec::new();
             for group in choice.counting_groups.iter().chain(&topology.host_matching_groups) {
-                for at in positions.get(group).into_iter().flatten() {
-                    let may_miss = result.list.get(*at).is_some_and(|follower| {
-                        let elsewhere = |c: &DomainSetIx| !follower.domain_sets.contains(&view.whole(*c));
-                        follower.class != choice.class
-                            && !follower.is_satisfied
-                            && choice.domain_sets.iter().any(|(c, _)| elsewhere(c))
-                    });
-                    if may_miss && !followers.contains(at) {
-                        followers.push(*at);
+                for ix in by_group.get(group).into_iter().flatten() {
+                    let follower = &result.list[*ix];
+                    let is_elsewhere = |c: &DomainSetIx| !follower.domain_sets.contains(&view.whole(*c));
+                    let may_miss = follower.class != choice.class
+                        && !follower.is_satisfied
+                        && choice.domain_sets.iter().any(|(c, _)| is_elsewhere(c));
+                    if may_miss && !followers.contains(ix) {
+                        followers.push(*ix);
                     }
                 }
             }
@@ -83,18 +83,16 @@ impl Followers {
     /// How many followers of `class` without a matching pod in reach can't go to `domain_set`.
     fn followers_without_domain(&self, class: LocalClassIx, domain_set: DomainSetIx) -> usize {
         let Some(followers) = self.of.get(&class) else { return 0 };
-        let has_no_domain = |at: &&usize| {
-            self.list.get(**at).is_some_and(|f| !f.is_satisfied && !f.domain_sets.contains(&domain_set))
-        };
-        followers.iter().filter(has_no_domain).count()
+        let has_no_domain =
+            |follower: &&Follower| !follower.is_satisfied && !follower.domain_sets.contains(&domain_set);
+        followers.iter().map(|ix| &self.list[*ix]).filter(has_no_domain).count()
     }
 
     /// Marks the followers of `class` that may go to `domain_set`.
     fn record_placement(&mut self, class: LocalClassIx, domain_set: DomainSetIx) {
-        for at in self.of.get(&class).into_iter().flatten() {
-            if let Some(follower) = self.list.get_mut(*at) {
-                follower.is_satisfied |= follower.domain_sets.contains(&domain_set);
-            }
+        for ix in self.of.get(&class).into_iter().flatten() {
+            let follower = &mut self.list[*ix];
+            follower.is_satisfied |= follower.domain_sets.contains(&domain_set);
         }
     }
 }

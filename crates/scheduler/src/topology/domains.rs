@@ -16,8 +16,8 @@ use smallvec::SmallVec;
 use crate::{
     ids::{DomainSetIx, GroupIx, LocalClassIx, VariantIx},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind},
-    state::{interner::Sym, pod_shape::FilterId},
+    model::plan::ReasonKind,
+    state::{catalog_index::OfferSet, interner::Sym, pod_shape::FilterId},
     topology::groups::{BlockGroups, Group, PodCounts, SpreadRule},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct DomainSet {
     /// One per key; `None`: nodes there lack the label.
     pub(crate) values: Vec<Option<Sym>>,
     /// Offerings of each variant in it.
-    pub(crate) offers: IndexVec<VariantIx, BitSet>,
+    pub(crate) offers: IndexVec<VariantIx, OfferSet>,
     /// The domain set that this one is a part of, or its own id.
     pub(crate) whole: DomainSetIx,
     /// Filters that no offering of a part passes, while others of the whole do.
@@ -87,7 +87,7 @@ pub(crate) struct SpreadViolation {
     pub(crate) domain: Sym,
 }
 
-/// Result of the assignment.
+/// Where the pods of all choices go, and what keeps the rest out.
 #[derive(Debug, Default)]
 pub(crate) struct Assignment {
     pub(crate) items: Vec<Item>,
@@ -171,8 +171,8 @@ impl TopologyView {
 
     /// The value of a group's key in a domain set.
     pub(crate) fn value(&self, group: &Group, domain_set: DomainSetIx) -> Option<Sym> {
-        let at = self.keys.iter().position(|k| *k == group.key)?;
-        self.domain_sets.find(domain_set)?.values.get(at).copied().flatten()
+        let index = self.keys.iter().position(|k| *k == group.key)?;
+        self.domain_sets.find(domain_set)?.values.get(index).copied().flatten()
     }
 
     /// Pods in the domain of a group's key; `None` if nodes of the domain set lack the label.

@@ -66,12 +66,12 @@ impl Group {
 
     /// The domain of `value`, existing or new.
     pub(crate) fn domain(&mut self, value: Sym) -> &mut Domain {
-        let at = self.domains.iter().position(|d| d.value == value).unwrap_or(self.domains.len());
-        if at == self.domains.len() {
+        let index = self.domains.iter().position(|d| d.value == value).unwrap_or(self.domains.len());
+        if index == self.domains.len() {
             self.domains.push(Domain { value, pods: PodCounts::default(), exists: false });
         }
-        #[expect(clippy::indexing_slicing, reason = "`at` was found, or is that of the domain just added")]
-        &mut self.domains[at]
+        #[expect(clippy::indexing_slicing, reason = "`index` was found, or is that of the domain just added")]
+        &mut self.domains[index]
     }
 
     pub(crate) fn find(&self, value: Sym) -> Option<&Domain> {

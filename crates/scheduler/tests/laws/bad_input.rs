@@ -160,7 +160,10 @@ fn a_million_pods_get_their_places() {
         c.upsert_pod(&one).unwrap();
     }
     let plan = solve(&c, &Options { effort: 0, ..Options::default() }, &|| false);
-    assert_eq!(plan.instances.iter().map(|m| m.pods.len()).sum::<usize>() + plan.unschedulable.len(), PODS);
+    assert_eq!(
+        plan.instances.iter().map(|instance| instance.pods.len()).sum::<usize>() + plan.unschedulable.len(),
+        PODS
+    );
     assert_eq!(plan.unschedulable.len(), 0);
 }
 
@@ -214,7 +217,7 @@ proptest! {
             accepted += usize::from(c.upsert_pod(&pod(&format!("p{i}"), cpu, memory, more)).is_ok());
         }
         let plan = solve(&c, &Options { effort, ..Options::default() }, &|| false);
-        let placed: usize = plan.instances.iter().map(|m| m.pods.len()).sum();
+        let placed: usize = plan.instances.iter().map(|instance| instance.pods.len()).sum();
         prop_assert_eq!(placed + plan.unschedulable.len(), accepted);
         prop_assert!(plan.bound <= plan.cost);
         for instance in &plan.instances {

@@ -190,9 +190,12 @@ fn world(held: &[Held]) -> World {
 
 /// (nodes removed, types launched), sorted, over all commands.
 fn summary(found: &Consolidation) -> (Vec<String>, Vec<String>) {
-    let mut nodes: Vec<_> = found.commands.iter().flat_map(|m| m.nodes.clone()).collect();
-    let mut instances: Vec<_> =
-        found.commands.iter().flat_map(|m| m.instances.iter().map(|m| m.instance_type.clone())).collect();
+    let mut nodes: Vec<_> = found.commands.iter().flat_map(|command| command.nodes.clone()).collect();
+    let mut instances: Vec<_> = found
+        .commands
+        .iter()
+        .flat_map(|command| command.instances.iter().map(|instance| instance.instance_type.clone()))
+        .collect();
     nodes.sort();
     instances.sort();
     (nodes, instances)
@@ -316,8 +319,8 @@ fn budgets_bound_how_many_go() {
     let world = world(&held);
     for nodes in [0, 1, 3, 7] {
         let found = world.search(PoolConstraints { nodes, ..ALL });
-        let given: usize = found.commands.iter().map(|m| m.nodes.len()).sum();
-        assert!(given <= nodes && (nodes == 0 || given > 0), "{given} of {nodes}");
+        let removed: usize = found.commands.iter().map(|command| command.nodes.len()).sum();
+        assert!(removed <= nodes && (nodes == 0 || removed > 0), "{removed} of {nodes}");
         assert!(found.rejections.values().any(|s| *s == Rejection::Budget), "{:?}", found.rejections);
     }
 }
@@ -329,7 +332,8 @@ fn what_is_launched_for_many_lets_them_go_step_by_step() {
     let mut world = world(&held);
     assert!(world.search(PoolConstraints { nodes: 1, ..ALL }).commands.is_empty());
     let found = world.search(PoolConstraints { nodes: 1, steps: 4, ..ALL });
-    let sizes: Vec<_> = found.commands.iter().map(|m| (m.nodes.len(), m.instances.len())).collect();
+    let sizes: Vec<_> =
+        found.commands.iter().map(|command| (command.nodes.len(), command.instances.len())).collect();
     assert!(sizes.iter().all(|(nodes, instances)| nodes > instances && *instances > 0), "{sizes:?}");
     world.apply(&found);
     world.check();
@@ -339,9 +343,13 @@ fn what_is_launched_for_many_lets_them_go_step_by_step() {
 fn who_needs_no_instance_goes_at_once_and_within_the_budget() {
     let held: Vec<Held> = (0..20).map(|_| held("m.4", &[(100, 128)])).collect();
     let found = world(&held).search(PoolConstraints { nodes: 2, steps: 3, ..ALL });
-    let at_once = found.commands.iter().filter(|m| m.instances.is_empty());
-    assert!(at_once.map(|m| m.nodes.len()).sum::<usize>() <= 2, "{:?}", found.commands);
-    assert!(found.commands.iter().map(|m| m.nodes.len()).sum::<usize>() <= 6, "{:?}", found.commands);
+    let at_once = found.commands.iter().filter(|command| command.instances.is_empty());
+    assert!(at_once.map(|command| command.nodes.len()).sum::<usize>() <= 2, "{:?}", found.commands);
+    assert!(
+        found.commands.iter().map(|command| command.nodes.len()).sum::<usize>() <= 6,
+        "{:?}",
+        found.commands
+    );
 }
 
 #[test]

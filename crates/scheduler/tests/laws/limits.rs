@@ -132,7 +132,10 @@ fn a_cluster_limit_that_a_plan_keeps_by_itself_changes_nothing() {
     limited.set_limits(limits(&[("nodes", "50"), ("costPerHour", "25")]));
     let (free, within) = (plan(&cluster), plan(&limited));
     let shown = |plan: &Plan| -> Vec<String> {
-        plan.instances.iter().map(|m| format!("{} {} {}", m.name, m.instance_type, m.zone)).collect()
+        plan.instances
+            .iter()
+            .map(|instance| format!("{} {} {}", instance.name, instance.instance_type, instance.zone))
+            .collect()
     };
     assert_eq!(shown(&free), shown(&within));
     assert_eq!((free.cost, free.bound, free.steps), (within.cost, within.bound, within.steps));
@@ -219,7 +222,8 @@ fn plans_count_the_instances_that_are_left_of_an_offering() {
         });
     }
     let reserved = |plan: &Plan| {
-        let reserved = plan.instances.iter().filter(|m| m.capacity_type == CapacityType::Reserved);
+        let reserved =
+            plan.instances.iter().filter(|instance| instance.capacity_type == CapacityType::Reserved);
         reserved.count()
     };
     // Two pools share what is left.
@@ -232,8 +236,10 @@ fn plans_count_the_instances_that_are_left_of_an_offering() {
     let mut cluster = cluster(vec![paid("a", &kinds, &either), paid("b", &kinds, &either)], &pods);
     let first = plan(&cluster);
     assert_eq!((reserved(&first), first.unschedulable.len()), (2, 0));
-    let dear = first.instances.iter().filter(|m| m.capacity_type == CapacityType::OnDemand);
-    assert!(dear.clone().count() > 0 && dear.flat_map(|m| &m.options).any(|kind| kind != "m.4"));
+    let dear = first.instances.iter().filter(|instance| instance.capacity_type == CapacityType::OnDemand);
+    assert!(
+        dear.clone().count() > 0 && dear.flat_map(|instance| &instance.options).any(|kind| kind != "m.4")
+    );
 
     // Nothing is left, and nothing else is allowed.
     cluster.upsert_pool(paid("a", &kinds, &["reserved"])).unwrap();
@@ -291,7 +297,7 @@ proptest! {
         let plan = plan(&cluster);
         prop_assert!(i64::try_from(plan.instances.len()).unwrap() <= nodes);
         prop_assert!(cpus(&plan) <= cpu);
-        let placed: usize = plan.instances.iter().map(|m| m.pods.len()).sum();
+        let placed: usize = plan.instances.iter().map(|instance| instance.pods.len()).sum();
         prop_assert_eq!(placed + plan.unschedulable.len(), pods.len());
         let named = plan.unschedulable.iter().all(|left| left.reasons.iter().any(|r| r.reason.is_limit()));
         prop_assert!(named, "{:?}", plan.unschedulable);

@@ -99,7 +99,8 @@ fn zone_affinity_stays_together() {
             "labelSelector": {"matchLabels": {"app": "x"}}}]}}}});
     let pods: Vec<_> = (0..40).map(|i| pod(&format!("p{i}"), "1", "1Gi", near.clone())).collect();
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
-    let zones: std::collections::BTreeSet<_> = plan.instances.iter().map(|m| m.zone.clone()).collect();
+    let zones: std::collections::BTreeSet<_> =
+        plan.instances.iter().map(|instance| instance.zone.clone()).collect();
     assert_eq!((zones.len(), plan.unschedulable.len()), (1, 0));
 }
 
@@ -109,7 +110,7 @@ fn limits_count_capacity_and_say_what_is_used_up() {
     p.limits.insert("cpu".to_owned(), "4".parse().unwrap());
     let pods: Vec<_> = (0..6).map(|i| pod(&format!("p{i}"), "1", "1Gi", json!({}))).collect();
     let plan = plan(&cluster(vec![p], &pods));
-    assert_eq!(plan.instances.iter().map(|m| m.capacity.get("cpu")).sum::<i64>(), 4000);
+    assert_eq!(plan.instances.iter().map(|instance| instance.capacity.get("cpu")).sum::<i64>(), 4000);
     assert_eq!(plan.unschedulable.len(), 2);
     assert!(
         why(&plan)[0].starts_with("p PoolLimit: the limits of p (cpu 4) leave no room"),
@@ -125,7 +126,8 @@ fn heavier_pools_come_first_and_lighter_ones_take_the_rest() {
     heavy.limits.insert("nodes".to_owned(), "1".parse().unwrap());
     let pods: Vec<_> = (0..6).map(|i| pod(&format!("p{i}"), "1", "1Gi", json!({}))).collect();
     let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
-    let by_pool: Vec<_> = plan.instances.iter().map(|m| (m.pool.as_str(), m.pods.len())).collect();
+    let by_pool: Vec<_> =
+        plan.instances.iter().map(|instance| (instance.pool.as_str(), instance.pods.len())).collect();
     assert_eq!(by_pool, [("heavy", 4), ("light", 2)]);
 }
 

@@ -25,7 +25,7 @@ fn pods_with_host_affinity_share_one_instance() {
     pods.extend((0..20).map(|i| pod(&format!("f{i}"), "1", "1Gi", near(HOST, "lead"))));
     let two = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!((two.unschedulable.len(), two.instances.len()), (0, 2));
-    assert!(two.instances.iter().all(|m| m.pods.iter().any(|p| p.name.starts_with('l'))));
+    assert!(two.instances.iter().all(|instance| instance.pods.iter().any(|p| p.name.starts_with('l'))));
     // No pod matches the affinity.
     let alone = plan(&cluster(vec![pool("p", kinds())], &[pod("f", "1", "1Gi", near(HOST, "lead"))]));
     assert!(why(&alone)[0].starts_with("p PodAffinity"), "{:?}", why(&alone));
@@ -41,7 +41,8 @@ fn pod_that_matches_its_own_affinity_joins_pods_bound_before_it() {
     pods.extend((0..2).map(|i| pod(&format!("f{i}"), "3", "1Gi", follower.clone())));
     let plan = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
-    let with_leader = plan.instances.iter().find(|m| m.pods.iter().any(|p| &*p.name == "leader")).unwrap();
+    let with_leader =
+        plan.instances.iter().find(|instance| instance.pods.iter().any(|p| &*p.name == "leader")).unwrap();
     assert_eq!(with_leader.pods.iter().filter(|p| p.name.starts_with('f')).count(), 2);
 }
 

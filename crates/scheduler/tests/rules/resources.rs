@@ -84,7 +84,10 @@ fn devices_are_counted_by_resource_name() {
     };
     let pods: Vec<Pod> = (0..3).map(|i| pod(&format!("p{i}"), "1", "1Gi", device("1"))).collect();
     let plan1 = plan(&cluster(vec![pool("p", all.clone())], &pods));
-    assert_eq!(plan1.instances.iter().map(|m| m.instance_type.as_str()).collect::<Vec<_>>(), ["g.8", "g.8"]);
+    assert_eq!(
+        plan1.instances.iter().map(|instance| instance.instance_type.as_str()).collect::<Vec<_>>(),
+        ["g.8", "g.8"]
+    );
     let plan2 = plan(&cluster(vec![pool("p", all)], &[pod("a", "1", "1Gi", device("3"))]));
     assert_eq!(
         why(&plan2),

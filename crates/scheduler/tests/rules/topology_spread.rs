@@ -121,7 +121,9 @@ fn with_full_node(pool: croft_scheduler::Pool, guards: Value) -> Cluster {
 fn assert_even(plan: &Plan, max_skew: usize) {
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
     let mut zones: BTreeMap<&str, (usize, bool)> = BTreeMap::from([("zone-a", (0, false))]);
-    for instance in plan.instances.iter().filter(|m| m.labels["size"].parse::<u32>().unwrap() > 2) {
+    for instance in
+        plan.instances.iter().filter(|instance| instance.labels["size"].parse::<u32>().unwrap() > 2)
+    {
         let zone = zones.entry(&instance.zone).or_default();
         zone.0 += instance.pods.len();
         zone.1 |= instance.pods.iter().any(|p| p.name.starts_with("even"));
@@ -289,7 +291,7 @@ fn pods_fill_existing_hosts_evenly_before_an_instance_is_launched() {
     // A new instance is empty when it registers, and takes one whatever the others have.
     let more = plan(&two_hosts(vec![pool("p", kinds())], &many(10, "1", &over_hosts(json!({})))));
     assert_eq!((onto(&more), more.instances.len()), ([("a", 4), ("b", 4)].into(), 2));
-    assert!(more.instances.iter().all(|m| m.pods.len() == 1));
+    assert!(more.instances.iter().all(|instance| instance.pods.len() == 1));
     // Host b is full with its one pod: host a can be one ahead of it.
     for (skew, there) in [(1, 1), (2, 2)] {
         let mut c =
@@ -354,7 +356,8 @@ fn launch_for_another_pod_leaves_a_host_spread_on_existing_hosts() {
     pods.push(pod("large", "8", "1Gi", json!({})));
     let plan = plan(&two_hosts(vec![pool("p", kinds())], &pods));
     assert_eq!(onto(&plan), [("a", 1)].into());
-    let launched: Vec<_> = plan.instances.iter().flat_map(|m| &m.pods).map(|p| &*p.name).collect();
+    let launched: Vec<_> =
+        plan.instances.iter().flat_map(|instance| &instance.pods).map(|p| &*p.name).collect();
     assert_eq!(launched, ["large"]);
 }
 

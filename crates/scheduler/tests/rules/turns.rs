@@ -45,7 +45,7 @@ fn in_zones(zones: &[&str]) -> Pool {
 
 /// How many pods whose names start with `name` are on each node, old or new.
 fn homes(plan: &Plan, name: &str) -> BTreeMap<String, usize> {
-    let new = plan.instances.iter().map(|m| (&m.name, &m.pods));
+    let new = plan.instances.iter().map(|instance| (&instance.name, &instance.pods));
     let old = plan.existing.iter().map(|e| (&e.node, &e.pods));
     let count = |pods: &[PodKey]| pods.iter().filter(|p| p.name.starts_with(name)).count();
     new.chain(old).map(|(node, pods)| (node.clone(), count(pods))).filter(|(_, n)| *n > 0).collect()
@@ -158,7 +158,7 @@ fn who_could_be_the_first_of_its_kind_goes_where_others_may_be_before_it() {
     pods.extend(many("near", 3, "1", &join(&[web.clone(), near(ZONE, json!({"app": "web"}))])));
     let plan1 = plan(&cluster(vec![pool("p", cheap)], &pods));
     assert_eq!(plan1.unschedulable.len(), 0, "{:?}", plan1.unschedulable);
-    let zones: BTreeSet<&str> = plan1.instances.iter().map(|m| m.zone.as_str()).collect();
+    let zones: BTreeSet<&str> = plan1.instances.iter().map(|instance| instance.zone.as_str()).collect();
     assert_eq!(zones, BTreeSet::from(["zone-b", "zone-c"]));
     // A spread as well: even over the two zones, while no pod opens the third. Once a pod does there is no place: where the
     // others are it is too full, elsewhere too empty.
@@ -338,7 +338,11 @@ fn what_a_full_pool_leaves_to_a_lighter_one_counts_for_the_spreads_there() {
     };
     let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
-    let in_a = plan.instances.iter().filter(|m| m.zone == "zone-a").flat_map(|m| &m.pods);
+    let in_a = plan
+        .instances
+        .iter()
+        .filter(|instance| instance.zone == "zone-a")
+        .flat_map(|instance| &instance.pods);
     assert!(in_a.clone().all(|pod| pod.name.starts_with("lead")), "{:?}", in_a.collect::<Vec<_>>());
 }
 
@@ -355,7 +359,11 @@ fn followers_in_a_lighter_pool_count_for_the_spreads_of_a_heavier_one() {
     let heavy = Pool { weight: 10, ..pool("heavy", kinds()) };
     let plan = plan(&cluster(vec![heavy, pool("light", kinds())], &pods));
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
-    let in_b = plan.instances.iter().filter(|m| m.zone == "zone-b").flat_map(|m| &m.pods);
+    let in_b = plan
+        .instances
+        .iter()
+        .filter(|instance| instance.zone == "zone-b")
+        .flat_map(|instance| &instance.pods);
     assert!(in_b.clone().all(|pod| !pod.name.starts_with("even")), "{:?}", in_b.collect::<Vec<_>>());
 }
 
@@ -418,13 +426,13 @@ fn what_a_pod_prefers_leaves_it_the_zones_that_it_needs() {
     let three = plan(&cluster(vec![pool("p", kinds())], &many("w", 3, "1", &alone)));
     assert_eq!(three.unschedulable.len(), 0, "{:?}", why(&three));
     let two = plan(&cluster(vec![pool("p", kinds())], &many("w", 2, "1", &alone)));
-    assert!(two.instances.iter().all(|m| m.zone != "zone-a"), "{:?}", two.instances);
+    assert!(two.instances.iter().all(|instance| instance.zone != "zone-a"), "{:?}", two.instances);
     // Near to one that runs elsewhere.
     let follower = join(&[near(ZONE, json!({"app": "web"})), rather(&["zone-b"])]);
     let mut c = cluster(vec![pool("p", kinds())], &many("f", 1, "1", &follower));
     c.upsert_node(&node("old", "1", "4Gi", json!({ZONE: "zone-a"}))).unwrap();
     c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
-    assert_eq!(plan(&c).instances.first().map(|m| m.zone.as_str()), Some("zone-a"));
+    assert_eq!(plan(&c).instances.first().map(|instance| instance.zone.as_str()), Some("zone-a"));
 }
 
 #[test]
@@ -435,7 +443,7 @@ fn a_zone_without_pods_excludes_no_pod() {
     let mut pods = many("w", 3, "1", &both);
     let alone = plan(&cluster(vec![pool("p", kinds())], &pods));
     assert_eq!(alone.unschedulable.len(), 0, "{:?}", why(&alone));
-    assert_eq!(alone.instances.iter().map(|m| &m.zone).collect::<BTreeSet<_>>().len(), 1);
+    assert_eq!(alone.instances.iter().map(|instance| &instance.zone).collect::<BTreeSet<_>>().len(), 1);
     // Somebody opens them: then there is place for one.
     for zone in ["zone-a", "zone-b", "zone-c"] {
         pods.push(pod(zone, "1", "1Gi", json!({"spec": {"nodeSelector": {ZONE: zone}}})));
@@ -498,7 +506,7 @@ fn a_possible_affinity_seed_is_planned_onto_a_node_after_others_of_its_kind() {
     let plan = plan(&c);
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
     assert_eq!(plan.existing.iter().map(|e| e.node.as_str()).collect::<Vec<_>>(), ["b-small"]);
-    assert_eq!(plan.instances.iter().map(|m| m.pods.len()).collect::<Vec<_>>(), [2]);
+    assert_eq!(plan.instances.iter().map(|instance| instance.pods.len()).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -517,7 +525,11 @@ fn who_waits_for_others_comes_as_soon_as_one_is_there() {
     c.upsert_pod(&pod("running", "1", "1Gi", join(&[web, json!({"spec": {"nodeName": "old"}})]))).unwrap();
     let plan = plan(&c);
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", why(&plan));
-    let in_c = plan.instances.iter().filter(|m| m.zone == "zone-c").flat_map(|m| &m.pods);
+    let in_c = plan
+        .instances
+        .iter()
+        .filter(|instance| instance.zone == "zone-c")
+        .flat_map(|instance| &instance.pods);
     assert_eq!(in_c.filter(|p| p.name.starts_with("even")).count(), 1, "{:?}", plan.instances);
 }
 
@@ -707,8 +719,11 @@ fn pods_do_not_wait_where_they_prefer_to_be_for_pods_of_a_lower_priority() {
     pods.extend(many("low", 1, "1", &join(&[app, in_b])));
     let plan = plan(&cluster(vec![in_zones(&["zone-a", "zone-b"])], &pods));
     let zones = |name: &str| -> Vec<&str> {
-        let with = plan.instances.iter().filter(|m| m.pods.iter().any(|pod| pod.name.starts_with(name)));
-        with.map(|m| m.zone.as_str()).collect::<BTreeSet<_>>().into_iter().collect()
+        let with = plan
+            .instances
+            .iter()
+            .filter(|instance| instance.pods.iter().any(|pod| pod.name.starts_with(name)));
+        with.map(|instance| instance.zone.as_str()).collect::<BTreeSet<_>>().into_iter().collect()
     };
     assert_eq!(plan.unschedulable.len(), 0, "{:?}", plan.unschedulable);
     // The second one goes to zone-b once a node of it is there, and into the room of the pod of a lower priority.

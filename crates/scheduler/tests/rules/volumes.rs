@@ -255,7 +255,7 @@ fn new_nodes_get_as_many_volumes_as_their_type_attaches() {
         let plan = plan(&c);
         assert!(plan.unschedulable.is_empty());
         assert_eq!(plan.instances.len(), nodes, "limit {limit}");
-        assert!(plan.instances.iter().all(|m| m.pods.len() <= most), "limit {limit}");
+        assert!(plan.instances.iter().all(|instance| instance.pods.len() <= most), "limit {limit}");
     }
     let mut c = cluster(vec![pool("p", attaching(1))], &[]);
     for name in ["v", "w"] {
