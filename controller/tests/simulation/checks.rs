@@ -162,7 +162,8 @@ pub fn at_rest(
     broken
 }
 
-/// Nodes without work, beyond those of a fixed size and one for each pod of headroom: nothing will come to them.
+/// Nodes without work, beyond those of a fixed size, the least of a share, and one for each pod of headroom: nothing will come to
+/// them.
 fn idle(store: &Store) -> Vec<String> {
     let busy = budgets::works(store);
     let mut empty: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -177,7 +178,7 @@ fn idle(store: &Store) -> Vec<String> {
         let spec = store.get(&cluster_id("TenantPool", pool)).map(|pool| &pool["spec"]);
         let headroom = spec.and_then(|spec| spec["headroom"]["pods"].as_u64()).unwrap_or(0);
         let is_fixed = spec.is_some_and(|spec| spec["replicas"].is_u64());
-        let fixed = spec.map_or(0, templates::fixed);
+        let fixed = spec.map_or(0, |spec| templates::fixed(spec) + templates::kept_by_shares(spec));
         if is_fixed { usize::MAX } else { usize::try_from(headroom + fixed).unwrap() }
     };
     let idle = empty.iter().filter(|(pool, nodes)| nodes.len() > spare(pool));

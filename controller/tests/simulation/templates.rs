@@ -161,13 +161,16 @@ fn spec_of_rest(templates: &[Value]) -> Value {
     templates.iter().find(|template| template["name"] == REST).unwrap()["spec"].clone()
 }
 
-/// How many nodes a pool of this spec has whatever the demand: as itself, by its templates, and by the least of its shares.
+/// How many nodes a pool of this spec has whatever the demand, as itself or by its templates.
 pub fn fixed(spec: &Value) -> u64 {
-    let each = |list: &str, size: &str| -> u64 {
-        let all = spec[list].as_array().into_iter().flatten();
-        all.filter_map(|one| one[size].as_u64()).sum()
-    };
-    spec["replicas"].as_u64().unwrap_or(0) + each("templates", "replicas") + each("shares", "minNodes")
+    let templates = spec["templates"].as_array().into_iter().flatten();
+    templates.chain([spec]).filter_map(|sized| sized["replicas"].as_u64()).sum()
+}
+
+/// How many nodes the shares of a pool of this spec keep whatever the demand.
+pub fn kept_by_shares(spec: &Value) -> u64 {
+    let shares = spec["shares"].as_array().into_iter().flatten();
+    shares.filter_map(|share| share["minNodes"].as_u64()).sum()
 }
 
 /// Changes each template of a pool, or the only one that it has.

@@ -11,8 +11,8 @@ use super::pods::{group_of, key, priority};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
     /// Nominated, in the order of the demand, those of one priority with a nomination first, and the planned ones of their
-    /// groups: kube-scheduler holds all of them in its queue when a node comes, and a nomination keeps pods of the same priority
-    /// out, whichever is tried first.
+    /// groups: kube-scheduler holds all of them in its queue when a node comes, and a nomination keeps its room from pods of
+    /// the same priority, whichever is tried first.
     InOrder,
     /// Nominated, in a random order within each of three turns: pods for existing, coming and planned nodes.
     Shuffled,

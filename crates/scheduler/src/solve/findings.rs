@@ -30,6 +30,8 @@ pub(super) struct Findings {
     pub(super) partitioned: BTreeSet<(LocalClassIx, FilterId)>,
     /// Classes that need more offerings than they prefer: domains decide where they may go.
     pub(super) widened: BTreeSet<LocalClassIx>,
+    /// Classes whose places pods of earlier ones would take.
+    pub(super) overtaken: BTreeSet<LocalClassIx>,
     /// As far as limits and missing affinity targets leave room.
     pub(super) limited_room: LimitedRoom,
     /// The same in all attempts.
@@ -37,12 +39,14 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// True if `more` adds a finding about which instances count.
+    /// True if `more` adds a finding about which instances count, or about who chooses last.
     pub(super) fn learn(&mut self, mut more: Self) -> bool {
-        let before = (self.partitioned.len(), self.widened.len());
+        let count = |it: &Self| it.partitioned.len() + it.widened.len() + it.overtaken.len();
+        let before = count(self);
         self.partitioned.append(&mut more.partitioned);
         self.widened.append(&mut more.widened);
-        let new = before != (self.partitioned.len(), self.widened.len());
+        self.overtaken.append(&mut more.overtaken);
+        let new = count(self) > before;
         if new {
             // Domain sets are renumbered.
             self.limited_room.clear();

@@ -14,13 +14,13 @@ use crate::{
     index_vec::IndexVec,
     packing::problem::fits,
     solve::{
-        block::{Context, Launch},
+        block::{Allowed, Context, Launch},
         findings::Findings,
         tier_packing::{ChoiceInput, ClassOptions, Tier, TierChoices, TierClass, Turn},
     },
     state::{catalog_index::OfferSet, interner::Sym, pod_shape::FilterId, requests::amount, taint},
     topology::{
-        domains::{Choice, DomainSet, Item, TopologyView},
+        domains::{Choice, DomainSet, Item, OvertakenPods, TopologyView},
         groups::BlockGroups,
     },
 };
@@ -372,5 +372,35 @@ impl Context<'_> {
             }
         }
         miscounted
+    }
+
+    /// Classes of overtaken pods that are on an instance which an earlier class may use, with room for it: kube-scheduler counts
+    /// only nominations of its priority and above.
+    pub(super) fn overtaken(
+        &self,
+        tier: &Tier<'_>,
+        overtaken: &[OvertakenPods],
+        launches: &[Launch],
+    ) -> BTreeSet<LocalClassIx> {
+        let class_of = |local: LocalClassIx| tier.block.classes[local].class;
+        let has_room = |launch: &Launch, class: ClassIx| {
+            let priority_of = |class: ClassIx| self.demand.classes[class].priority;
+            let mut free = launch.table.row(launch.offer).to_vec();
+            for item in launch.content.iter().filter(|item| priority_of(item.class) >= priority_of(class)) {
+                for (free, size) in free.iter_mut().zip(self.size(tier, item.class)) {
+                    *free = free.saturating_sub(size.saturating_mul(i64::from(item.count)));
+                }
+            }
+            let is_allowed = |a: &Allowed| a.from == launch.from && a.bits.contains(launch.offer.into());
+            self.allowed[class].iter().any(is_allowed) && fits(&self.size(tier, class), &free) > 0
+        };
+        let loses_place = |pods: &&OvertakenPods| {
+            let is_theirs = |item: &Item<ClassIx>| {
+                item.class == class_of(pods.class) && item.domain_set == Some(pods.domain_set)
+            };
+            let mut theirs = launches.iter().filter(|launch| launch.content.iter().any(is_theirs));
+            theirs.any(|launch| has_room(launch, class_of(pods.earlier)))
+        };
+        overtaken.iter().filter(loses_place).map(|pods| pods.class).collect()
     }
 }

@@ -443,7 +443,10 @@ impl Context<'_> {
                 list[*g].total += i64::from(item.count);
             }
         }
-        let new_findings = Findings { partitioned, ..Findings::default() };
+        let TierChoices { view, list, .. } = &choices;
+        let overtaken = assignment::overtaken_pods(&tier.block.groups, &groups, view, list, &assigned);
+        let overtaken = self.overtaken(tier, &overtaken, &out.launches);
+        let new_findings = Findings { partitioned, overtaken, ..Findings::default() };
         let opened_only = assigned.opened_only.clone();
         let domains = TierDomains::new(choices, assigned);
         Attempt {
@@ -514,7 +517,7 @@ impl Context<'_> {
         out: &mut Solved,
     ) -> Result<Assignment, Findings> {
         let TierChoices { view, list, narrowed, .. } = choices;
-        let mut order = Order::default();
+        let mut order = Order { last_classes: findings.overtaken.clone(), ..Order::default() };
         let mut assigned = loop {
             let assigned = assignment::decide(groups, view, list, &order);
             out.steps += assigned.steps;
@@ -561,7 +564,13 @@ impl Context<'_> {
             let is_affected =
                 |violation: &SpreadViolation| improved.contains(&violation.class) || opened(&violation.group);
             let opens = counts_opened_only && queue_order.violations.iter().any(is_affected);
-            if !opens && queue_order.unplaced_by_priority(list) < assigned.unplaced_by_priority(list) {
+            let overtaken =
+                assignment::overtaken_pods(&tier.block.groups, &others, &view, list, &queue_order);
+            let loses_places = overtaken.iter().any(|pods| findings.overtaken.contains(&pods.class));
+            if !opens
+                && !loses_places
+                && queue_order.unplaced_by_priority(list) < assigned.unplaced_by_priority(list)
+            {
                 if counts_opened_only {
                     queue_order.opened_only = improved;
                 }
@@ -577,13 +586,7 @@ impl Context<'_> {
         if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
             out.relaxed.insert(Relaxed::Spread);
         }
-        let has_pod_affinity = |t: &Topology| {
-            !t.affinity.is_empty()
-                || t.host_affinity.is_some()
-                || !t.anti_affinity.is_empty()
-                || !t.host_anti_affinity.is_empty()
-        };
-        if groups.of.iter().any(has_pod_affinity) {
+        if groups.of.iter().any(Topology::has_pod_terms) {
             out.relaxed.insert(Relaxed::Affinity);
         }
         if problem.variants.iter().any(|v| !v.limits.is_empty()) {

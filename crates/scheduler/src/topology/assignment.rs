@@ -11,7 +11,9 @@ use crate::{
     state::interner::Sym,
     topology::{
         constraint_tracker::{ConstraintTracker, ExcludedPods, is_affinity_seed, is_repelled},
-        domains::{Assignment, Choice, Item, Order, SpreadViolation, TopologyView, UnplacedPods},
+        domains::{
+            Assignment, Choice, Item, Order, OvertakenPods, SpreadViolation, TopologyView, UnplacedPods,
+        },
         groups::{BlockGroups, Topology},
     },
 };
@@ -117,6 +119,65 @@ fn separated_starters(
         })
     };
     items.iter().filter(is_separated).map(|item| item.class).collect()
+}
+
+/// Pods that may be overtaken by those of an earlier class of their priority, to which they have anti-affinity: a spread keeps some
+/// of these out of their own domains until the others are bound, and lets them go where those are to be. `before`: the groups
+/// without the pods of `assigned`.
+pub(crate) fn overtaken_pods(
+    before: &BlockGroups,
+    groups: &BlockGroups,
+    view: &TopologyView,
+    choices: &[Choice],
+    assigned: &Assignment,
+) -> Vec<OvertakenPods> {
+    let mut result = Vec::new();
+    for choice in choices {
+        let Some(topology) = groups.of.find(choice.class) else { continue };
+        let may_overtake = |other: &&Choice| {
+            other.class < choice.class
+                && other.priority == choice.priority
+                && topology.anti_affinity.iter().any(|g| other.counting_groups.contains(g))
+                && groups
+                    .of
+                    .find(other.class)
+                    .is_some_and(|t| !t.spreads.is_empty() && !before.are_nominations_seen(t))
+                && assigned.violations.iter().all(|violation| violation.class != other.class)
+        };
+        let mut earlier = choices.iter().filter(may_overtake).peekable();
+        if earlier.peek().is_none() {
+            continue;
+        }
+        let mut without = groups.clone();
+        let own = assigned.items.iter().filter(|item| item.class == choice.class);
+        let own: Vec<(DomainSetIx, u32)> =
+            own.filter_map(|item| Some((item.domain_set?, item.count))).collect();
+        for (domain_set, count) in &own {
+            count_placement(&mut without, view, *domain_set, choice, topology, -i64::from(*count));
+            // Their nodes open it whether or not they are bound.
+            for g in &choice.counting_groups {
+                let Some(group) = without.list.find_mut(*g) else { continue };
+                if let Some(value) =
+                    view.value(group, *domain_set).filter(|_| view.is_counted(group, *domain_set))
+                {
+                    group.domain(value).exists = true;
+                }
+            }
+        }
+        let violations = spread_violations(&without, view, choices, &assigned.items);
+        for other in earlier.filter(|other| violations.iter().any(|violation| violation.class == other.class))
+        {
+            let Some(rules) = groups.of.find(other.class) else { continue };
+            let min_counts = min_counts(&without, view, other, rules);
+            let open = own.iter().filter(|(at, _)| spreads_hold(&without, view, *at, rules, &min_counts));
+            result.extend(open.map(|(domain_set, _)| OvertakenPods {
+                class: choice.class,
+                domain_set: *domain_set,
+                earlier: other.class,
+            }));
+        }
+    }
+    result
 }
 
 /// The classes in the order in which they choose, highest priority first.

@@ -61,7 +61,8 @@ pub(crate) struct Item<C = LocalClassIx> {
 /// Order in which classes choose.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Classes that choose after the others of their priority, since their spreads held only before those were placed.
+    /// Classes that choose after the others of their priority, since their spreads held only before those were placed, or since
+    /// those would take their places.
     pub(crate) last_classes: BTreeSet<LocalClassIx>,
     /// Classes with affinity to their own pods that don't place the first one while affinity seeds of another class are pending.
     pub(crate) seed_followers: BTreeSet<LocalClassIx>,
@@ -85,6 +86,15 @@ pub(crate) struct SpreadViolation {
     pub(crate) class: LocalClassIx,
     pub(crate) group: GroupIx,
     pub(crate) domain: Sym,
+}
+
+/// Pods with anti-affinity to pods of an earlier class, in a domain set where these may be bound first: the spread of the earlier
+/// class holds as planned only once the others are bound, and before that here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OvertakenPods {
+    pub(crate) class: LocalClassIx,
+    pub(crate) domain_set: DomainSetIx,
+    pub(crate) earlier: LocalClassIx,
 }
 
 /// Where the pods of all choices go, and what keeps the rest out.

@@ -78,6 +78,12 @@ impl Group {
         self.domains.iter().find(|d| d.value == value)
     }
 
+    /// True if a pod in some domain has required anti-affinity to matching pods.
+    fn has_repelling(&self) -> bool {
+        let of_domains = self.domains.iter().map(|domain| &domain.pods);
+        of_domains.chain(self.nodes.values()).any(|pods| pods.repelling > 0)
+    }
+
     /// Matching pods in a domain; zero without the label.
     pub(crate) fn count_in(&self, value: Option<Sym>) -> i64 {
         value.and_then(|value| self.find(value)).map_or(0, |domain| domain.pods.matching)
@@ -123,6 +129,14 @@ impl Topology {
         self.is_constrained() || self.host_affinity.is_some() || !self.host_spreads.is_empty()
     }
 
+    /// True if the class has required affinity or anti-affinity.
+    pub(crate) fn has_pod_terms(&self) -> bool {
+        !self.affinity.is_empty()
+            || self.host_affinity.is_some()
+            || !self.anti_affinity.is_empty()
+            || !self.host_anti_affinity.is_empty()
+    }
+
     /// True if the class itself is constrained to some domain.
     pub(crate) fn is_constrained(&self) -> bool {
         !(self.spreads.is_empty() && self.affinity.is_empty() && self.anti_affinity.is_empty())
@@ -134,6 +148,16 @@ impl Topology {
 pub(crate) struct Groups<C = ClassIx> {
     pub(crate) list: IndexVec<GroupIx, Group>,
     pub(crate) of: IndexVec<C, Topology>,
+}
+
+impl<C> Groups<C> {
+    /// True if kube-scheduler sees the anti-affinity of nominated pods to pods of a class. It counts nominated pods as if they ran on
+    /// the node that it tries, but skips InterPodAffinity, nominated pods included, for a pod without required terms to which no
+    /// bound pod has anti-affinity (`PreFilter` in interpodaffinity/filtering.go).
+    pub(crate) fn are_nominations_seen(&self, topology: &Topology) -> bool {
+        let mut matching = topology.matching_groups.iter().chain(&topology.host_matching_groups);
+        topology.has_pod_terms() || matching.any(|g| self.list.find(*g).is_some_and(Group::has_repelling))
+    }
 }
 
 /// The groups of a block.

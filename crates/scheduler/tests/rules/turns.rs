@@ -692,6 +692,40 @@ fn of_two_that_keep_each_other_out_the_earlier_comes() {
     }
 }
 
+/// Three pods that are even over zones, and one that keeps them out of zone b. If the last of the three comes first, it must go to zone
+/// b: kube-scheduler doesn't see that a nominated pod has anti-affinity to it.
+#[test]
+fn a_pod_with_anti_affinity_gets_no_place_that_an_earlier_pod_must_take_to_be_even() {
+    let x = json!({"app": "x"});
+    let even = join(&[labels(x.clone()), spread(ZONE, 1, x.clone())]);
+    let alone = join(&[
+        labels(x.clone()),
+        apart(ZONE, x.clone()),
+        json!({"spec": {"nodeSelector": {ZONE: "zone-b"}}}),
+    ]);
+    let placed = |cpu: &str, even: &Value, alone: &Value, others: &[Pod], is_first: bool| {
+        let mut c = cluster(vec![pool("p", vec![kind("m.8", "8", "32Gi", 0.4)])], &[]);
+        c.upsert_node(&node("full", "1", "4Gi", json!({}))).unwrap();
+        let mut pods = many("even", 3, "7", even);
+        pods.insert(if is_first { 0 } else { 3 }, pod("alone", cpu, "1Gi", alone.clone()));
+        pods.iter().chain(others).for_each(|pod| c.upsert_pod(pod).unwrap());
+        let plan = plan(&c);
+        (self::placed(&plan, "even"), self::placed(&plan, "alone"))
+    };
+    assert_eq!(placed("900m", &even, &alone, &[], false), (3, 0));
+    // Its node has no room for another.
+    assert_eq!(placed("2", &even, &alone, &[], false), (3, 1));
+    // It comes first.
+    assert_eq!(placed("900m", &even, &alone, &[], true), (3, 1));
+    let urgent = join(&[alone.clone(), json!({"spec": {"priority": 10}})]);
+    assert_eq!(placed("900m", &even, &urgent, &[], false), (3, 1));
+    // Its nomination is seen, since the others have terms or a running pod keeps them off its host.
+    let wary = join(&[even.clone(), apart(HOST, json!({"app": "y"}))]);
+    assert_eq!(placed("900m", &wary, &alone, &[], false), (3, 1));
+    let guard = join(&[apart(HOST, x), json!({"spec": {"nodeName": "full"}})]);
+    assert_eq!(placed("900m", &even, &alone, &[pod("guard", "1", "1Gi", guard)], false), (3, 1));
+}
+
 #[test]
 fn a_pod_that_starts_its_own_kind_comes_before_lower_priorities_of_others() {
     let own = join(&[labels(json!({"app": "own"})), near(HOST, json!({"app": "own"}))]);

@@ -34,16 +34,22 @@ impl<'a> Queue<'a> {
     }
 
     /// True if `pod` may be bound to `nodes[at]`, also if the pods that are nominated to it were there, those of its priority and
-    /// above.
+    /// above. Their anti-affinity is seen only if InterPodAffinity has something to do for `pod` without them.
     fn is_feasible(&self, nodes: &[Node], pod: &Waiting<'_>, at: usize) -> bool {
         let counts = |other: &&Waiting<'_>| {
             other.name != pod.name
                 && other.template.priority >= pod.template.priority
                 && other.nominated == Some(&nodes[at].name)
         };
+        let mut bound = nodes.iter().flat_map(|node| node.pods.values());
+        let is_seen = !pod.template.near.is_empty()
+            || !pod.template.apart.is_empty()
+            || bound.any(|there| there.apart.iter().any(|term| term.selector.matches(pod.template)));
         let mut with = nodes.to_vec();
-        let nominated = self.0.iter().filter(counts);
-        with[at].pods.extend(nominated.map(|other| (other.name.to_owned(), other.template.clone())));
+        for other in self.0.iter().filter(counts) {
+            let apart = if is_seen { other.template.apart.clone() } else { Vec::new() };
+            with[at].pods.insert(other.name.to_owned(), Template { apart, ..other.template.clone() });
+        }
         allows(nodes, pod.template, at) && allows(&with, pod.template, at)
     }
 
