@@ -25,10 +25,14 @@ use smallvec::SmallVec;
 use crate::{
     ids::{GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::{bit_set::BitSet, plan::ReasonKind, price::Price},
+    model::{
+        bit_set::BitSet,
+        plan::{ReasonKind, Relaxed},
+        price::Price,
+    },
     packing::{
         offering_table::Table,
-        portfolio,
+        portfolio::{self, Outcome},
         problem::{Limit, PackingProblem},
         rows::Rows,
     },
@@ -367,7 +371,7 @@ impl Context<'_> {
         out.steps += outcome.steps;
         out.cut_short = outcome.cut_short;
         out.bound = outcome.bound;
-        self.note_relaxed(&groups, &merged.problem, &mut out);
+        note_relaxed(&groups, &merged.problem, &outcome, &mut out);
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, merged, outcome, &mut out);
         let mut limited_room = LimitedRoom::new();
@@ -527,6 +531,7 @@ impl Context<'_> {
             item_types: IndexVec::new(),
             sizes: Rows::new(tier.dims.len()),
             limits: limits.clone(),
+            whole_limits: self.limits.left.clone(),
             present: Vec::new(),
             host_affinity: Vec::new(),
         };
@@ -538,23 +543,23 @@ impl Context<'_> {
         problem.host_affinity.dedup();
         problem
     }
+}
 
-    fn note_relaxed(&self, groups: &BlockGroups, problem: &PackingProblem, out: &mut Solved) {
-        use crate::model::plan::Relaxed;
-        if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
-            out.relaxed.insert(Relaxed::Spread);
-        }
-        let has_pod_affinity = |t: &Topology| {
-            !t.affinity.is_empty()
-                || t.host_affinity.is_some()
-                || !t.anti_affinity.is_empty()
-                || !t.host_anti_affinity.is_empty()
-        };
-        if groups.of.iter().any(has_pod_affinity) {
-            out.relaxed.insert(Relaxed::Affinity);
-        }
-        if problem.variants.iter().any(|v| !v.limits.is_empty()) {
-            out.relaxed.insert(Relaxed::Limits);
-        }
+/// Notes what the bound of a packing leaves out of account. Limits that other tiers use as well it counts for each tier alone.
+fn note_relaxed(groups: &BlockGroups, problem: &PackingProblem, outcome: &Outcome, out: &mut Solved) {
+    if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
+        out.relaxed.insert(Relaxed::Spread);
+    }
+    let has_pod_affinity = |t: &Topology| {
+        !t.affinity.is_empty()
+            || t.host_affinity.is_some()
+            || !t.anti_affinity.is_empty()
+            || !t.host_anti_affinity.is_empty()
+    };
+    if groups.of.iter().any(has_pod_affinity) {
+        out.relaxed.insert(Relaxed::Affinity);
+    }
+    if outcome.relaxes_limits && problem.has_limits() || problem.has_used_limits() {
+        out.relaxed.insert(Relaxed::Limits);
     }
 }
