@@ -86,6 +86,8 @@ ids! {
     RowIx
     /// A row of the master problem of column generation.
     MasterRowIx
+    /// A limit of the linear relaxation.
+    LimitRowIx
     /// A column of the master problem of column generation.
     ColumnIx
     /// A limit: of a pool, a Tenant or the cluster.

@@ -5,7 +5,7 @@
 //!
 //! Workload E has a pool of five templates. Weights come before price there, so its bound isn't that of the cheapest cluster, which
 //! would have none of the heavier templates. A plan's bound is the sum of its tiers': for the pods that each weight took, the least
-//! that they cost on the templates of that weight, whatever their limits. The gap is what the packing of each tier leaves open;
+//! that they cost on the templates of that weight, within their limits. The gap is what the packing of each tier leaves open;
 //! which pods a limit leaves to the next tier is no part of it. Equal weights, as of the two templates of spot, are one tier.
 #![allow(
     missing_docs,

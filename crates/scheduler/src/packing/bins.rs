@@ -305,10 +305,12 @@ impl<'a> Packing<'a> {
         self.close_empty();
     }
 
-    /// Replaces the packing by `bins`; only for problems without rules and limits.
+    /// Replaces the packing by `bins`, which are within the limits; only for problems without rules.
     pub(crate) fn take_over(&mut self, bins: IndexVec<BinIx, Bin>) {
         self.free.clear();
+        self.limits.clone_from(&self.problem.limits);
         for bin in &bins {
+            limits::spend(self.problem, &mut self.limits, bin.variant, bin.offer);
             let mut free: SmallVec<[i64; 6]> = SmallVec::from_slice(self.problem.row(bin.variant, bin.offer));
             for (item_type, n) in &bin.pattern {
                 for (f, s) in free.iter_mut().zip(self.problem.size(*item_type)) {

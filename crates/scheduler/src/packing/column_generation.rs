@@ -3,23 +3,21 @@
 //! The duals price each item type. From them follow patterns whose value exceeds the instance's cost, a proven lower
 //! bound, and weights for the greedy searches.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use crate::{
-    ids::{BinTypeIx, ColumnIx, CompatSetIx, ItemTypeIx, MasterRowIx, OfferIx, VariantIx},
+    ids::{BinTypeIx, ColumnIx, ItemTypeIx, LimitIx, LimitRowIx, MasterRowIx, OfferIx, VariantIx},
     index_vec::IndexVec,
     packing::{
+        bin_types::BinType,
         bins::Bin,
-        compatibility::CompatibilitySets,
         knapsack::{self, KnapsackItem},
-        problem::{PackingProblem, Pattern, fits},
+        limit_rows::{DualPrices, LimitRows, uses_no_more},
+        problem::{Limit, PackingProblem, Pattern, fits},
         rows::covers,
         simplex::{Column, Master},
     },
-    state::catalog_index::OfferSet,
 };
 
 /// Input of a search: the problem, the bin types considered, and the caller's cancel callback.
@@ -27,122 +25,20 @@ use crate::{
 pub(crate) struct SearchContext<'a> {
     pub(crate) problem: &'a PackingProblem,
     pub(crate) bin_types: &'a IndexVec<BinTypeIx, BinType>,
+    pub(crate) limit_rows: &'a LimitRows,
+    /// What is left of the limits.
+    pub(crate) limits: &'a IndexVec<LimitIx, Limit>,
     pub(crate) cancel: &'a (dyn Fn() -> bool + Sync),
-}
-
-/// An instance considered for some set of item types.
-#[derive(Clone, Debug)]
-pub(crate) struct BinType {
-    pub(crate) variant: VariantIx,
-    pub(crate) offer: OfferIx,
-    /// Item types that may go onto it and that fit.
-    pub(crate) item_types: Arc<[ItemTypeIx]>,
-}
-
-/// All bin types considered: per variant and set of item types, those that no other dominates in room and
-/// price.
-///
-/// Room beyond the whole demand is no advantage, which leaves few bin types for few pods.
-pub(crate) fn bin_types(
-    problem: &PackingProblem,
-    compat_sets: &CompatibilitySets,
-) -> IndexVec<BinTypeIx, BinType> {
-    let mut bin_types = IndexVec::new();
-    let mut clipped: Vec<Vec<i64>> = Vec::new();
-    for (variant, ctx) in problem.variants.enumerate() {
-        // Item types by compatibility set on this variant.
-        let mut by_compat_set: BTreeMap<CompatSetIx, Vec<ItemTypeIx>> = BTreeMap::new();
-        for (item_type, it) in problem.item_types.enumerate() {
-            for (_, compat_set) in it.options.iter().filter(|(v, _)| *v == variant) {
-                by_compat_set.entry(*compat_set).or_default().push(item_type);
-            }
-        }
-        for (set, bits) in parts(compat_sets, by_compat_set.keys().copied(), ctx.catalog.offers.len()) {
-            let all: Vec<ItemTypeIx> = set
-                .iter()
-                .flat_map(|compat_set| by_compat_set.get(compat_set).into_iter().flatten())
-                .copied()
-                .collect();
-            let everyone: Arc<[ItemTypeIx]> = all.clone().into();
-            let mut whole = vec![0i64; problem.d];
-            for item_type in &all {
-                let count = i64::from(problem.item_types[*item_type].count);
-                for (w, s) in whole.iter_mut().zip(problem.size(*item_type)) {
-                    *w = w.saturating_add(s.saturating_mul(count));
-                }
-            }
-            let mut largest = vec![0i64; problem.d];
-            for item_type in &all {
-                for (l, s) in largest.iter_mut().zip(problem.size(*item_type)) {
-                    *l = (*l).max(*s);
-                }
-            }
-            clipped.clear();
-            for offer in ctx.table.edges(&bits).ladder.iter() {
-                let row = problem.row(variant, *offer);
-                let useful: Vec<i64> = row.iter().zip(&whole).map(|(r, w)| (*r).min(*w)).collect();
-                let beaten = |kept: &Vec<i64>| covers(kept, &useful);
-                if clipped.iter().rev().any(beaten) {
-                    continue;
-                }
-                // An offering that holds the whole demand can't be improved upon.
-                let holds_all = useful == whole;
-                clipped.push(useful);
-                let item_types: Arc<[ItemTypeIx]> = if fits(&largest, row) > 0 {
-                    Arc::clone(&everyone)
-                } else {
-                    all.iter().copied().filter(|k| fits(problem.size(*k), row) > 0).collect()
-                };
-                if item_types.is_empty() {
-                    continue;
-                }
-                bin_types.push(BinType { variant, offer: *offer, item_types });
-                if holds_all {
-                    break;
-                }
-            }
-        }
-    }
-    bin_types
-}
-
-/// Offerings by the subset of `list` that contains them; those in no set are left out.
-fn parts(
-    compat_sets: &CompatibilitySets,
-    list: impl Iterator<Item = CompatSetIx>,
-    size: usize,
-) -> Vec<(SmallVec<[CompatSetIx; 4]>, OfferSet)> {
-    let mut parts: Vec<(SmallVec<[CompatSetIx; 4]>, OfferSet)> = vec![(SmallVec::new(), OfferSet::all(size))];
-    for compat_set in list {
-        let inside = compat_sets.bits(compat_set);
-        let mut split = Vec::new();
-        for (set, bits) in &mut parts {
-            let both = bits.and(inside);
-            if both.is_empty() {
-                continue;
-            }
-            bits.take_away(inside);
-            let mut with = set.clone();
-            with.push(compat_set);
-            split.push((with, both));
-        }
-        parts.retain(|(_, bits)| !bits.is_empty());
-        parts.extend(split);
-    }
-    parts.retain(|(set, _)| !set.is_empty());
-    parts.sort_by(|a, b| a.0.cmp(&b.0));
-    parts
 }
 
 /// Result of a generation.
 #[derive(Debug, Default)]
 pub(crate) struct Generated {
-    /// Dual price of each item type.
-    pub(crate) dual_prices: IndexVec<ItemTypeIx, f64>,
+    pub(crate) dual_prices: DualPrices,
     pub(crate) columns: IndexVec<ColumnIx, Column<ItemTypeIx>>,
     /// Columns in the basis with their values.
     pub(crate) solution: Vec<(ColumnIx, f64)>,
-    /// No packing of the demand costs less.
+    /// No packing of the demand within the limits costs less.
     pub(crate) bound: i64,
     pub(crate) steps: u64,
 }
@@ -184,25 +80,34 @@ fn items<'a>(
         .collect()
 }
 
-/// A lower bound on the cost of the demand from dual prices: if the value of every bin type's best pattern is
-/// at most `most` times its cost, the demand costs at least its total value divided by `most`.
+/// A lower bound on the cost of the demand from dual prices: if the value of every bin type's best pattern is at most `most` times what
+/// it is charged, the demand costs at least its total value divided by `most`, less what the rest of the limits is worth, `of_limits`.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     reason = "rounded down with a margin"
 )]
-fn lower(dual_prices: &IndexVec<ItemTypeIx, f64>, demand: &IndexVec<ItemTypeIx, u32>, most: f64) -> i64 {
+fn lower(
+    dual_prices: &IndexVec<ItemTypeIx, f64>,
+    demand: &IndexVec<ItemTypeIx, u32>,
+    most: f64,
+    of_limits: f64,
+) -> i64 {
     let total: f64 = dual_prices.iter().zip(demand).map(|(w, n)| w.max(0.0) * f64::from(*n)).sum();
-    if most <= 0.0 { 0 } else { (total / most * (1.0 - 1e-9)).floor().min(i64::MAX as f64 / 4.0) as i64 }
+    if most <= 0.0 {
+        return 0;
+    }
+    let bound = total / most * (1.0 - 1e-9) - of_limits * (1.0 + 1e-9);
+    bound.floor().clamp(0.0, i64::MAX as f64 / 4.0) as i64
 }
 
-/// The bound by resources alone: room valued at the best prices.
+/// The bound by resources alone: room valued at the best prices, without limits.
 #[expect(clippy::cast_precision_loss, reason = "has a margin")]
 pub(crate) fn resource_prices(
     problem: &PackingProblem,
     bin_types: &IndexVec<BinTypeIx, BinType>,
     demand: &IndexVec<ItemTypeIx, u32>,
-) -> (IndexVec<ItemTypeIx, f64>, i64) {
+) -> (DualPrices, i64) {
     let mut total = vec![0.0f64; problem.d];
     for (item_type, count) in demand.enumerate() {
         for (t, s) in total.iter_mut().zip(problem.size(item_type)) {
@@ -222,7 +127,7 @@ pub(crate) fn resource_prices(
         let entries = SmallVec::from_slice(&[(MasterRowIx::from(row), 1.0)]);
         Column { cost: dearest * 1e6, entries, bin_type: None }
     };
-    let mut master = Master::new(&vec![1.0; rows().count()], rows().enumerate().map(alone).collect());
+    let mut master = Master::new(&vec![1.0; rows().count()], rows().enumerate().map(alone).collect(), &[]);
     master.columns.extend(bin_types.iter().map(|bin_type| Column {
         cost: cost(bin_type),
         entries: scaled(bin_type),
@@ -240,10 +145,10 @@ pub(crate) fn resource_prices(
         .iter()
         .map(|s| dual_prices(problem.row(s.variant, s.offer)) * (1.0 + 1e-9) / cost(s))
         .fold(0.0, f64::max);
-    let bound = lower(&item_types, demand, most);
+    let bound = lower(&item_types, demand, most, 0.0);
     // Dual price per pod, scaled so that a full instance has about its cost as value.
     let item_types = item_types.into_iter().map(|w| if most > 0.0 { w / most } else { 0.0 }).collect();
-    (item_types, bound)
+    (DualPrices { items: item_types, limits: IndexVec::new() }, bound)
 }
 
 /// One pricing round.
@@ -254,8 +159,8 @@ struct Round<'a> {
     active: &'a [BinTypeIx],
     relaxation: &'a Relaxation,
     demand: &'a IndexVec<ItemTypeIx, u32>,
-    /// Dual price of each item type in the master problem.
-    dual_prices: &'a IndexVec<ItemTypeIx, f64>,
+    /// Those of the master problem.
+    dual_prices: &'a DualPrices,
     per_round: usize,
 }
 
@@ -281,21 +186,20 @@ impl Round<'_> {
     /// Patterns whose value in the master exceeds their cost, searched for with the dual prices `guide`, and
     /// the bound that `guide` gives. Every bin type is filled quickly; where that finds nothing, the
     /// promising ones are searched exactly.
-    fn price(&self, guide: &IndexVec<ItemTypeIx, f64>, nodes: u64, most_steps: u64) -> Priced {
+    fn price(&self, guide: &DualPrices, nodes: u64, most_steps: u64) -> Priced {
         let mut out = Priced::default();
         let mut tried: Vec<PricedPattern> = Vec::new();
         for at in self.active.iter().copied() {
             let bin_type = &self.bin_types[at];
-            let list = items(self.problem, bin_type, guide, self.demand);
+            let list = items(self.problem, bin_type, &guide.items, self.demand);
             if list.is_empty() {
                 continue;
             }
-            let cost = self.cost(bin_type);
             let quick = knapsack::quick(&list, self.problem.row(bin_type.variant, bin_type.offer));
             out.steps += quick.steps;
-            let ratio = self.value(&quick.pattern) / cost;
+            let ratio = self.value(&quick.pattern) / self.charged(bin_type, self.dual_prices);
             tried.push(PricedPattern {
-                upper_bound: quick.most / cost,
+                upper_bound: quick.most / self.charged(bin_type, guide),
                 density: ratio,
                 bin_type: at,
                 pattern: quick.pattern,
@@ -311,13 +215,13 @@ impl Round<'_> {
                 break;
             }
             let bin_type = &self.bin_types[priced.bin_type];
-            let cost = self.cost(bin_type);
-            let list = items(self.problem, bin_type, guide, self.demand);
+            let cost = self.charged(bin_type, guide);
+            let list = items(self.problem, bin_type, &guide.items, self.demand);
             let exact =
                 knapsack::fill(&list, self.problem.row(bin_type.variant, bin_type.offer), cost * 1e-4, nodes);
             out.steps += exact.steps;
             priced.upper_bound = priced.upper_bound.min(exact.most / cost);
-            let ratio = self.value(&exact.pattern) / cost;
+            let ratio = self.value(&exact.pattern) / self.charged(bin_type, self.dual_prices);
             if ratio > priced.density {
                 good += usize::from(priced.density <= better && ratio > better);
                 priced.density = ratio;
@@ -325,24 +229,35 @@ impl Round<'_> {
             }
         }
         let most = tried.iter().map(|priced| priced.upper_bound).fold(0.0, f64::max);
-        out.bound = lower(guide, self.demand, most);
+        out.bound = lower(&guide.items, self.demand, most, self.relaxation.value_of_limits(guide));
         tried.retain(|priced| priced.density > better);
         tried.sort_by(|a, b| b.density.total_cmp(&a.density).then(a.bin_type.cmp(&b.bin_type)));
         tried.truncate(self.per_round);
         for PricedPattern { bin_type, pattern, .. } in tried {
-            out.found.push(self.relaxation.column(bin_type, self.cost(&self.bin_types[bin_type]), &pattern));
+            out.found.push(self.relaxation.column(
+                self.problem,
+                bin_type,
+                &self.bin_types[bin_type],
+                &pattern,
+            ));
         }
         out
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "has a margin")]
-    fn cost(&self, bin_type: &BinType) -> f64 {
-        self.problem.cost(bin_type.variant, bin_type.offer).max(1) as f64
+    /// What an instance is charged at these prices of limits.
+    fn charged(&self, bin_type: &BinType, dual_prices: &DualPrices) -> f64 {
+        cost(self.problem, bin_type) + dual_prices.charge(&bin_type.uses)
     }
 
     fn value(&self, pattern: &[(ItemTypeIx, u32)]) -> f64 {
-        pattern.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum()
+        pattern.iter().map(|(k, n)| self.dual_prices.items[*k] * f64::from(*n)).sum()
     }
+}
+
+/// The search's cost of an instance, without its uses of limits.
+#[expect(clippy::cast_precision_loss, reason = "has a margin")]
+fn cost(problem: &PackingProblem, bin_type: &BinType) -> f64 {
+    problem.cost(bin_type.variant, bin_type.offer).max(1) as f64
 }
 
 /// Patterns of a packing whose bin types are among those considered.
@@ -387,7 +302,7 @@ pub(crate) enum KnapsackEffort {
     Full,
 }
 
-/// Bin types that no other dominates in price and in room for the remaining demand.
+/// Bin types that no other dominates in price, in room for the remaining demand and in uses of limits.
 fn active(
     problem: &PackingProblem,
     bin_types: &IndexVec<BinTypeIx, BinType>,
@@ -413,6 +328,7 @@ fn active(
             let other = &bin_types[*other];
             problem.cost(other.variant, other.offer) <= cost
                 && covers(room, &useful)
+                && uses_no_more(&other.uses, &bin_type.uses)
                 && item_types.iter().all(|k| theirs.contains(k))
         };
         if !kept.iter().rev().any(beaten) {
@@ -431,7 +347,6 @@ struct Alone {
     copies: u32,
 }
 
-#[expect(clippy::cast_precision_loss, reason = "steers the search")]
 fn alone(
     problem: &PackingProblem,
     bin_types: &IndexVec<BinTypeIx, BinType>,
@@ -440,7 +355,7 @@ fn alone(
     let mut best: IndexVec<ItemTypeIx, Option<Alone>> = IndexVec::filled(None, problem.item_types.len());
     for (at, bin_type) in bin_types.enumerate() {
         let row = problem.row(bin_type.variant, bin_type.offer);
-        let cost = problem.cost(bin_type.variant, bin_type.offer).max(1) as f64;
+        let cost = cost(problem, bin_type);
         for item_type in bin_type.item_types.iter().copied().filter(|k| demand[*k] > 0) {
             let most = copies(problem, item_type, demand[item_type]);
             let n = fits(problem.size(item_type), row).min(most);
@@ -453,24 +368,28 @@ fn alone(
     best
 }
 
-/// The linear relaxation: a row for each item type that some instance holds.
+/// The linear relaxation: a row for each item type that some instance holds, and then one for each limit.
 struct Relaxation {
     rows: IndexVec<MasterRowIx, ItemTypeIx>,
     row_of: IndexVec<ItemTypeIx, Option<MasterRowIx>>,
     /// Demand of each row.
     needs: Vec<f64>,
+    /// What is left of each limit.
+    left: Vec<f64>,
     master: Master,
 }
 
+/// A pod costs so many times its cost alone while the columns that are known have no room for it within the limits.
+const WITHOUT_ROOM: f64 = 100.0;
+
 impl Relaxation {
     /// A master problem of the best instance for each item type alone, and of `seed`.
-    #[expect(clippy::cast_precision_loss, reason = "steers the search")]
     fn new(
         search: SearchContext<'_>,
         demand: &IndexVec<ItemTypeIx, u32>,
         seed: &[(BinTypeIx, Pattern)],
     ) -> Self {
-        let SearchContext { problem, bin_types, .. } = search;
+        let SearchContext { problem, bin_types, limit_rows, limits, .. } = search;
         let mut rows: IndexVec<MasterRowIx, ItemTypeIx> = IndexVec::new();
         let mut row_of = IndexVec::filled(None, problem.item_types.len());
         let mut start = IndexVec::new();
@@ -482,13 +401,27 @@ impl Relaxation {
             start.push(Column { cost: per * n, entries, bin_type: Some(bin_type) });
         }
         let needs: Vec<f64> = rows.iter().map(|k| f64::from(demand[*k])).collect();
-        let master = Master::new(&needs, start);
-        let mut relaxation = Self { rows, row_of, needs, master };
-        for (bin_type, pattern) in seed {
-            let it = &bin_types[*bin_type];
-            let cost = problem.cost(it.variant, it.offer).max(1) as f64;
-            let column = relaxation.column(*bin_type, cost, pattern);
-            if !column.entries.is_empty() {
+        let left = limit_rows.left(limits);
+        let mut known: Vec<(BinTypeIx, Pattern)> = Vec::new();
+        if !left.is_empty() {
+            // These instances together may be more than the limits allow, and the simplex begins with what is allowed.
+            for column in &mut start {
+                let pods = column.entries.iter().map(|(row, n)| (rows[*row], *n));
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a count of copies"
+                )]
+                let pattern: Pattern = pods.map(|(item_type, n)| (item_type, n as u32)).collect();
+                known.extend(column.bin_type.take().map(|bin_type| (bin_type, pattern)));
+                column.cost *= WITHOUT_ROOM;
+            }
+        }
+        let master = Master::new(&needs, start, &left);
+        let mut relaxation = Self { rows, row_of, needs, left, master };
+        for (bin_type, pattern) in known.iter().chain(seed) {
+            let column = relaxation.column(problem, *bin_type, &bin_types[*bin_type], pattern);
+            if column.entries.iter().any(|(row, _)| relaxation.rows.find(*row).is_some()) {
                 relaxation.master.columns.push(column);
             }
         }
@@ -496,28 +429,44 @@ impl Relaxation {
     }
 
     /// The column of a pattern, without item types that have no row.
-    fn column(&self, bin_type: BinTypeIx, cost: f64, pattern: &[(ItemTypeIx, u32)]) -> Column {
-        let entries = pattern.iter().filter_map(|(k, n)| Some((self.row_of[*k]?, f64::from(*n))));
-        Column { cost, entries: entries.collect(), bin_type: Some(bin_type) }
+    fn column(
+        &self,
+        problem: &PackingProblem,
+        number: BinTypeIx,
+        bin_type: &BinType,
+        pattern: &[(ItemTypeIx, u32)],
+    ) -> Column {
+        let pods = pattern.iter().filter_map(|(k, n)| Some((self.row_of[*k]?, f64::from(*n))));
+        let first = self.rows.len();
+        let uses = bin_type.uses.iter().map(|(row, n)| (MasterRowIx::from(first + usize::from(*row)), -n));
+        Column { cost: cost(problem, bin_type), entries: pods.chain(uses).collect(), bin_type: Some(number) }
     }
 
-    /// Writes the dual price of each row's item type.
-    fn write_duals(&self, dual_prices: &mut IndexVec<ItemTypeIx, f64>) {
+    /// Writes the dual price of each row's item type, and of each limit.
+    fn write_duals(&self, dual_prices: &mut DualPrices) {
         for (item_type, y) in self.rows.iter().zip(&self.master.y) {
-            dual_prices[*item_type] = y.max(0.0);
+            dual_prices.items[*item_type] = y.max(0.0);
         }
+        dual_prices.limits = self.master.y.iter().skip(self.rows.len()).map(|y| y.max(0.0)).collect();
     }
 
-    /// Value of the demand at the duals.
+    /// Value of the demand at the duals, less that of the limits.
     fn value(&self) -> f64 {
-        self.needs.iter().zip(&self.master.y).map(|(n, y)| n * y).sum()
+        let all = self.needs.iter().copied().chain(self.left.iter().map(|left| -left));
+        all.zip(&self.master.y).map(|(n, y)| n * y).sum()
+    }
+
+    /// What all that is left of the limits is worth.
+    fn value_of_limits(&self, dual_prices: &DualPrices) -> f64 {
+        self.left.iter().zip(&dual_prices.limits).map(|(left, price)| left * price).sum()
     }
 
     /// All columns, by item type.
     fn into_columns(self) -> IndexVec<ColumnIx, Column<ItemTypeIx>> {
         let Self { rows, master, .. } = self;
         let named = |Column { cost, entries, bin_type }: Column| {
-            let entries = entries.into_iter().map(|(row, n)| (rows[row], n)).collect();
+            let pods = entries.into_iter().filter_map(|(row, n)| Some((*rows.find(row)?, n)));
+            let entries = pods.collect();
             Column { cost, entries, bin_type }
         };
         master.columns.into_iter().map(named).collect()
@@ -531,19 +480,20 @@ pub(crate) fn generate(
     search: SearchContext<'_>,
     demand: &IndexVec<ItemTypeIx, u32>,
     seed: &[(BinTypeIx, Pattern)],
-    guide: &IndexVec<ItemTypeIx, f64>,
+    guide: &DualPrices,
     knapsack_effort: KnapsackEffort,
     budget: u64,
 ) -> Generated {
-    let SearchContext { problem, bin_types, cancel } = search;
-    let mut out =
-        Generated { dual_prices: IndexVec::filled(0.0, problem.item_types.len()), ..Generated::default() };
+    let SearchContext { problem, bin_types, cancel, .. } = search;
+    let limits: IndexVec<LimitRowIx, f64> = IndexVec::filled(0.0, search.limit_rows.len());
+    let none = DualPrices { items: IndexVec::filled(0.0, problem.item_types.len()), limits: limits.clone() };
+    let mut out = Generated { dual_prices: none, ..Generated::default() };
     let mut relaxation = Relaxation::new(search, demand, seed);
     if relaxation.rows.is_empty() {
         return out;
     }
     let mut rounds = 0;
-    let mut center = guide.clone();
+    let mut center = DualPrices { items: guide.items.clone(), limits };
     let mut calm = CALM;
     let mut nodes = NODES;
     let active = active(problem, bin_types, demand);
@@ -562,8 +512,7 @@ pub(crate) fn generate(
             dual_prices: &out.dual_prices,
             per_round: PER_ROUND,
         };
-        let between: IndexVec<ItemTypeIx, f64> =
-            center.iter().zip(&out.dual_prices).map(|(c, w)| calm * c + (1.0 - calm) * w).collect();
+        let between = center.towards(&out.dual_prices, calm);
         let careful = if calm > 0.0 || knapsack_effort == KnapsackEffort::Little { 0 } else { nodes };
         let priced = round.price(&between, careful, budget.saturating_sub(out.steps));
         out.steps += priced.steps;

@@ -5,12 +5,14 @@ use smallvec::SmallVec;
 use crate::ids::{BinTypeIx, ColumnIx, ItemTypeIx, VariantIx};
 use crate::index_vec::IndexVec;
 use crate::packing::{
+    bin_types::BinType,
     bins::{Bin, Fit, Packing},
     colocation,
-    column_generation::{BinType, Generated, KnapsackEffort, SearchContext, generate},
+    column_generation::{Generated, KnapsackEffort, SearchContext, generate},
     compatibility::CompatibilitySets,
     first_fit_decreasing,
     knapsack::{self, KnapsackItem},
+    limit_rows::DualPrices,
     problem::{PackingProblem, Pattern},
     random::Dice,
     simplex::Column,
@@ -66,7 +68,7 @@ pub(crate) fn launch(
 pub(crate) struct Guide<'a> {
     pub(crate) problem: &'a PackingProblem,
     pub(crate) bin_types: &'a IndexVec<BinTypeIx, BinType>,
-    pub(crate) dual_prices: &'a IndexVec<ItemTypeIx, f64>,
+    pub(crate) dual_prices: &'a DualPrices,
     pub(crate) nodes: u64,
 }
 
@@ -87,14 +89,15 @@ fn best_filling(
         .map(|k| KnapsackItem {
             number: *k,
             size: problem.size(*k),
-            value: dual_prices[*k].max(1e-6),
+            value: dual_prices.items[*k].max(1e-6),
             copies: demand[*k],
         })
         .collect();
     if items.is_empty() {
         return None;
     }
-    let cost = problem.cost(bin_type.variant, bin_type.offer).max(1) as f64;
+    let price = problem.cost(bin_type.variant, bin_type.offer).max(1) as f64;
+    let cost = price + dual_prices.charge(&bin_type.uses);
     let total: f64 = items.iter().map(|t| t.value * f64::from(t.copies)).sum();
     *steps += 1;
     if total / cost <= least {
@@ -131,21 +134,21 @@ struct Ranked<'a> {
     round: u32,
 }
 
-/// Takes the best value density repeatedly. `None` if `budget` runs out.
+/// Takes the best value density repeatedly until `demand` is packed. `None` if `budget` runs out.
 ///
 /// With less demand no bin type's density rises, so that one whose last density is below another's present
 /// one needs no new evaluation.
 pub(crate) fn sequential<'a>(
     search: SearchContext<'a>,
     compat_sets: &mut CompatibilitySets,
-    dual_prices: &IndexVec<ItemTypeIx, f64>,
+    dual_prices: &DualPrices,
+    mut demand: IndexVec<ItemTypeIx, u32>,
     nodes: u64,
     budget: u64,
 ) -> Option<Packing<'a>> {
-    let SearchContext { problem, bin_types, cancel } = search;
+    let SearchContext { problem, bin_types, cancel, .. } = search;
     let mut packing = Packing::new(problem);
     let guide = Guide { problem, bin_types, dual_prices, nodes };
-    let mut demand: IndexVec<ItemTypeIx, u32> = problem.item_types.iter().map(|k| k.count).collect();
     colocation::place(&mut packing, compat_sets, &problem.largest_first(), &mut demand);
     let mut round = 0u32;
     let first =
@@ -226,8 +229,9 @@ pub(crate) fn diving_heuristic<'a>(
     chance: &mut Chance,
     budget: u64,
 ) -> Option<Packing<'a>> {
-    let SearchContext { problem, bin_types, cancel } = search;
+    let SearchContext { problem, bin_types, limits, cancel, .. } = search;
     let mut packing = Packing::new(problem);
+    packing.limits.clone_from(limits);
     colocation::place(&mut packing, compat_sets, &problem.largest_first(), &mut demand);
     let mut now: Option<Generated> = None;
     loop {
@@ -263,19 +267,21 @@ pub(crate) fn diving_heuristic<'a>(
             .columns
             .iter()
             .filter_map(|c| {
-                let gain: f64 = c.entries.iter().map(|(k, n)| it.dual_prices[*k] * n).sum();
+                let gain: f64 = c.entries.iter().map(|(k, n)| it.dual_prices.items[*k] * n).sum();
+                let charge = it.dual_prices.charge(&bin_types.find(c.bin_type?)?.uses);
                 let pattern = c
                     .entries
                     .iter()
                     .filter(|(k, _)| demand[*k] > 0)
                     .map(|(k, n)| (*k, (*n as u32).min(demand[*k])))
                     .collect();
-                Some((c.cost - gain, c.bin_type?, pattern))
+                Some((c.cost + charge - gain, c.bin_type?, pattern))
             })
             .collect();
         seed.sort_by(|a, b| a.0.total_cmp(&b.0));
         seed.truncate(300);
         let seed: Vec<_> = seed.into_iter().map(|(_, bin_type, pattern)| (bin_type, pattern)).collect();
+        let search = SearchContext { limits: &packing.limits, ..search };
         let next = generate(search, &demand, &seed, &it.dual_prices, KnapsackEffort::Little, budget / 24);
         packing.steps += next.steps;
         now = Some(next);

@@ -35,11 +35,16 @@ pub(crate) struct Overdrawn {
 }
 
 impl Limit {
-    fn capacity(problem: &PackingProblem, variant: VariantIx, offer: OfferIx, resource: ResourceId) -> i64 {
+    pub(crate) fn capacity(
+        problem: &PackingProblem,
+        variant: VariantIx,
+        offer: OfferIx,
+        resource: ResourceId,
+    ) -> i64 {
         problem.variants.find(variant).map_or(0, |ctx| capacity_of(&ctx.catalog, offer, resource))
     }
 
-    fn price(problem: &PackingProblem, variant: VariantIx, offer: OfferIx) -> Option<i64> {
+    pub(crate) fn price(problem: &PackingProblem, variant: VariantIx, offer: OfferIx) -> Option<i64> {
         price_of(&problem.variants.find(variant)?.catalog, offer)
     }
 
@@ -213,6 +218,16 @@ pub(crate) fn swap(
     }
     count(problem, limits, variant, old, -1);
     count(problem, limits, variant, new, 1);
+}
+
+/// Counts an instance, whether or not the limits allow it.
+pub(crate) fn spend(
+    problem: &PackingProblem,
+    limits: &mut IndexVec<LimitIx, Limit>,
+    variant: VariantIx,
+    offer: OfferIx,
+) {
+    count(problem, limits, variant, offer, 1);
 }
 
 fn count(

@@ -24,13 +24,16 @@
 //! | `knapsack` | which pattern of one instance has the highest value |
 //! | `simplex` | how the patterns known so far cover the demand at the least cost, and at which dual prices |
 //! | `neighbourhood_search` | whether the pods of a few instances can be packed again for less |
+//! | `bin_types` | which instances a search considers |
 //! | `bins` | how many pods of an item type fit into an open bin, and which offering the bin becomes |
 //! | `compatibility` | which offerings all pods of a bin may use |
 //! | `offering_table` | what room an offering has and what it costs; which offerings no other one dominates |
+//! | `limit_rows` | which limits the relaxation knows, and how much of each an instance uses |
 //! | `limits` | whether the limits of pools, tenants and offerings allow one more instance |
 //! | `rows` | how the amounts of many offerings or item types lie in memory |
 //! | `random` | which random numbers a search draws, the same in each run |
 
+pub(crate) mod bin_types;
 pub(crate) mod bins;
 pub(crate) mod colocation;
 pub(crate) mod column_generation;
@@ -38,6 +41,7 @@ pub(crate) mod compatibility;
 pub(crate) mod first_fit_decreasing;
 pub(crate) mod greedy;
 pub(crate) mod knapsack;
+pub(crate) mod limit_rows;
 pub(crate) mod limits;
 pub(crate) mod neighbourhood_search;
 pub(crate) mod offering_table;

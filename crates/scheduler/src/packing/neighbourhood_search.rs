@@ -1,24 +1,24 @@
 //! Neighbourhood search: removes a few instances, packs their pods again, and keeps the result if it is cheaper.
 
-use crate::ids::{BinIx, BinTypeIx, ColumnIx, ItemTypeIx};
+use crate::ids::{BinIx, BinTypeIx, ColumnIx, ItemTypeIx, LimitIx};
 use crate::index_vec::IndexVec;
 use crate::packing::{
+    bin_types::BinType,
     bins::Bin,
-    column_generation::{self, BinType, KnapsackEffort, SearchContext},
+    column_generation::{self, KnapsackEffort, SearchContext},
     compatibility::CompatibilitySets,
     greedy::{self, Chance, Guide},
-    problem::{PackingProblem, Pattern},
+    limit_rows::DualPrices,
+    limits,
+    problem::{Limit, PackingProblem, Pattern},
     random::Dice,
     simplex::Column,
 };
 
-/// True if bins may be rearranged freely: no rules between pods of one host, and no limit.
+/// True if bins may be rearranged freely within the limits: no rules between pods of one host.
 pub(crate) fn is_free(problem: &PackingProblem) -> bool {
     problem.item_types.iter().all(|k| k.rules.is_none())
-        && problem
-            .variants
-            .iter()
-            .all(|v| v.limits.is_empty() && v.ports.is_empty() && v.min_values.is_empty())
+        && problem.variants.iter().all(|v| v.ports.is_empty() && v.min_values.is_empty())
 }
 
 /// The instances that are packed again, with their pods and their cost.
@@ -33,8 +33,10 @@ struct Repair<'a> {
     search: SearchContext<'a>,
     problem: &'a PackingProblem,
     bin_types: &'a IndexVec<BinTypeIx, BinType>,
-    dual_prices: &'a IndexVec<ItemTypeIx, f64>,
+    dual_prices: &'a DualPrices,
     pool: Vec<(BinTypeIx, Pattern)>,
+    /// What the present instances leave of the limits.
+    limits: IndexVec<LimitIx, Limit>,
     dice: Dice,
     steps: u64,
 }
@@ -94,7 +96,7 @@ impl Budget {
 pub(crate) fn improve(
     search: SearchContext<'_>,
     compat_sets: &mut CompatibilitySets,
-    dual_prices: &IndexVec<ItemTypeIx, f64>,
+    dual_prices: &DualPrices,
     columns: &IndexVec<ColumnIx, Column<ItemTypeIx>>,
     bins: &mut IndexVec<BinIx, Bin>,
     budget: Budget,
@@ -106,12 +108,17 @@ pub(crate) fn improve(
         Some((c.bin_type?, pattern))
     };
     let pool = columns.iter().filter_map(known).collect();
+    let mut left = problem.limits.clone();
+    for bin in bins.iter() {
+        limits::spend(problem, &mut left, bin.variant, bin.offer);
+    }
     let mut repair = Repair {
         search,
         problem,
         bin_types: search.bin_types,
         dual_prices,
         pool,
+        limits: left,
         dice: Dice::new(0x9E37_79B9_7F4A_7C15),
         steps: 0,
     };
@@ -155,8 +162,9 @@ impl Repair<'_> {
     fn choose(&mut self, bins: &IndexVec<BinIx, Bin>, more: usize) -> Neighbourhood {
         let cost = |b: &Bin| self.problem.cost(b.variant, b.offer);
         let waste = |b: &Bin| {
-            let value: f64 = b.pattern.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum();
-            cost(b) as f64 - value
+            let value: f64 = b.pattern.iter().map(|(k, n)| self.dual_prices.items[*k] * f64::from(*n)).sum();
+            let uses = self.search.limit_rows.uses(self.problem, b.variant, b.offer);
+            cost(b) as f64 + self.dual_prices.charge(&uses) - value
         };
         let candidates: Vec<BinIx> = (0..4).map(|_| BinIx::from(self.dice.below(bins.len()))).collect();
         let worst = candidates.into_iter().max_by(|a, b| waste(&bins[*a]).total_cmp(&waste(&bins[*b])));
@@ -178,7 +186,23 @@ impl Repair<'_> {
         neighbourhood
     }
 
-    fn exchange(bins: &mut IndexVec<BinIx, Bin>, mut chosen: Vec<BinIx>, new: impl IntoIterator<Item = Bin>) {
+    /// Exchanges the instances `chosen` for others, if the limits allow that.
+    fn exchange(&mut self, bins: &mut IndexVec<BinIx, Bin>, mut chosen: Vec<BinIx>, new: Vec<Bin>) {
+        let problem = self.problem;
+        for bin in chosen.iter().map(|at| &bins[*at]) {
+            limits::give(problem, &mut self.limits, bin.variant, bin.offer);
+        }
+        let taken =
+            new.iter().take_while(|b| limits::take(problem, &mut self.limits, b.variant, b.offer)).count();
+        if taken < new.len() {
+            for bin in new.iter().take(taken) {
+                limits::give(problem, &mut self.limits, bin.variant, bin.offer);
+            }
+            for bin in chosen.iter().map(|at| &bins[*at]) {
+                limits::spend(problem, &mut self.limits, bin.variant, bin.offer);
+            }
+            return;
+        }
         chosen.sort_unstable_by(|a, b| b.cmp(a));
         for bin in chosen {
             bins.swap_remove(bin);
@@ -194,8 +218,9 @@ impl Repair<'_> {
         // Small and large perturbations, quick and exact patterns: one finds what another misses.
         let shake = [0.03, 0.1, 0.3].get(self.dice.below(3)).copied().unwrap_or(0.1);
         let nodes = if self.dice.below(3) == 0 { 120 } else { 0 };
-        let shaken: IndexVec<ItemTypeIx, f64> =
-            self.dual_prices.iter().map(|w| w * (1.0 - shake + 2.0 * shake * self.dice.fraction())).collect();
+        let DualPrices { items, limits } = self.dual_prices;
+        let items = items.iter().map(|w| w * (1.0 - shake + 2.0 * shake * self.dice.fraction())).collect();
+        let shaken = DualPrices { items, limits: limits.clone() };
         // Equal cost is accepted: it leads to another neighbourhood.
         let ceiling = neighbourhood.cost.saturating_add(1);
         // An instance dearer than all of them together can't help; a sample of the rest keeps each try short
@@ -213,7 +238,7 @@ impl Repair<'_> {
         if let Some(new) = found
             && neighbourhood.demand.iter().all(|n| *n == 0)
         {
-            Self::exchange(bins, neighbourhood.chosen, new);
+            self.exchange(bins, neighbourhood.chosen, new);
         }
     }
 
@@ -229,8 +254,9 @@ impl Repair<'_> {
                 .map(|(k, n)| (*k, (*n).min(neighbourhood.demand[*k])))
                 .filter(|(_, n)| *n > 0)
                 .collect();
-            let value: f64 = cut.iter().map(|(k, n)| self.dual_prices[*k] * f64::from(*n)).sum();
-            let cost = self.problem.cost(bin_type.variant, bin_type.offer).max(1) as f64;
+            let value: f64 = cut.iter().map(|(k, n)| self.dual_prices.items[*k] * f64::from(*n)).sum();
+            let price = self.problem.cost(bin_type.variant, bin_type.offer).max(1) as f64;
+            let cost = price + self.dual_prices.charge(&bin_type.uses);
             if value > 0.8 * cost {
                 seed.push((value / cost, *number, cut));
             }
@@ -242,8 +268,13 @@ impl Repair<'_> {
             seed.into_iter().map(|(_, bin_type, pattern)| (bin_type, pattern)).collect();
         let old: Vec<Bin> = neighbourhood.chosen.iter().filter_map(|bin| bins.find(*bin).cloned()).collect();
         seed.extend(column_generation::of_bins(self.bin_types, &old));
+        let mut left = self.limits.clone();
+        for bin in &old {
+            limits::give(self.problem, &mut left, bin.variant, bin.offer);
+        }
+        let search = SearchContext { limits: &left, ..self.search };
         let first = column_generation::generate(
-            self.search,
+            search,
             &neighbourhood.demand,
             &seed,
             self.dual_prices,
@@ -257,7 +288,7 @@ impl Repair<'_> {
         }
         let mut chance = Chance::Dice(Dice::new(self.dice.next() | 1));
         let dived = greedy::diving_heuristic(
-            self.search,
+            search,
             compat_sets,
             &first,
             neighbourhood.demand,
@@ -272,7 +303,8 @@ impl Repair<'_> {
         let all: u32 = dived.bins.iter().flat_map(|b| &b.pattern).map(|(_, n)| n).sum();
         let wanted: u32 = old.iter().flat_map(|b| &b.pattern).map(|(_, n)| n).sum();
         if all == wanted && dived.cost() <= neighbourhood.cost {
-            Self::exchange(bins, neighbourhood.chosen, dived.bins);
+            let new = dived.bins.into_iter().collect();
+            self.exchange(bins, neighbourhood.chosen, new);
         }
     }
 }

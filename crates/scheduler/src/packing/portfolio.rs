@@ -8,11 +8,14 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use crate::ids::{BinIx, BinTypeIx, ItemTypeIx, LimitIx};
 use crate::index_vec::IndexVec;
 use crate::packing::{
+    bin_types::{self, BinType},
     bins::{Bin, Packing},
-    column_generation::{self, BinType, Generated, KnapsackEffort, SearchContext},
+    column_generation::{self, Generated, KnapsackEffort, SearchContext},
     compatibility::CompatibilitySets,
     first_fit_decreasing::{self, Opening},
-    greedy, neighbourhood_search,
+    greedy,
+    limit_rows::{DualPrices, LimitRows},
+    neighbourhood_search,
     problem::{Limit, PackingProblem},
 };
 
@@ -22,6 +25,8 @@ const STEPS_AT_LEAST: u64 = 3_000;
 /// Column generation keeps a dense inverse with one row per item type.
 const MOST_KINDS: u64 = 160;
 const MOST_KINDS_EVER: u64 = 1_000;
+/// Where limits leave pods out, the searches begin anew this often with those that found room.
+const ROUNDS: u32 = 4;
 
 /// The best packing found, and its bound.
 #[derive(Debug)]
@@ -29,8 +34,10 @@ pub(crate) struct Outcome {
     pub(crate) bins: IndexVec<BinIx, Bin>,
     /// Remainder of the limits.
     pub(crate) limits: IndexVec<LimitIx, Limit>,
-    /// No packing of the same pods costs less.
+    /// No packing of the same pods within [`PackingProblem::whole_limits`] costs less.
     pub(crate) bound: i64,
+    /// The bound leaves out limits that a packing may reach.
+    pub(crate) relaxes_limits: bool,
     pub(crate) steps: u64,
     pub(crate) cut_short: bool,
 }
@@ -41,6 +48,13 @@ struct Rank {
     /// Unplaced pods by priority, highest first.
     unplaced: Vec<u64>,
     cost: i64,
+}
+
+impl Rank {
+    /// True if every pod is placed.
+    fn is_complete(&self) -> bool {
+        self.unplaced.iter().all(|n| *n == 0)
+    }
 }
 
 struct Best<'a> {
@@ -84,10 +98,19 @@ pub(crate) fn pack(
     cost_cutoff: Option<i64>,
     cancel: &(dyn Fn() -> bool + Sync),
 ) -> Outcome {
-    let bin_types = column_generation::bin_types(problem, compat_sets);
     let packing = first_fit_decreasing::pack(problem, compat_sets, Opening::Largest);
     let steps = packing.steps;
     let first = rank(problem, &packing);
+    let mut limit_rows = LimitRows::default();
+    let mut bin_types = bin_types::bin_types(problem, compat_sets, &limit_rows);
+    if effort.multiple > 0 {
+        // Another packing may place pods that this one leaves out, for more than this one costs.
+        let most = if first.is_complete() { first.cost } else { i64::MAX };
+        limit_rows = LimitRows::new(problem, &bin_types, most);
+    }
+    if !limit_rows.is_empty() {
+        bin_types = bin_types::bin_types(problem, compat_sets, &limit_rows);
+    }
     let best = Best { packing, rank: first };
     let pods: u64 = problem.item_types.iter().map(|k| u64::from(k.count)).sum();
     let item_types = u64::try_from(problem.item_types.len()).unwrap_or(u64::MAX);
@@ -98,8 +121,22 @@ pub(crate) fn pack(
         item_types: MOST_KINDS.saturating_mul(u64::from(effort.multiple)).min(MOST_KINDS_EVER),
         cost_cutoff,
     };
-    let context = SearchContext { problem, bin_types: &bin_types, cancel };
-    let mut search = Search { context, compat_sets, budget, best, bound: 0, steps };
+    let context = SearchContext {
+        problem,
+        bin_types: &bin_types,
+        limit_rows: &limit_rows,
+        limits: &problem.limits,
+        cancel,
+    };
+    let mut search = Search {
+        context,
+        compat_sets,
+        budget,
+        best,
+        bound: 0,
+        knows_limits: effort.multiple > 0 && limit_rows.is_none_in_reach(),
+        steps,
+    };
     if item_types > 0 {
         let placed = search.best.packing.placed();
         let (dual_prices, by_resources) = column_generation::resource_prices(problem, &bin_types, &placed);
@@ -109,11 +146,12 @@ pub(crate) fn pack(
         }
         search.bound = in_prices(problem, &bin_types, search.bound);
     }
-    let Search { best, bound, steps, .. } = search;
+    let Search { best, bound, knows_limits, steps, .. } = search;
     Outcome {
         bins: best.packing.bins,
         limits: best.packing.limits,
         bound,
+        relaxes_limits: !knows_limits,
         steps,
         cut_short: effort.multiple > 0 && cancel(),
     }
@@ -138,6 +176,8 @@ struct Search<'a, 's> {
     budget: Budget,
     best: Best<'a>,
     bound: i64,
+    /// The bound is that of a relaxation that knows every limit that may be reached.
+    knows_limits: bool,
     steps: u64,
 }
 
@@ -153,34 +193,67 @@ impl<'a> Search<'a, '_> {
         self.best.rank.cost <= self.bound || self.is_useless() || (self.context.cancel)()
     }
 
-    /// Takes `other` if it is better. `None`: its search spent `most` steps in vain.
+    /// Takes `other` if it is better, with the pods for which it has room beside those that were searched for. `None`: its search spent
+    /// `most` steps in vain.
     fn offer(&mut self, other: Option<Packing<'a>>, most: u64) {
-        self.steps += other.as_ref().map_or(most, |other| other.steps);
-        if let Some(other) = other {
-            self.best.offer(self.context.problem, other);
+        let Some(mut other) = other else {
+            self.steps += most;
+            return;
+        };
+        let items = self.context.problem.item_types.iter().zip(other.placed());
+        let mut left: IndexVec<ItemTypeIx, u32> =
+            items.map(|(item_type, placed)| item_type.count.saturating_sub(placed)).collect();
+        if left.iter().any(|n| *n > 0) {
+            first_fit_decreasing::finish(&mut other, self.compat_sets, &mut left);
+            other.take_cheapest_offers(self.compat_sets);
         }
+        self.steps += other.steps;
+        self.best.offer(self.context.problem, other);
     }
 
-    fn improve(&mut self, mut dual_prices: IndexVec<ItemTypeIx, f64>) {
-        let SearchContext { problem, cancel, .. } = self.context;
+    /// Searches for a cheaper packing.
+    ///
+    /// Where limits leave pods out, those that are placed are packed anew: which pods these are the first packing decides, and for
+    /// less they leave room for more. A search that wants nothing above a cost has no use for that: it wants every pod placed.
+    fn improve(&mut self, mut dual_prices: DualPrices) {
+        let SearchContext { problem, bin_types, cancel, .. } = self.context;
         if cancel() || self.is_useless() {
             return;
         }
-        let complete = self.best.rank.unplaced.iter().all(|n| *n == 0);
+        let mut placed = self.best.packing.placed();
         let other = first_fit_decreasing::pack(problem, self.compat_sets, Opening::Balanced);
         self.offer(Some(other), 0);
-        if !complete {
-            self.bound_placed();
-            return;
-        }
         let end = self.steps.saturating_add(self.budget.total);
-        if self.is_done() || self.has_too_many_kinds() {
-            return;
+        for round in 0..=ROUNDS {
+            let now = self.best.packing.placed();
+            if now != placed {
+                // The bound is that of other pods.
+                placed = now;
+                (dual_prices, self.bound) = column_generation::resource_prices(problem, bin_types, &placed);
+                self.knows_limits = self.context.limit_rows.is_none_in_reach();
+            }
+            let is_useless = !self.best.rank.is_complete() && self.budget.cost_cutoff.is_some();
+            if is_useless || self.is_done() || self.has_too_many_kinds() {
+                return;
+            }
+            let generated = self.generate(&dual_prices, &placed);
+            dual_prices.clone_from(&generated.dual_prices);
+            if round == ROUNDS {
+                return;
+            }
+            self.round(&generated, &placed, end);
+            if self.best.packing.placed() == placed {
+                self.rearrange(&generated, end);
+            }
+            if self.best.packing.placed() == placed {
+                return;
+            }
         }
-        let demand = problem.item_types.iter().map(|k| k.count).collect();
-        let generated = self.generate(&dual_prices, &demand);
-        dual_prices.clone_from(&generated.dual_prices);
-        self.round(&generated, end);
+    }
+
+    /// Packs the pods of a few instances of the best packing again, and again those of others.
+    fn rearrange(&mut self, generated: &Generated, end: u64) {
+        let problem = self.context.problem;
         let budget = neighbourhood_search::Budget {
             steps: end.saturating_sub(self.steps),
             extra: self.budget.extra,
@@ -192,14 +265,14 @@ impl<'a> Search<'a, '_> {
             self.steps += neighbourhood_search::improve(
                 self.context,
                 self.compat_sets,
-                &dual_prices,
+                &generated.dual_prices,
                 &generated.columns,
                 &mut bins,
                 budget,
             );
             let mut other = Packing::new(problem);
             other.take_over(bins);
-            self.best.offer(problem, other);
+            self.offer(Some(other), 0);
         }
     }
 
@@ -209,43 +282,27 @@ impl<'a> Search<'a, '_> {
         kinds > self.budget.item_types
     }
 
-    /// Bounds the cost of the pods that are placed, where limits leave others out. The search doesn't go on, since another packing may
-    /// place others; but the next tier takes them, and the plan's bound is the sum over tiers. A search that wants nothing above a cost
-    /// has no use for it: it wants every pod placed.
-    fn bound_placed(&mut self) {
-        if self.budget.cost_cutoff.is_some() {
-            return;
-        }
-        let SearchContext { problem, bin_types, .. } = self.context;
-        let placed = self.best.packing.placed();
-        let (dual_prices, by_resources) = column_generation::resource_prices(problem, bin_types, &placed);
-        self.bound = by_resources;
-        if !self.is_done() && !self.has_too_many_kinds() {
-            self.generate(&dual_prices, &placed);
-        }
-    }
-
     /// Solves the linear relaxation of `demand`, which may raise the bound.
-    fn generate(
-        &mut self,
-        dual_prices: &IndexVec<ItemTypeIx, f64>,
-        demand: &IndexVec<ItemTypeIx, u32>,
-    ) -> Generated {
-        let bin_types = self.context.bin_types;
+    fn generate(&mut self, dual_prices: &DualPrices, demand: &IndexVec<ItemTypeIx, u32>) -> Generated {
+        // Another plan may leave more of the limits to these pods than this one's heavier pools did.
+        let context = SearchContext { limits: &self.context.problem.whole_limits, ..self.context };
+        let bin_types = context.bin_types;
         let seed = column_generation::of_bins(bin_types, &self.best.packing.bins);
         let (effort, most) = (KnapsackEffort::Full, self.budget.total / 2);
-        let generated = column_generation::generate(self.context, demand, &seed, dual_prices, effort, most);
+        let generated = column_generation::generate(context, demand, &seed, dual_prices, effort, most);
         self.steps += generated.steps;
         self.bound = self.bound.max(generated.bound);
+        self.knows_limits = !self.context.limit_rows.has_too_many();
         generated
     }
 
-    /// Rounds the fractional solution in several ways.
-    fn round(&mut self, generated: &Generated, end: u64) {
+    /// Rounds the fractional solution of `demand` in several ways.
+    fn round(&mut self, generated: &Generated, demand: &IndexVec<ItemTypeIx, u32>, end: u64) {
         if self.steps < end && !self.is_done() {
             let most = (end - self.steps) / 2;
             let dual_prices = &generated.dual_prices;
-            let other = greedy::sequential(self.context, self.compat_sets, dual_prices, 60, most);
+            let other =
+                greedy::sequential(self.context, self.compat_sets, dual_prices, demand.clone(), 60, most);
             self.offer(other, most);
         }
         for share in [0.9, 0.6] {
@@ -253,13 +310,12 @@ impl<'a> Search<'a, '_> {
                 break;
             }
             let most = (end - self.steps) / 2;
-            let demand = self.context.problem.item_types.iter().map(|k| k.count).collect();
             let mut chance = greedy::Chance::Share(share);
             let other = greedy::diving_heuristic(
                 self.context,
                 self.compat_sets,
                 generated,
-                demand,
+                demand.clone(),
                 &mut chance,
                 most,
             );

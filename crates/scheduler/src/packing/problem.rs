@@ -86,7 +86,10 @@ pub(crate) struct PackingProblem {
     pub(crate) item_types: IndexVec<ItemTypeIx, ItemType>,
     /// Requests of each item type.
     pub(crate) sizes: Rows<ItemTypeIx>,
+    /// What is left of the limits for this packing.
     pub(crate) limits: IndexVec<LimitIx, Limit>,
+    /// What was left of them before any tier, without those that keep a share: the bound counts these.
+    pub(crate) whole_limits: IndexVec<LimitIx, Limit>,
     /// Groups that have a member somewhere already, for [`Rules::needs`].
     pub(crate) present: Vec<GroupIx>,
     /// Groups that some item type requires on its host, sorted.
@@ -107,6 +110,17 @@ impl PackingProblem {
     #[inline]
     pub(crate) fn cost(&self, variant: VariantIx, offer: OfferIx) -> i64 {
         self.variants[variant].table.cost(offer)
+    }
+
+    /// True if some limit counts the instances.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.variants.iter().any(|variant| !variant.limits.is_empty())
+    }
+
+    /// True if other tiers have used some of these limits, or a share has made one of them.
+    pub(crate) fn has_used_limits(&self) -> bool {
+        let mut limits = self.variants.iter().flat_map(|variant| &variant.limits);
+        limits.any(|limit| self.limits.find(*limit) != self.whole_limits.find(*limit))
     }
 
     pub(crate) fn rules(&self, item_type: ItemTypeIx) -> Option<&Rules> {
@@ -149,7 +163,7 @@ pub(crate) fn fits(size: &[i64], free: &[i64]) -> u32 {
 pub(crate) type Pattern = SmallVec<[(ItemTypeIx, u32); 4]>;
 
 /// Remainder of one limit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) nodes: Option<i64>,
     /// Micro-dollars per hour.

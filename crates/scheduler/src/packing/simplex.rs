@@ -44,9 +44,10 @@ const EPSILON: f64 = 1e-9;
     reason = "`inverse` has m times m entries, every other list m, by construction; rows are below m"
 )]
 impl Master {
-    /// `start` has one column per row, which covers that row alone.
-    pub(crate) fn new(demand: &[f64], start: IndexVec<ColumnIx, Column>) -> Self {
-        let m = demand.len();
+    /// `start` has one column per row of `demand`, which covers that row alone. Then there is a row for each of `most`: the columns
+    /// use it up by negative entries, and use no more than that.
+    pub(crate) fn new(demand: &[f64], start: IndexVec<ColumnIx, Column>, most: &[f64]) -> Self {
+        let m = demand.len() + most.len();
         let mut inverse = vec![0.0; m * m];
         let mut x = vec![0.0; m];
         let mut y = IndexVec::new();
@@ -56,7 +57,14 @@ impl Master {
             x[row] = demand[row] / covers;
             y.push(column.cost / covers);
         }
-        let basis = start.ids().map(Basic::Column).collect();
+        let mut basis: Vec<Basic> = start.ids().map(Basic::Column).collect();
+        for (row, most) in (demand.len()..).zip(most) {
+            // All of it is surplus at first: -use - surplus = -most.
+            inverse[row * m + row] = -1.0;
+            x[row] = *most;
+            y.push(0.0);
+            basis.push(Basic::Surplus(MasterRowIx::from(row)));
+        }
         Self { m, columns: start, basis, inverse, x, y }
     }
 
@@ -171,6 +179,7 @@ mod tests {
         let mut master = Master::new(
             &[4.0, 3.0],
             IndexVec::from(vec![column(1.0, &[(0, 3.0)]), column(1.0, &[(1, 2.0)])]),
+            &[],
         );
         master.columns.push(column(1.0, &[(0, 2.0), (1, 1.0)]));
         master.improve(100);
@@ -178,5 +187,19 @@ mod tests {
         assert!((value - 2.5).abs() < 1e-9, "{value}");
         let dual = 4.0 * master.y[MasterRowIx::from(0)] + 3.0 * master.y[MasterRowIx::from(1)];
         assert!((dual - 2.5).abs() < 1e-9, "{dual}");
+    }
+
+    #[test]
+    fn uses_no_more_of_a_row_than_there_is() {
+        // Ten pods: at 1 on the first kind, of which three may be had, then at 2.
+        let start = IndexVec::from(vec![column(100.0, &[(0, 1.0)])]);
+        let mut master = Master::new(&[10.0], start, &[3.0]);
+        master.columns.push(column(1.0, &[(0, 1.0), (1, -1.0)]));
+        master.columns.push(column(2.0, &[(0, 1.0)]));
+        master.improve(100);
+        let value: f64 = master.solution().iter().map(|(c, x)| master.columns[*c].cost * x).sum();
+        assert!((value - 17.0).abs() < 1e-9, "{value}");
+        let y: Vec<f64> = master.y.iter().copied().collect();
+        assert_eq!(y, [2.0, 1.0], "a pod is worth 2, one more of the first kind saves 1");
     }
 }

@@ -57,6 +57,7 @@ impl Context<'_> {
             item_types: IndexVec::new(),
             sizes: Rows::new(tier.dims.len()),
             limits: limits.clone(),
+            whole_limits: self.limits.left.clone(),
             present: Vec::new(),
             host_affinity: Vec::new(),
         };

@@ -81,10 +81,13 @@ use smallvec::SmallVec;
 use crate::{
     ids::{GroupIx, LimitIx, LocalClassIx, PoolVariant, VariantIx},
     index_vec::IndexVec,
-    model::{plan::ReasonKind, price::Price},
+    model::{
+        plan::{ReasonKind, Relaxed},
+        price::Price,
+    },
     packing::{
         offering_table::Table,
-        portfolio,
+        portfolio::{self, Outcome},
         problem::{Limit, PackingProblem},
     },
     solve::{
@@ -424,7 +427,7 @@ impl Context<'_> {
         out.steps += outcome.steps;
         out.cut_short = outcome.cut_short;
         out.bound = outcome.bound;
-        self.note_relaxed(&groups, &merged.problem, &mut out);
+        note_relaxed(&groups, &merged.problem, &outcome, &mut out);
         let limits = outcome.limits.clone();
         let failed = self.collect(tier, merged, outcome, &mut out);
         let mut limited_room = LimitedRoom::new();
@@ -580,17 +583,17 @@ impl Context<'_> {
         view.counts_opened_only = !assigned.opened_only.is_empty();
         Ok(assigned)
     }
+}
 
-    fn note_relaxed(&self, groups: &BlockGroups, problem: &PackingProblem, out: &mut Solved) {
-        use crate::model::plan::Relaxed;
-        if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
-            out.relaxed.insert(Relaxed::Spread);
-        }
-        if groups.of.iter().any(Topology::has_pod_terms) {
-            out.relaxed.insert(Relaxed::Affinity);
-        }
-        if problem.variants.iter().any(|v| !v.limits.is_empty()) {
-            out.relaxed.insert(Relaxed::Limits);
-        }
+/// Notes what the bound of a packing leaves out of account. Limits that other tiers use as well it counts for each tier alone.
+fn note_relaxed(groups: &BlockGroups, problem: &PackingProblem, outcome: &Outcome, out: &mut Solved) {
+    if groups.of.iter().any(|t| !t.spreads.is_empty() || !t.host_spreads.is_empty()) {
+        out.relaxed.insert(Relaxed::Spread);
+    }
+    if groups.of.iter().any(Topology::has_pod_terms) {
+        out.relaxed.insert(Relaxed::Affinity);
+    }
+    if outcome.relaxes_limits && problem.has_limits() || problem.has_used_limits() {
+        out.relaxed.insert(Relaxed::Limits);
     }
 }

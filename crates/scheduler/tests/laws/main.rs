@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod bound;
+mod bound_of_templates;
 #[path = "../build/mod.rs"]
 mod build;
 mod consolidation;
