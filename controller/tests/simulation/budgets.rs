@@ -27,7 +27,8 @@ fn is_deleted(claim: &Value) -> bool {
     !claim["metadata"]["deletionTimestamp"].is_null() && claim["status"]["nodeName"].is_string()
 }
 
-fn replaces(claim: &Value) -> impl Iterator<Item = &str> {
+/// Names of the claims that this one replaces.
+pub fn replaces(claim: &Value) -> impl Iterator<Item = &str> {
     let names = claim["metadata"]["annotations"][keys::REPLACES].as_str().unwrap_or_default();
     names.split(',').filter(|name| !name.is_empty())
 }

@@ -162,10 +162,13 @@ pub fn at_rest(
     broken
 }
 
-/// Nodes without work, beyond those of a fixed size, the least of a share, and one for each pod of headroom: nothing will come to
-/// them.
+/// Nodes without work, beyond those that a size or a share keeps, and one for each pod of headroom: nothing will come to them. To a
+/// replacement the pods come that a budget of users holds on the node before it.
 fn idle(store: &Store) -> Vec<String> {
-    let busy = budgets::works(store);
+    let mut busy = budgets::works(store);
+    let is_there = |name: &str| store.get(&cluster_id("NodeClaim", name)).is_some();
+    let replacements = store.of_kind("NodeClaim").filter(|(_, claim)| budgets::replaces(claim).any(is_there));
+    busy.extend(replacements.filter_map(|(_, claim)| claim["status"]["nodeName"].as_str()));
     let mut empty: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (id, node) in store.of_kind("Node") {
         if let Some(pool) =
@@ -178,7 +181,7 @@ fn idle(store: &Store) -> Vec<String> {
         let spec = store.get(&cluster_id("TenantPool", pool)).map(|pool| &pool["spec"]);
         let headroom = spec.and_then(|spec| spec["headroom"]["pods"].as_u64()).unwrap_or(0);
         let is_fixed = spec.is_some_and(|spec| spec["replicas"].is_u64());
-        let fixed = spec.map_or(0, |spec| templates::fixed(spec) + templates::kept_by_shares(spec));
+        let fixed = spec.map_or(0, |spec| templates::kept(spec));
         if is_fixed { usize::MAX } else { usize::try_from(headroom + fixed).unwrap() }
     };
     let idle = empty.iter().filter(|(pool, nodes)| nodes.len() > spare(pool));

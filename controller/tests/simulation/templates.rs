@@ -167,10 +167,15 @@ pub fn fixed(spec: &Value) -> u64 {
     templates.chain([spec]).filter_map(|sized| sized["replicas"].as_u64()).sum()
 }
 
-/// How many nodes the shares of a pool of this spec keep whatever the demand.
-pub fn kept_by_shares(spec: &Value) -> u64 {
+/// How many nodes a pool of this spec may keep whatever the demand: those of a fixed size, the least of a share, and beside a fixed
+/// size that fills a share, as many again on the other side.
+pub fn kept(spec: &Value) -> u64 {
     let shares = spec["shares"].as_array().into_iter().flatten();
-    shares.filter_map(|share| share["minNodes"].as_u64()).sum()
+    let of_shares = shares.map(|share| {
+        let beside = if share["max"].is_string() { fixed(spec) } else { 0 };
+        share["minNodes"].as_u64().unwrap_or(0) + beside
+    });
+    fixed(spec) + of_shares.sum::<u64>()
 }
 
 /// Changes each template of a pool, or the only one that it has.
