@@ -10,12 +10,9 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::{
-    ids::{BinTypeIx, ItemTypeIx, LimitIx, LimitRowIx, OfferIx, VariantIx},
+    ids::{ItemTypeIx, LimitIx, LimitRowIx, OfferIx, VariantIx},
     index_vec::IndexVec,
-    packing::{
-        bin_types::BinType,
-        problem::{Limit, PackingProblem},
-    },
+    packing::problem::{Limit, PackingProblem},
     state::requests::ResourceId,
 };
 
@@ -99,19 +96,21 @@ const MOST_ROWS: usize = 100;
 
 #[expect(clippy::cast_precision_loss, reason = "steers the search, or has a margin")]
 impl LimitRows {
-    /// The limits that a packing for at most `cost` may reach. The others would lengthen the search for nothing: a relaxation may leave
-    /// out any limit.
-    pub(crate) fn new(problem: &PackingProblem, bin_types: &IndexVec<BinTypeIx, BinType>, cost: i64) -> Self {
+    /// The limits that a packing of the `considered` instances for at most `cost` may reach. The others would lengthen the search for
+    /// nothing: a relaxation may leave out any limit.
+    pub(crate) fn new(problem: &PackingProblem, considered: &[(VariantIx, OfferIx)], cost: i64) -> Self {
         let mut rows = IndexVec::new();
         let known: BTreeSet<LimitIx> =
             problem.variants.iter().flat_map(|ctx| ctx.limits.iter().copied()).collect();
         for number in known {
             let Some(limit) = problem.whole_limits.find(number) else { continue };
-            let counted: Vec<&BinType> =
-                bin_types.iter().filter(|it| is_counted(problem, number, it.variant, it.offer)).collect();
+            let counted: Vec<_> = considered
+                .iter()
+                .filter(|(variant, offer)| is_counted(problem, number, *variant, *offer))
+                .collect();
             for (amount, left) in Amount::all_of(limit) {
                 let (mut most, mut for_a_dollar) = (0i64, 0.0f64);
-                for BinType { variant, offer, .. } in &counted {
+                for (variant, offer) in &counted {
                     let used = amount.of(problem, *variant, *offer);
                     most = most.max(used);
                     for_a_dollar =

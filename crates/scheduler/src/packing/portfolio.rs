@@ -106,7 +106,8 @@ pub(crate) fn pack(
     if effort.multiple > 0 {
         // Another packing may place pods that this one leaves out, for more than this one costs.
         let most = if first.is_complete() { first.cost } else { i64::MAX };
-        limit_rows = LimitRows::new(problem, &bin_types, most);
+        let considered: Vec<_> = bin_types.iter().map(|it| (it.variant, it.offer)).collect();
+        limit_rows = LimitRows::new(problem, &considered, most);
     }
     if !limit_rows.is_empty() {
         bin_types = bin_types::bin_types(problem, compat_sets, &limit_rows);
