@@ -73,8 +73,7 @@ pub(crate) fn bin_types(
                 Cow::Borrowed(&edges.ladder)
             } else {
                 let may_be = |offer: &&OfferIx| {
-                    bits.contains((**offer).into())
-                        && limits::allows(problem, &problem.whole_limits, variant, **offer)
+                    bits.contains(**offer) && limits::allows(problem, &problem.whole_limits, variant, **offer)
                 };
                 ctx.table.by_cost().iter().filter(may_be).copied().collect()
             };

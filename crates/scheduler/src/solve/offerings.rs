@@ -391,7 +391,7 @@ impl Context<'_> {
                     *free = free.saturating_sub(size.saturating_mul(i64::from(item.count)));
                 }
             }
-            let is_allowed = |a: &Allowed| a.from == launch.from && a.bits.contains(launch.offer.into());
+            let is_allowed = |a: &Allowed| a.from == launch.from && a.bits.contains(launch.offer);
             self.allowed[class].iter().any(is_allowed) && fits(&self.size(tier, class), &free) > 0
         };
         let loses_place = |pods: &&OvertakenPods| {
