@@ -317,6 +317,14 @@ impl Engine {
         self.deciders.lifecycle.retain_known(&self.snapshot);
     }
 
+    fn observe_launch_failure(&mut self, claim: &str, reason: &'static str, now: Now) {
+        self.figures.count_launch(&self.snapshot, claim, reason);
+        if NO_CAPACITY.map(FaultClass::as_str).contains(&reason) {
+            self.snapshot.rest_template(claim, now.mono.saturating_add(TEMPLATE_RESTS));
+        }
+        self.plan_without_offering(claim);
+    }
+
     fn observe_result(&mut self, result: ActionResult, now: Now) {
         self.record.observe_going(&self.snapshot, result.going(), now);
         let Self { snapshot, evidence, deciders, in_flight, counts, figures, record, .. } = self;
@@ -327,11 +335,7 @@ impl Engine {
             }
             ActionResult::LaunchFailed { claim, reason, message } => {
                 tracing::warn!(claim, reason, error = message, "launch failed");
-                figures.count_launch(snapshot, &claim, reason);
-                if NO_CAPACITY.map(FaultClass::as_str).contains(&reason) {
-                    snapshot.rest_template(&claim, now.mono.saturating_add(TEMPLATE_RESTS));
-                }
-                self.plan_without_offering(&claim);
+                self.observe_launch_failure(&claim, reason, now);
             }
             ActionResult::ClaimsNotCreated(claims) => {
                 claims.iter().for_each(|claim| snapshot.release_nominations(claim));

@@ -181,7 +181,7 @@ fn idle(store: &Store) -> Vec<String> {
         let spec = store.get(&cluster_id("TenantPool", pool)).map(|pool| &pool["spec"]);
         let headroom = spec.and_then(|spec| spec["headroom"]["pods"].as_u64()).unwrap_or(0);
         let is_fixed = spec.is_some_and(|spec| spec["replicas"].is_u64());
-        let fixed = spec.map_or(0, |spec| templates::kept(spec));
+        let fixed = spec.map_or(0, templates::kept);
         if is_fixed { usize::MAX } else { usize::try_from(headroom + fixed).unwrap() }
     };
     let idle = empty.iter().filter(|(pool, nodes)| nodes.len() > spare(pool));
