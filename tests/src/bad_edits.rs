@@ -175,7 +175,7 @@ fn given() -> Vec<Case> {
             "Tenant",
             "/spec/quota/perNamespace/pods",
             json!("500m"),
-            &["pods: objects are counted in whole numbers"],
+            &["pods", "objects are counted in whole numbers"],
         ),
         ("Tenant", "/spec/quota/total/requests.memory", json!("much"), &["aren't negative", "64Gi"]),
         ("Tenant", "/spec/quota/total/count~1deployments.apps", json!("1.5"), &["counted in whole numbers"]),
