@@ -117,24 +117,27 @@ impl<'a> ReconcileContext<'a> {
         self.breaker.as_ref()?.stopped(pool)
     }
 
-    /// True if `action` can't start before a key is free; an action that is repeated waits for none.
-    #[must_use]
-    pub fn waits_for_key(&self, action: &Action) -> bool {
-        !self.in_flight.is_repeated(action, self.now.mono)
-            && !action.keys().iter().all(|key| self.is_idle(key))
-    }
-
     /// Asks for `action` and its events, unless one of its keys is locked, or the watch may not show yet that it is done: then a
     /// later pass decides again.
-    pub fn request(&mut self, mut action: Action) {
-        if self.in_flight.is_repeated(&action, self.now.mono) || self.waits_for_key(&action) {
-            return;
+    pub fn request(&mut self, action: Action) {
+        self.request_or_wait(action);
+    }
+
+    /// The same. Returns the keys of an action that can't start before they are free; one that is repeated waits for none.
+    pub fn request_or_wait(&mut self, mut action: Action) -> Vec<Key> {
+        if self.in_flight.is_repeated(&action, self.now.mono) {
+            return Vec::new();
+        }
+        let keys = action.keys();
+        if !keys.iter().all(|key| self.is_idle(key)) {
+            return keys;
         }
         if let Action::Write { events, .. } = &mut action {
             self.actions.extend(std::mem::take(events).into_iter().map(Action::RecordEvent));
         }
-        self.locked.extend(action.keys());
+        self.locked.extend(keys);
         self.actions.push(action);
+        Vec::new()
     }
 
     /// Asks for a fresh list of instances, before its time.

@@ -143,11 +143,7 @@ impl Isolation {
         ctx.requeue_at(self.due);
         self.count(ctx.snapshot.invalid_objects());
         for action in actions {
-            if ctx.waits_for_key(&action) {
-                self.awaited.extend(action.keys());
-            } else {
-                ctx.request(action);
-            }
+            self.awaited.extend(ctx.request_or_wait(action));
         }
     }
 
