@@ -131,7 +131,7 @@ impl PoolStatus {
             let statements = self.statements(ctx, name, pool, inputs);
             let resources = self.supplies.extended_resources(ctx.snapshot, name);
             let labels = self.supplies.instance_labels(ctx.snapshot, name);
-            write_status(ctx, name, pool, &statements, (resources.as_ref(), labels.as_ref()));
+            write_status(ctx, name, pool, &statements, (resources, labels));
         }
     }
 
@@ -214,17 +214,17 @@ fn write_status(
     name: &str,
     pool: &Arc<TenantPool>,
     statements: &[Statement],
-    (resources, labels): (Option<&Vec<ExtendedResource>>, Option<&Vec<InstanceLabel>>),
+    (resources, labels): (Option<Vec<ExtendedResource>>, Option<Vec<InstanceLabel>>),
 ) {
     let old = pool.status.clone().unwrap_or_default();
     let mut new = new_status(ctx, pool, &count(ctx.snapshot, name), &old, statements);
     // Resources and labels that aren't known for a while stay as they were known.
     let is_elsewhere = !ctx.snapshot.is_provisioned_by_croft(name);
     if resources.is_some() || is_elsewhere {
-        new.extended_resources = resources.cloned();
+        new.extended_resources = resources;
     }
     if labels.is_some() || is_elsewhere {
-        new.instance_labels = labels.cloned();
+        new.instance_labels = labels;
     }
     let Some(patch) = merge_patch::diff_of(&old, &new) else { return };
     record_events(ctx, pool, &old, statements);

@@ -45,33 +45,35 @@ impl Supplies {
         snapshot: &Snapshot,
         name: &str,
     ) -> Option<Vec<ExtendedResource>> {
-        let of_template = |template: &Arc<TenantPool>| {
-            let known = self.0.get(name)?.iter().find(|known| known.pool.spec == template.spec);
-            known.map(|known| known.resources.as_slice())
-        };
-        let templates = snapshot.templates_of(name);
-        let mut known: Vec<&[ExtendedResource]> = templates.iter().filter_map(of_template).collect();
+        let templates = self.known_of(snapshot, name)?;
+        let mut known: Vec<&[ExtendedResource]> =
+            templates.iter().flatten().map(|known| known.resources.as_slice()).collect();
+        if known.is_empty() {
+            return None;
+        }
         let before =
             snapshot.pools().get(name).and_then(|pool| pool.status.as_ref()?.extended_resources.clone());
         let mut before = before.unwrap_or_default();
         before.iter_mut().for_each(|resource| resource.dedicated = false);
-        let is_known = !known.is_empty();
         if known.len() < templates.len() {
             known.push(&before);
         }
-        is_known.then(|| pool_types::any_of(&known))
+        Some(pool_types::any_of(&known))
     }
 
     /// The labels by which pods choose among the instances that the pool can have; `None` until the types of each template are known.
     pub(super) fn instance_labels(&self, snapshot: &Snapshot, name: &str) -> Option<Vec<InstanceLabel>> {
+        let known: Option<Vec<&Known>> = self.known_of(snapshot, name)?.into_iter().collect();
+        let labels: Vec<&[InstanceLabel]> = known?.into_iter().map(|known| known.labels.as_slice()).collect();
+        Some(pool_types::instance_labels_of_any(&labels))
+    }
+
+    /// What is known of each template of a pool; `None` of one whose types aren't known.
+    fn known_of(&self, snapshot: &Snapshot, name: &str) -> Option<Vec<Option<&Known>>> {
         let known = self.0.get(name)?;
-        let of_template = |template: &Arc<TenantPool>| {
-            let known = known.iter().find(|known| known.pool.spec == template.spec);
-            known.map(|known| known.labels.as_slice())
-        };
-        let labels: Option<Vec<&[InstanceLabel]>> =
-            snapshot.templates_of(name).iter().map(of_template).collect();
-        labels.map(|labels| pool_types::instance_labels_of_any(&labels))
+        let of_template =
+            |template: &Arc<TenantPool>| known.iter().find(|known| known.pool.spec == template.spec);
+        Some(snapshot.templates_of(name).iter().map(of_template).collect())
     }
 
     /// The conditions about what a pool may launch, of its templates together.
