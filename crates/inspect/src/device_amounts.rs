@@ -7,7 +7,7 @@ use std::{
 
 use croft_api::{
     condition::{INITIALIZED, is_true},
-    pool::DeclaredResources,
+    convert::declared,
 };
 use croft_manifest::Input;
 use croft_policy::definitions::TEMPLATE_LABEL;
@@ -54,7 +54,10 @@ pub fn other_amounts(input: &Input, tenant: Option<&str>) -> Vec<String> {
         };
         let claim = index.claim_of(node).and_then(|claim| claim.status.as_ref());
         let is_initialized = claim.is_some_and(|status| is_true(&status.conditions, INITIALIZED));
-        for (resource, declared) in amounts(of_template.declared_resources(), instance_type) {
+        let declared = declared::amounts(of_template.declared_resources(), instance_type);
+        let declared: BTreeMap<&str, &str> =
+            declared.map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect();
+        for (resource, declared) in declared {
             let Some(shown) = shown(node, resource, is_initialized) else { continue };
             if !is_other(declared, shown) {
                 continue;
@@ -71,15 +74,6 @@ pub fn other_amounts(input: &Input, tenant: Option<&str>) -> Vec<String> {
         }
     }
     found.iter().map(|(difference, nodes)| sentence(difference, nodes)).collect()
-}
-
-/// The declared amounts of an instance type. A later entry replaces an earlier one.
-fn amounts<'d>(declared: &'d [DeclaredResources], instance_type: &str) -> BTreeMap<&'d str, &'d str> {
-    let is_meant = |entry: &&DeclaredResources| {
-        entry.instance_types.is_empty() || entry.instance_types.iter().any(|name| name == instance_type)
-    };
-    let entries = declared.iter().filter(is_meant).flat_map(|entry| &entry.amounts);
-    entries.map(|(name, amount)| (name.as_str(), amount.0.as_str())).collect()
 }
 
 /// The amount that a node shows; `None` if that isn't known.

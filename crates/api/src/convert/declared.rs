@@ -7,7 +7,7 @@ use croft_scheduler::{
     resources::{HUGE_PAGES, MEMORY},
 };
 
-use crate::pool::DeclaredResources;
+use crate::{amount::Amount, pool::DeclaredResources};
 
 /// The instance types as nodes have them.
 #[must_use]
@@ -21,11 +21,9 @@ pub fn instance_types(types: Arc<[InstanceType]>, declared: &[DeclaredResources]
 /// The instance type as nodes have it. A later entry of `declared` replaces an earlier one.
 #[must_use]
 pub fn instance_type<'t>(kind: &'t InstanceType, declared: &[DeclaredResources]) -> Cow<'t, InstanceType> {
-    let is_meant = |entry: &&DeclaredResources| {
-        entry.instance_types.is_empty() || entry.instance_types.contains(&kind.name)
-    };
+    let declared = amounts(declared, &kind.name);
     let mut kind = Cow::Borrowed(kind);
-    for (name, amount) in declared.iter().filter(is_meant).flat_map(|entry| &entry.amounts) {
+    for (name, amount) in declared {
         // The API server has checked the amounts.
         let Ok(quantity) = amount.0.parse::<Quantity>() else { continue };
         if quantity.is_negative() {
@@ -45,12 +43,22 @@ pub fn instance_type<'t>(kind: &'t InstanceType, declared: &[DeclaredResources])
     kind
 }
 
+/// The declared amounts of an instance type, by resource name. A later one replaces an earlier one of the same name.
+pub fn amounts<'d>(
+    declared: &'d [DeclaredResources],
+    instance_type: &str,
+) -> impl Iterator<Item = (&'d String, &'d Amount)> {
+    let is_meant = move |entry: &&DeclaredResources| {
+        entry.instance_types.is_empty() || entry.instance_types.iter().any(|name| name == instance_type)
+    };
+    declared.iter().filter(is_meant).flat_map(|entry| &entry.amounts)
+}
+
 #[cfg(test)]
 mod tests {
     use croft_scheduler::Resources;
 
     use super::*;
-    use crate::amount::Amount;
 
     fn kind() -> InstanceType {
         let mut capacity = Resources::new();
