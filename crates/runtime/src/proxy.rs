@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use http::Uri;
+use ipnet::IpNet;
 use kube::Config;
 
 /// Where the client looks for a proxy.
@@ -40,14 +41,7 @@ fn is_named(list: &str, host: &str) -> bool {
 
 /// True if the address is in a network such as `10.0.0.0/8`.
 fn is_in(address: IpAddr, network: &str) -> bool {
-    let Some((first, length)) = network.split_once('/') else { return false };
-    let (Ok(first), Ok(length)) = (first.parse::<IpAddr>(), length.parse::<u32>()) else { return false };
-    let differing = match (address, first) {
-        (IpAddr::V4(one), IpAddr::V4(other)) => u128::from(u32::from(one) ^ u32::from(other)) << 96,
-        (IpAddr::V6(one), IpAddr::V6(other)) => u128::from(one) ^ u128::from(other),
-        _ => return false,
-    };
-    differing.leading_zeros() >= length
+    network.parse::<IpNet>().is_ok_and(|network| network.contains(&address))
 }
 
 #[cfg(test)]
