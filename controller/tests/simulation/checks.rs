@@ -171,9 +171,8 @@ fn idle(store: &Store) -> Vec<String> {
     busy.extend(replacements.filter_map(|(_, claim)| claim["status"]["nodeName"].as_str()));
     let mut empty: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (id, node) in store.of_kind("Node") {
-        if let Some(pool) =
-            node["metadata"]["labels"]["node-pool"].as_str().filter(|_| !busy.contains(id.2.as_str()))
-        {
+        let Some(pool) = node["metadata"]["labels"]["node-pool"].as_str() else { continue };
+        if !busy.contains(id.2.as_str()) && !templates::kept_by_shares(store, pool).contains(&id.2) {
             empty.entry(pool).or_default().push(&id.2);
         }
     }

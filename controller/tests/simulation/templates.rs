@@ -167,15 +167,37 @@ pub fn fixed(spec: &Value) -> u64 {
     templates.chain([spec]).filter_map(|sized| sized["replicas"].as_u64()).sum()
 }
 
-/// How many nodes a pool of this spec may keep whatever the demand: those of a fixed size, the least of a share, and beside a fixed
-/// size that fills a share, as many again on the other side.
+/// How many nodes a pool of this spec keeps whatever the demand: those of a fixed size, and the least of its shares.
 pub fn kept(spec: &Value) -> u64 {
     let shares = spec["shares"].as_array().into_iter().flatten();
-    let of_shares = shares.map(|share| {
-        let beside = if share["max"].is_string() { fixed(spec) } else { 0 };
-        share["minNodes"].as_u64().unwrap_or(0) + beside
-    });
-    fixed(spec) + of_shares.sum::<u64>()
+    fixed(spec) + shares.filter_map(|share| share["minNodes"].as_u64()).sum::<u64>()
+}
+
+/// Names of a pool's nodes without each of which the instances of a capacity type would be more than their share of its CPU.
+pub fn kept_by_shares(store: &Store, pool: &str) -> BTreeSet<String> {
+    let spec = store.get(&cluster_id("TenantPool", pool)).map(|pool| &pool["spec"]);
+    let label =
+        |node: &Value, key: &str| node["metadata"]["labels"][key].as_str().unwrap_or_default().to_owned();
+    let nodes: Vec<(String, String, u64)> = store
+        .of_kind("Node")
+        .filter(|(_, node)| label(node, "node-pool") == pool)
+        .map(|(id, node)| {
+            let cpu = label(node, "karpenter.k8s.aws/instance-cpu").parse().unwrap();
+            (id.2.clone(), label(node, "karpenter.sh/capacity-type"), cpu)
+        })
+        .collect();
+    let total: u64 = nodes.iter().map(|(_, _, cpu)| cpu).sum();
+    let mut kept = BTreeSet::new();
+    for share in spec.into_iter().flat_map(|spec| spec["shares"].as_array()).flatten() {
+        let Some(most) = share["max"].as_str() else { continue };
+        let most: u64 = most.trim_end_matches('%').parse().unwrap();
+        let (of_share, others): (Vec<_>, Vec<_>) =
+            nodes.iter().partition(|(_, capacity_type, _)| share["capacityType"] == json!(capacity_type));
+        let used: u64 = of_share.iter().map(|(_, _, cpu)| cpu).sum();
+        let needed = others.iter().filter(|(_, _, cpu)| used * 100 > most * (total - cpu));
+        kept.extend(needed.map(|(name, _, _)| name.clone()));
+    }
+    kept
 }
 
 /// Changes each template of a pool, or the only one that it has.
