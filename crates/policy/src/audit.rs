@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::{
-    definitions::{POOL_NAME_LABEL, Rule, UNREGISTERED_LABEL, Violation},
+    definitions::{POOL_NAME_LABEL, Rule, TENANCY_LABEL, UNREGISTERED_LABEL, Violation},
     policies,
     request::view::{DaemonSet, Pod, PodSpec},
     rules::{
@@ -18,7 +18,7 @@ use crate::{
     tenancy::{
         declarations::{DeclaredPool, DeclaredTenant, PoolId},
         index::{NamespaceTenancy, Tenants},
-        model::{Node, NonTenantPods},
+        model::{Node, NonTenantPods, TENANCY_NONE},
     },
 };
 
@@ -308,6 +308,10 @@ pub fn namespace(
     for (kind, key, wanted, found) in of_labels.chain(of_annotations) {
         let message = match (wanted, found) {
             (wanted, found) if wanted.as_ref() == found => continue,
+            // True without a tenant and a pool, too, when the controller takes the label off.
+            (None, Some(found)) if owner.is_none() && *key == *TENANCY_LABEL && found == TENANCY_NONE => {
+                continue;
+            }
             (Some(wanted), None) if owner.is_some() && in_cluster => format!(
                 "lacks the {kind} {key}: {wanted}, which policies need while Croft is down; the controller writes it: check \
                  that it runs"
