@@ -510,6 +510,21 @@ fn a_fresh_start_that_needs_another_order_of_binding_is_not_made() {
     assert!(found.commands.is_empty(), "{:?}", found.commands);
 }
 
+/// Each pod's own largest share of an instance sums to more than the nodes cost, yet pods that need processors and pods that
+/// need memory share instances for less.
+#[test]
+fn pods_that_need_different_resources_are_replaced_together() {
+    let mut world = world(&[
+        held("m.4", &[(1300, 768), (800, 512), (1400, 2560), (200, 3840)]),
+        held("m.2", &[(200, 3840), (1600, 4096)]),
+        held("m.4", &[(1400, 256), (1000, 256), (900, 512)]),
+    ]);
+    let found = world.search(ALL);
+    assert_eq!((found.before, found.after), (dollars(0.5), dollars(0.45)));
+    world.apply(&found);
+    world.check();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -560,17 +575,18 @@ proptest! {
         prop_assert_eq!((a.steps, a.after), (b.steps, b.after));
     }
 
+    /// A fresh start of the nodes that it ends with, not of those that it began with: where pods were moved decides the order in
+    /// which they are bound next, so that two ways to the same pods on the same types may differ in what fits.
     #[test]
     fn with_everything_allowed_in_its_steps_it_ends_no_dearer_than_a_fresh_start(
         held in clusters(),
         steps in 1..=PoolConstraints::STEPS,
     ) {
         let mut world = world(&held);
-        // As many at once as lets all of them go in the steps.
-        let constraints = PoolConstraints { nodes: held.len().div_ceil(steps), steps, ..ALL };
-        let least = fresh_start(&world).unwrap_or_else(|| world.cost());
         loop {
-            let found = world.search(constraints);
+            // As many at once as lets all of them go in the steps.
+            let nodes = world.nodes.len().div_ceil(steps);
+            let found = world.search(PoolConstraints { nodes, steps, ..ALL });
             if found.commands.is_empty() {
                 break;
             }
@@ -579,7 +595,8 @@ proptest! {
         let empty: Price = world.nodes.iter().filter(|(name, _)| !world.pods.values().any(|p| p.2 == **name))
             .map(|(_, (kind, zone, capacity))| world.price(kind, zone, *capacity)).sum();
         prop_assert_eq!(empty, Price::ZERO);
-        prop_assert!(world.cost() <= least, "{} against {least}", world.cost());
+        let fresh = fresh_start(&world);
+        prop_assert!(fresh.is_none_or(|fresh| world.cost() <= fresh), "{} against {fresh:?}", world.cost());
     }
 }
 
