@@ -13,7 +13,7 @@ use crate::{
         Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection,
         completion::complete,
         split::{self, CandidateSet, Replacement},
-        value::ReplacementValue,
+        value::{Floors, ReplacementValue},
     },
     existing::cache::SolveCache,
     ids::CandidateIx,
@@ -132,8 +132,8 @@ struct Search<'a> {
     decided: BTreeSet<String>,
     /// Nodes evaluated alone without a gain since the last command.
     fruitless: BTreeSet<String>,
-    /// Each node's price less what its pods would cost elsewhere and their disruption cost.
-    wasted: BTreeMap<String, i64>,
+    /// What each node's pods cost elsewhere at least.
+    floors: BTreeMap<String, Floors>,
     result: Consolidation,
     most_steps: u64,
 }
@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
             commands: Vec::new(),
             decided: BTreeSet::new(),
             fruitless: BTreeSet::new(),
-            wasted: BTreeMap::new(),
+            floors: BTreeMap::new(),
             result,
             most_steps: effort.saturating_mul(STEPS + STEPS_PER_OBJECT.saturating_mul(objects)),
         }
@@ -182,10 +182,11 @@ impl<'a> Search<'a> {
         let mut value = ReplacementValue::new(&self.work, templates);
         let mut shares: BTreeMap<&str, i128> = BTreeMap::new();
         for c in candidates.iter() {
-            let here = self.work.find_node(&c.node).map_or(0, |node| value.node(node));
+            let node = self.work.find_node(&c.node);
+            let here = node.map_or(0, |node| value.node(node));
             let price = c.price.micros();
             let wasted = price - here - c.disruption_cost.micros();
-            self.wasted.insert(c.node.clone(), wasted);
+            self.floors.insert(c.node.clone(), node.map_or_else(Floors::default, |node| value.floors(node)));
             shares.insert(&c.node, i128::from(wasted) * 1_000_000 / i128::from(price.max(1)));
         }
         candidates.sort_by_key(|c| (Reverse(shares.get(c.node.as_str()).copied()), &c.node));
@@ -386,7 +387,12 @@ impl<'a> Search<'a> {
         let mut options = self.options_without(set.iter().copied());
         // Sets are many, and most are of no use: their effort is counted over all of them.
         options.small_plan_steps = 0;
-        let wasted = set.iter().filter_map(|c| self.wasted.get(&c.node)).sum::<i64>();
+        let mut floors = Floors::default();
+        for (id, floor) in set.iter().filter_map(|c| self.floors.get(&c.node)).flatten() {
+            *floors.entry(*id).or_default() += floor;
+        }
+        let elsewhere = floors.into_values().max().unwrap_or(0);
+        let costs: Price = set.iter().map(|c| c.disruption_cost).sum();
         let least = set
             .iter()
             .filter_map(|c| self.ask.constraints.get(&c.pool))
@@ -397,7 +403,7 @@ impl<'a> Search<'a> {
         // At least the disruption cost of a single node; replacements of a larger set may have less.
         let disruption_cost = if let [alone] = set.as_slice() { alone.disruption_cost } else { Price::ZERO };
         options.cost_cutoff = Some(price.saturating_sub(least.saturating_add(disruption_cost)));
-        if wasted <= least.micros() {
+        if price.micros() - costs.micros() - elsewhere <= least.micros() {
             // New instances for its pods would cost as much, however well packed; existing free room may do.
             options.effort = 0;
         } else if set.len() > 1 && set.len() <= FEW {

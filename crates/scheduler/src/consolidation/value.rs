@@ -35,12 +35,17 @@ pub(super) struct ReplacementValue<'a> {
     /// One pool's catalogues: allocatable and price of the cheapest offering per type.
     offers: Vec<(&'a [(ResourceId, i64)], i64)>,
     known: FxHashMap<ShapeId, i64>,
+    /// (price, amount) of the offering in which a resource is cheapest.
+    cheapest: FxHashMap<ResourceId, Option<(i64, i64)>>,
 }
+
+/// What pods cost elsewhere at least, by resource, in micro-dollars per hour: no offering has it for less.
+pub(super) type Floors = FxHashMap<ResourceId, i64>;
 
 impl<'a> ReplacementValue<'a> {
     pub(super) fn new(cluster: &'a Cluster, templates: &'a [PoolRec]) -> Self {
         let offers = templates.iter().flat_map(cheapest).collect();
-        Self { cluster, offers, known: FxHashMap::default() }
+        Self { cluster, offers, known: FxHashMap::default(), cheapest: FxHashMap::default() }
     }
 
     /// In micro-dollars per hour; 0 where no offering is large enough.
@@ -73,5 +78,37 @@ impl<'a> ReplacementValue<'a> {
         let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
         let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
         recs.filter(|rec| rec.is_movable()).map(|rec| self.shape(rec.shape)).sum()
+    }
+
+    /// The floors of a node's pods. Those of several nodes add up, and the largest sum holds for all of them together. Their
+    /// values do not: pods that need different resources share an instance.
+    pub(super) fn floors(&mut self, node: NodeIx) -> Floors {
+        let cluster = self.cluster;
+        let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
+        let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
+        let mut sums = Floors::default();
+        for rec in recs.filter(|rec| rec.is_movable()) {
+            for (id, size) in &cluster.tables.shapes.get(rec.shape).requests {
+                let sum = sums.entry(*id).or_default();
+                *sum = sum.saturating_add(*size);
+            }
+        }
+        for (id, sum) in &mut sums {
+            let floor =
+                self.cheapest(*id).map(|(price, has)| i128::from(*sum) * i128::from(price) / i128::from(has));
+            *sum = floor.and_then(|floor| i64::try_from(floor).ok()).unwrap_or(0);
+        }
+        sums
+    }
+
+    fn cheapest(&mut self, id: ResourceId) -> Option<(i64, i64)> {
+        let offers = &self.offers;
+        *self.cheapest.entry(id).or_insert_with(|| {
+            let rows =
+                offers.iter().map(|(has, price)| (*price, amount(has, id))).filter(|(_, has)| *has > 0);
+            rows.min_by(|(price, has), (other, more)| {
+                (i128::from(*price) * i128::from(*more)).cmp(&(i128::from(*other) * i128::from(*has)))
+            })
+        })
     }
 }

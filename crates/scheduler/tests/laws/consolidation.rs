@@ -1,10 +1,12 @@
 //! Decisions of consolidation, by table and by property.
 
-use std::collections::BTreeMap;
+use std::{cmp::Reverse, collections::BTreeMap, convert::Infallible};
 
 use croft_scheduler::{
     CapacityType, Cluster, InstanceType, Options, PodKey, Pool, Price,
-    consolidation::{Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, consolidate},
+    consolidation::{
+        Ask, Candidate, Command, Consolidation, PoolConstraints, Rejection, complete, consolidate,
+    },
     solve,
 };
 use proptest::prelude::*;
@@ -141,7 +143,7 @@ impl World {
         let mut going = one.nodes.clone();
         going.sort_by_key(|name| {
             let (kind, zone, capacity) = &self.nodes[name];
-            (std::cmp::Reverse(self.price(kind, zone, *capacity)), name.clone())
+            (Reverse(self.price(kind, zone, *capacity)), name.clone())
         });
         self.nodes.retain(|name, _| !going.contains(name));
         for node in going {
@@ -159,8 +161,8 @@ impl World {
                     let fits = cpus <= has.get("cpu") && bytes <= has.get("memory");
                     fits.then(|| left(has.get("cpu"), cpus) + left(has.get("memory"), bytes))
                 };
-                let open = self.nodes.keys().filter_map(|node| Some((share(node)?, std::cmp::Reverse(node))));
-                let (_, std::cmp::Reverse(chosen)) = open.max().expect("a place for every pod");
+                let open = self.nodes.keys().filter_map(|node| Some((share(node)?, Reverse(node))));
+                let (_, Reverse(chosen)) = open.max().expect("a place for every pod");
                 let chosen = chosen.clone();
                 self.pods.get_mut(&name).unwrap().2 = chosen;
             }
@@ -474,6 +476,55 @@ fn a_move_to_more_than_ten_instances_comes_about() {
     comes_about(&held, ALL);
 }
 
+/// A plan of all pods as if no node were there, and what it costs once it has what kube-scheduler needs beyond it; `None` if
+/// that comes to no end. Pods are bound node by node, the dearest first, since so the controller makes them pending: bound in the
+/// order of their arrival the same plan may need fewer instances, but nothing brings that order about.
+fn fresh_start(world: &World) -> Option<Price> {
+    let mut cluster = world.cluster();
+    let mut going: Vec<(Reverse<Price>, &String)> = world
+        .nodes
+        .iter()
+        .map(|(name, (kind, zone, capacity))| (Reverse(world.price(kind, zone, *capacity)), name))
+        .collect();
+    going.sort();
+    let without_nodes = going.into_iter().map(|(_, name)| name.clone()).collect();
+    let mut options = Options { without_nodes, without_counts: true, ..Options::default() };
+    let plan = solve(&cluster, &options, &|| false);
+    options.simulate_default_scheduler = true;
+    let lacking = |cluster: &Cluster| Ok::<_, Infallible>(solve(cluster, &options, &|| false).instances);
+    let instances = complete(&mut cluster, plan.instances, lacking).unwrap()?;
+    Some(instances.iter().map(|instance| instance.price.unwrap()).sum())
+}
+
+/// All pods fit on instances for 0.25 $ if those of the cheap node are bound first. The dear one goes first, and its pods
+/// then leave no place for the others.
+#[test]
+fn a_fresh_start_that_needs_another_order_of_binding_is_not_made() {
+    let dear = held("m.4", &[(100, 1792), (400, 2816), (700, 4096), (1000, 1280), (1500, 1792)]);
+    let world = world(&[held("m.2", &[(1100, 1024)]), dear]);
+    let without_nodes = world.nodes.keys().cloned().collect();
+    let planned = solve(&world.cluster(), &Options { without_nodes, ..Options::default() }, &|| false);
+    assert_eq!((planned.cost, world.cost()), (dollars(0.25), dollars(0.3)));
+    assert_eq!(fresh_start(&world), Some(dollars(0.35)));
+    let found = world.search(ALL);
+    assert!(found.commands.is_empty(), "{:?}", found.commands);
+}
+
+/// Each pod's own largest share of an instance sums to more than the nodes cost, yet pods that need processors and pods that
+/// need memory share instances for less.
+#[test]
+fn pods_that_need_different_resources_are_replaced_together() {
+    let mut world = world(&[
+        held("m.4", &[(1300, 768), (800, 512), (1400, 2560), (200, 3840)]),
+        held("m.2", &[(200, 3840), (1600, 4096)]),
+        held("m.4", &[(1400, 256), (1000, 256), (900, 512)]),
+    ]);
+    let found = world.search(ALL);
+    assert_eq!((found.before, found.after), (dollars(0.5), dollars(0.45)));
+    world.apply(&found);
+    world.check();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -524,34 +575,18 @@ proptest! {
         prop_assert_eq!((a.steps, a.after), (b.steps, b.after));
     }
 
+    /// A fresh start of the nodes that it ends with, not of those that it began with: where pods were moved decides the order in
+    /// which they are bound next, so that two ways to the same pods on the same types may differ in what fits.
     #[test]
     fn with_everything_allowed_in_its_steps_it_ends_no_dearer_than_a_fresh_start(
         held in clusters(),
         steps in 1..=PoolConstraints::STEPS,
     ) {
         let mut world = world(&held);
-        // As many at once as lets all of them go in the steps.
-        let constraints = PoolConstraints { nodes: held.len().div_ceil(steps), steps, ..ALL };
-        let mut fresh = cluster(vec![world.pool.clone()], &[]);
-        for (name, (cpu, memory, _)) in &world.pods {
-            let more = json!({"spec": {"nodeSelector": {"node-pool": "p"}}});
-            fresh.upsert_pod(&pod(name, &format!("{cpu}m"), &format!("{memory}Mi"), more)).unwrap();
-        }
-        // With what kube-scheduler needs beyond the plan, since it fills the instances in its own way.
-        let (mut least, mut options) = (Price::ZERO, Options::default());
         loop {
-            let plan = solve(&fresh, &options, &|| false);
-            if plan.instances.is_empty() {
-                break;
-            }
-            for (at, instance) in plan.instances.iter().enumerate() {
-                fresh.upsert_coming(instance.coming(&format!("{least}-{at}")));
-            }
-            least += plan.cost;
-            options.simulate_default_scheduler = true;
-        }
-        loop {
-            let found = world.search(constraints);
+            // As many at once as lets all of them go in the steps.
+            let nodes = world.nodes.len().div_ceil(steps);
+            let found = world.search(PoolConstraints { nodes, steps, ..ALL });
             if found.commands.is_empty() {
                 break;
             }
@@ -560,7 +595,8 @@ proptest! {
         let empty: Price = world.nodes.iter().filter(|(name, _)| !world.pods.values().any(|p| p.2 == **name))
             .map(|(_, (kind, zone, capacity))| world.price(kind, zone, *capacity)).sum();
         prop_assert_eq!(empty, Price::ZERO);
-        prop_assert!(world.cost() <= least, "{} against {least}", world.cost());
+        let fresh = fresh_start(&world);
+        prop_assert!(fresh.is_none_or(|fresh| world.cost() <= fresh), "{} against {fresh:?}", world.cost());
     }
 }
 
