@@ -230,6 +230,8 @@ pub mod parameter {
         Annotation ALL_POOLS = "policy.croft.dev/all-pools", on "Croft's own Namespace", by "the controller";
         /// `Policy` while the mutating policies change pods and DaemonSets; `Webhook` while only the webhook does.
         Annotation MUTATION = "policy.croft.dev/mutation", on "Croft's own Namespace", by "the controller";
+        /// `Reject` while no tenant moves a pod that asks for another's pool, as far as its Tenant can be read; else `Override`.
+        Annotation ON_CONFLICT = "policy.croft.dev/on-conflict", on "Croft's own Namespace", by "the controller";
         /// Names of namespaces to which pools, tenants' networks or roles are open, as `name=resource/name`, each followed by a
         /// semicolon.
         Annotation OPEN_NAMES = "policy.croft.dev/open-names", on "Croft's own Namespace", by "the controller";

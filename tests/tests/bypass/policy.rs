@@ -91,6 +91,14 @@ fn others() -> Vec<(&'static str, &'static str, &'static str, &'static str, End)
             "tenant-a",
             Either(pinned_to_a),
         ),
+        // A pod that is right as it comes isn't evaluated, so it isn't evaluated again either.
+        (
+            "pinned-then-removed",
+            "Never",
+            "has(object.spec.nodeSelector) ? [JSONPatch{op: 'remove', path: '/spec/nodeSelector'}] : []",
+            "tenant-a",
+            Either(pinned_to_a),
+        ),
         (
             "foreign-pool",
             "IfNeeded",
@@ -147,7 +155,13 @@ async fn other_policies(plane: &ControlPlane, admin: &Client) {
     plane.apply(&all.join("\n---\n")).await.unwrap();
     for (name, _, _, namespace, end) in others() {
         let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
-        let spec = if name.starts_with("affinity") { tolerant } else { json!({}) };
+        let pinned = json!({"nodeSelector": {"node-pool": "pool-a"}, "tolerations": [
+            {"key": "node-pool", "operator": "Equal", "value": "pool-a", "effect": "NoSchedule"}]});
+        let spec = match name.split_once('-') {
+            Some(("affinity", _)) => tolerant,
+            Some(("pinned", _)) => pinned,
+            _ => json!({}),
+        };
         let mut object = pod(namespace, name, spec);
         object["metadata"]["annotations"] = json!({"of": "a-test"});
         // In its namespace, the policy acts once it has left its mark, or once what it causes is refused.

@@ -16,8 +16,8 @@ use crate::{
     definitions::{
         POOL_NAME_LABEL,
         parameter::{
-            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NAMESPACE_CREATION, NON_TENANT_PODS, OPEN_NAMES,
-            OWNER_METADATA, POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
+            ALL_POOLS, EXEMPT, KUBELET_LABELS, MUTATION, NAMESPACE_CREATION, NON_TENANT_PODS, ON_CONFLICT,
+            OPEN_NAMES, OWNER_METADATA, POOL_KEYS, REVISION, SHARED_WITH, TENANTS,
         },
     },
     rules::{
@@ -26,7 +26,9 @@ use crate::{
     },
     tenancy::{
         declarations::{Declarations, DeclaredKey, DeclaredPool, DeclaredTenant},
-        model::{BUILT_IN_EXEMPT, Mutation, NonTenantPods, Owner, Provisioner, SINGLETON, Subject},
+        model::{
+            BUILT_IN_EXEMPT, Mutation, NonTenantPods, OnConflict, Owner, Provisioner, SINGLETON, Subject,
+        },
         selector::Test,
         taint::Effect,
     },
@@ -117,6 +119,7 @@ pub fn parameters(
         (TENANTS, tenants(declarations.tenants())),
         (OPEN_NAMES, open_names(declarations)),
         (ALL_POOLS, all_pools(declarations)),
+        (ON_CONFLICT, on_conflict(declarations).to_owned()),
         (MUTATION, mutation.as_str().to_owned()),
         (OWNER_METADATA, declarations.owner_metadata().join(",")),
         (NAMESPACE_CREATION, namespace_creation(declarations.tenants(), creation)),
@@ -237,6 +240,16 @@ fn all_pools(declarations: &Declarations) -> String {
     });
     let text: String = entries.collect();
     if text.len() > POOLS_LIMIT_BYTES { format!("{MORE};") } else { text }
+}
+
+/// A Tenant whose claims can't be read may have either: its namespaces keep the annotation of before.
+fn on_conflict(declarations: &Declarations) -> &'static str {
+    let moves = |tenant: &DeclaredTenant| tenant.on_conflict == OnConflict::Override;
+    if declarations.has_unreadable_claims() || declarations.tenants().iter().any(moves) {
+        "Override"
+    } else {
+        "Reject"
+    }
 }
 
 /// The beginning of a pool's entry in [`ALL_POOLS`], which no other pool's entry has.
@@ -372,6 +385,17 @@ mod tests {
             assert_eq!(other[NAMESPACE_CREATION], format!("a a- 7 {word} U:jane G:ops\n"));
             assert_ne!(other[REVISION], open[REVISION]);
         }
+    }
+
+    #[test]
+    fn pods_are_left_as_they_are_only_where_no_tenant_could_move_them() {
+        let plain = tenant("a", &["n"], &[]);
+        let moving = Tenant { on_conflict: OnConflict::Override, ..tenant("b", &["m"], &[]) };
+        let unreadable = Tenant { unreadable_claims: true, ..tenant("c", &[], &[]) };
+        let text = |tenants: &[Tenant]| written(&declarations(tenants, &[]), true)[ON_CONFLICT].clone();
+        assert_eq!(text(&[plain.clone()]), "Reject");
+        assert_eq!(text(&[plain.clone(), moving]), "Override");
+        assert_eq!(text(&[plain, unreadable]), "Override");
     }
 
     #[test]

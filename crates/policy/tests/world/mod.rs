@@ -136,6 +136,11 @@ pub fn tenants() -> Vec<Tenant> {
 }
 
 pub fn world(config: Config) -> Tenants {
+    world_of(config, tenants())
+}
+
+/// [`world`] with these tenants.
+pub fn world_of(config: Config, tenants: Vec<Tenant>) -> Tenants {
     let pools = pools();
     let by_name = |name: &str| pools.iter().find(|p| p.name == name);
     let nodes = vec![
@@ -164,5 +169,5 @@ pub fn world(config: Config) -> Tenants {
         namespace("non-tenant", None),
         namespace("agents", None),
     ];
-    Tenants::offline(config, tenants(), pools.clone(), namespaces, nodes)
+    Tenants::offline(config, tenants, pools.clone(), namespaces, nodes)
 }

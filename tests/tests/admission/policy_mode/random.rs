@@ -34,6 +34,15 @@ const KINDS: [(&str, &[&str]); 8] = [
 ];
 const RESOURCES: [&str; 5] = ["nvidia.com/gpu", "amd.com/gpu", "example.com/fpga", "cpu", "hugepages-2Mi"];
 
+/// Label and effects of pools, as admission adds them.
+const PINS: [(&str, &str, &[&str]); 5] = [
+    ("node-pool", "pool-a", &["NoSchedule"]),
+    ("node-pool", "pool-c", &["NoSchedule"]),
+    ("node-pool", "arm", &["NoSchedule"]),
+    ("example.com/gpu", "a", &["NoSchedule", "NoExecute"]),
+    (POOL_NAME_LABEL, "pool-d", &["NoExecute"]),
+];
+
 /// A key that pods select nodes by, with values that it may have.
 fn label(random: &mut Random) -> (&'static str, &'static [&'static str]) {
     if random.percent(40) { random.one_of(&KINDS) } else { (random.one_of(&KEYS), &VALUES) }
@@ -108,6 +117,19 @@ fn term(random: &mut Random) -> Value {
     term
 }
 
+/// Writes what pins a pod to a pool into its spec, and sometimes a further toleration before or after it.
+fn pin(random: &mut Random, spec: &mut Value) {
+    let (key, value, effects) = random.one_of(&PINS);
+    let exact = |effect: &&str| json!({"key": key, "operator": "Equal", "value": value, "effect": effect});
+    let mut tolerations: Vec<Value> = effects.iter().map(exact).collect();
+    if random.percent(40) {
+        let place = if random.percent(50) { 0 } else { tolerations.len() };
+        tolerations.insert(place, toleration(random));
+    }
+    spec["nodeSelector"] = json!({key: value});
+    spec["tolerations"] = json!(tolerations);
+}
+
 fn spec(random: &mut Random) -> Value {
     let mut spec = json!({"automountServiceAccountToken": false, "containers": [container(random, "c")]});
     if random.percent(15) {
@@ -136,6 +158,9 @@ fn spec(random: &mut Random) -> Value {
                     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
             }
         };
+    }
+    if random.percent(15) {
+        pin(random, &mut spec);
     }
     spec
 }
