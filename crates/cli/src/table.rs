@@ -6,7 +6,7 @@ use std::{
 };
 
 use anstyle::{AnsiColor, Style};
-pub(crate) use croft_inspect::amounts::counted;
+pub(crate) use croft_api::sentence::{counted, shortened};
 
 use crate::shown::one_line;
 
@@ -100,15 +100,6 @@ impl Table {
             writeln!(out, "{}", line(row.iter().map(|(cell, _)| escaped(cell)).collect()))?;
         }
         Ok(())
-    }
-}
-
-/// The first `most` of `names`, and the number of the others.
-pub(crate) fn shortened<S: AsRef<str>>(names: &[S], most: usize) -> String {
-    let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
-    match names.len().checked_sub(most).filter(|rest| *rest > 0) {
-        Some(rest) => format!("{} and {rest} more", shown.join(", ")),
-        None => shown.join(", "),
     }
 }
 

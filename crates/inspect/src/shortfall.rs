@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use croft_manifest::Input;
 use croft_scheduler::{LimitOwner, REPLICAS, ReachedLimit, SHARES};
 use serde::Serialize;
+use croft_api::sentence::counted;
 
 use crate::{
-    amounts::counted,
     simulation::Simulation,
     workload::{WorkloadName, is_active, workload_of, workloads_of_created_pods},
 };
