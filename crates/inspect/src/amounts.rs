@@ -23,7 +23,7 @@ pub fn dollars(amount: Price) -> String {
     format!("${}.{:02}", amount.micros() / 1_000_000, amount.micros() % 1_000_000 / 10_000)
 }
 
-/// `1 pod`, `2 pods`.
+/// Micro-dollars as dollars, with a sign, for JSON.
 #[must_use]
 pub fn signed_dollars(micros: i64) -> f64 {
     let amount = Price::from_micros(micros.saturating_abs()).dollars();
