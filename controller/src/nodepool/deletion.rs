@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use croft_api::{TenantPool, condition::Statement, pool::Provisioner};
+use croft_api::{TenantPool, condition::Statement, pool::Provisioner, sentence::counted};
 
 use crate::{
     action::Action,
@@ -106,14 +106,14 @@ impl Deletion {
             let then = if nodes == 0 {
                 String::new()
             } else {
-                format!("; then drains and terminates {}", counted(nodes))
+                format!("; then drains and terminates {}", counted(nodes, "node"))
             };
             let message = format!(
                 "waits until no Tenant has named the pool for {seconds} s, since one that is replaced is away for a moment{then}"
             );
             (reasons::TENANT_MAY_RETURN, message)
         } else if nodes > 0 {
-            let message = format!("waits for {} to be drained and terminated", counted(nodes));
+            let message = format!("waits for {} to be drained and terminated", counted(nodes, "node"));
             (reasons::NODES_REMAINING, message)
         } else {
             let why = match may_have_instances(snapshot, name, pool) {
@@ -141,10 +141,6 @@ impl Deletion {
     }
 }
 
-fn counted(nodes: usize) -> String {
-    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
-}
-
 /// True if the pool may have instances without a claim; `None` while that is unknown.
 fn may_have_instances(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Option<bool> {
     if pool.spec.provisioner != Provisioner::Croft {
@@ -156,7 +152,7 @@ fn may_have_instances(snapshot: &Snapshot, name: &str, pool: &TenantPool) -> Opt
 fn named_by_tenants(snapshot: &Snapshot, name: &str) -> Option<Statement> {
     let tenants: Vec<&str> = snapshot.tenants_of_pool(name).map(|(tenant, _)| tenant.as_str()).collect();
     let shown = tenants.get(..NAMED).map_or_else(|| tenants.join(", "), |first| first.join(", ") + ", ...");
-    let nodes = counted(snapshot.nodes_of_pool(name).count());
+    let nodes = counted(snapshot.nodes_of_pool(name).count(), "node");
     (!tenants.is_empty()).then(|| Statement {
         kind: reasons::DELETION_BLOCKED,
         status: Some(true),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use croft_api::hash::hash;
+use croft_api::{hash::hash, sentence::shortened};
 use croft_policy::Tenants;
 use croft_record::entry::{Entry, EntryKind, ObjectRef, PODS_PER_ENTRY, PlanFigures};
 use croft_scheduler::PodKey;
@@ -170,8 +170,8 @@ fn observe_new_claim(buffer: &mut Buffer, facts: &Facts<'_>, pool: &str, claim: 
     let spec = &claim.spec;
     let message = format!(
         "one of {} in {}, {}{}",
-        listed(&spec.instance_types, 4),
-        listed(&spec.zones, 4),
+        shortened(&spec.instance_types, 4),
+        shortened(&spec.zones, 4),
         spec.capacity_type,
         replaces.unwrap_or_default(),
     );
@@ -232,15 +232,6 @@ pub(super) fn observe_bound(buffer: &mut Buffer, facts: &Facts<'_>, bound: &[Bou
         let entry = facts.of_pod(&pod.namespace, &pod.name, EntryKind::Bound);
         let message = format!("after {} s", pod.waited.as_secs());
         buffer.push(Entry { message, ..entry }, facts.now);
-    }
-}
-
-/// The first names, and how many others there are.
-fn listed(names: &[String], most: usize) -> String {
-    let shown: Vec<&str> = names.iter().take(most).map(String::as_str).collect();
-    match names.len().checked_sub(most).filter(|others| *others > 0) {
-        Some(others) => format!("{} and {others} more", shown.join(", ")),
-        None => shown.join(", "),
     }
 }
 

@@ -35,6 +35,7 @@ pub mod per_tenant;
 pub mod pool;
 pub mod rules;
 pub mod schedule;
+pub mod sentence;
 pub mod stored;
 pub mod tenant;
 pub mod window;

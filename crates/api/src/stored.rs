@@ -20,7 +20,7 @@ use croft_policy::{
     model::{DEFAULT_NAMESPACE, PoolTenants},
     stored,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::{Resource, core::ClusterResourceScope};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -47,6 +47,24 @@ pub trait Kind:
     /// Completes a stand-in with the valid parts of fields.
     fn complete(_stand_in: &mut Self, _spec: &Map<String, Value>) {}
 }
+
+/// A kind whose status has conditions.
+pub trait HasConditions {
+    /// Its conditions; none without a status.
+    fn conditions(&self) -> &[Condition];
+}
+
+macro_rules! have_conditions {
+    ($($kind:ident),+) => {$(
+        impl HasConditions for $kind {
+            fn conditions(&self) -> &[Condition] {
+                self.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+            }
+        }
+    )+};
+}
+
+have_conditions!(Tenant, TenantPool, EC2NodeClass, NodeClaim, CroftConfig);
 
 impl Kind for Tenant {
     const HELD_TO_RULES: bool = true;

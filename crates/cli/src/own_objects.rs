@@ -16,13 +16,19 @@ pub(crate) fn is_absent(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
+/// The answer about what may be gone; `None` if it is.
+pub(crate) fn unless_absent<T>(answer: kube::Result<T>) -> kube::Result<Option<T>> {
+    match answer {
+        Err(error) if is_absent(&error) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
 /// Objects of a kind; `None` if its CRD is missing.
 async fn served<K: Kind>(client: &Client) -> anyhow::Result<Option<Vec<Stored<K>>>> {
-    match Api::<Stored<K>>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(list) => Ok(Some(list.items)),
-        Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(anyhow::Error::new(error).context(format!("failed to list {}", K::plural(&())))),
-    }
+    let listed = Api::<Stored<K>>::all(client.clone()).list(&ListParams::default()).await;
+    let listed = unless_absent(listed).with_context(|| format!("failed to list {}", K::plural(&())))?;
+    Ok(listed.map(|list| list.items))
 }
 
 /// Objects of a kind; none if its CRD is missing.

@@ -15,7 +15,7 @@ use kube::{
     api::{ObjectMeta, PostParams},
     client::Body,
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
 use crate::source::{ClusterArgs, block_on};
 
@@ -65,29 +65,6 @@ impl std::fmt::Display for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
-}
-
-/// An instance that the page's plan launches, as far as it is shown.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Instance {
-    pub(crate) pool: String,
-    pub(crate) instance_type: String,
-    pub(crate) zone: String,
-    pub(crate) capacity_type: String,
-    /// Millionths of a dollar per hour; `None` if unknown.
-    pub(crate) price: Option<i64>,
-    pub(crate) pods: Vec<String>,
-}
-
-/// Why a pool can't take a pod, as the page says it.
-#[derive(Deserialize)]
-pub(crate) struct Reason {
-    /// Empty where no pool is concerned.
-    pub(crate) pool: String,
-    pub(crate) reason: String,
-    pub(crate) detail: String,
-    pub(crate) remedy: Option<String>,
 }
 
 impl PageArgs {

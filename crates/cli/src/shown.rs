@@ -125,8 +125,7 @@ mod tests {
     #[test]
     fn text_of_others_begins_no_line() {
         assert_eq!(one_line("a\nb\tc\u{1b}"), "a\\nb\\tc\\u001b");
-        let mut table =
-            Table::new(&[("NAME", crate::table::Align::Left), ("POD", crate::table::Align::Left)]);
+        let mut table = Table::new("NAME|POD");
         table.row(vec!["a\nforged".into(), "x".into()]);
         let text = shown(|out| table.write(out));
         assert!(text.ends_with("a\\nforged  x\n"), "{text}");

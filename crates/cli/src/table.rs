@@ -6,7 +6,7 @@ use std::{
 };
 
 use anstyle::{AnsiColor, Style};
-pub(crate) use croft_inspect::amounts::counted;
+pub(crate) use croft_api::sentence::{counted, shortened};
 
 use crate::shown::one_line;
 
@@ -17,23 +17,27 @@ pub(crate) const NOTE: Style = AnsiColor::Yellow.on_default();
 pub(crate) const BAD: Style = AnsiColor::Red.on_default();
 pub(crate) const NAME: Style = AnsiColor::Cyan.on_default();
 
-/// Alignment of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Align {
-    Left,
-    Right,
+#[derive(Clone, Debug)]
+struct Column {
+    title: String,
+    is_right: bool,
 }
 
 /// Rows under a heading, in columns as wide as their content.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    head: Vec<(&'static str, Align)>,
+    head: Vec<Column>,
     rows: Vec<Vec<(String, Style)>>,
 }
 
 impl Table {
-    pub(crate) fn new(head: &[(&'static str, Align)]) -> Self {
-        Self { head: head.to_vec(), rows: Vec::new() }
+    /// A table with these titles, such as `NODE|POOL|$/H>`: `>` after a title is a column aligned to the right.
+    pub(crate) fn new(titles: &str) -> Self {
+        let column = |title: &str| Column {
+            title: title.trim_end_matches('>').to_owned(),
+            is_right: title.ends_with('>'),
+        };
+        Self { head: titles.split('|').map(column).collect(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
@@ -52,7 +56,7 @@ impl Table {
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let width = |text: &str| text.chars().count();
         let head: Vec<(Cow<str>, Style)> =
-            self.head.iter().map(|(title, _)| (Cow::Borrowed(*title), BOLD)).collect();
+            self.head.iter().map(|column| (Cow::Borrowed(column.title.as_str()), BOLD)).collect();
         let rows = self
             .rows
             .iter()
@@ -67,9 +71,9 @@ impl Table {
         for row in &rows {
             let mut line = String::new();
             let mut pending = 0;
-            for (((cell, style), size), (_, align)) in row.iter().zip(&widths).zip(&self.head) {
+            for (((cell, style), size), column) in row.iter().zip(&widths).zip(&self.head) {
                 let pad = size.saturating_sub(width(cell));
-                let (before, after) = if *align == Align::Right { (pad, 0) } else { (0, pad) };
+                let (before, after) = if column.is_right { (pad, 0) } else { (0, pad) };
                 if !cell.is_empty() {
                     line.push_str(&" ".repeat(pending + before));
                     line.push_str(&format!("{style}{cell}{style:#}"));
@@ -89,22 +93,13 @@ impl Table {
     pub(crate) fn write_markdown(&self, out: &mut dyn Write) -> io::Result<()> {
         let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
         let escaped = |text: &str| one_line(text).replace('|', "\\|");
-        writeln!(out, "{}", line(self.head.iter().map(|(title, _)| escaped(title)).collect()))?;
-        let rule = |align: Align| if align == Align::Right { "---:" } else { "---" };
-        writeln!(out, "{}", line(self.head.iter().map(|(_, align)| rule(*align).to_owned()).collect()))?;
+        writeln!(out, "{}", line(self.head.iter().map(|column| escaped(&column.title)).collect()))?;
+        let rule = |column: &Column| if column.is_right { "---:" } else { "---" }.to_owned();
+        writeln!(out, "{}", line(self.head.iter().map(rule).collect()))?;
         for row in &self.rows {
             writeln!(out, "{}", line(row.iter().map(|(cell, _)| escaped(cell)).collect()))?;
         }
         Ok(())
-    }
-}
-
-/// The first `most` of `names`, and the number of the others.
-pub(crate) fn shortened<S: AsRef<str>>(names: &[S], most: usize) -> String {
-    let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
-    match names.len().checked_sub(most).filter(|rest| *rest > 0) {
-        Some(rest) => format!("{} and {rest} more", shown.join(", ")),
-        None => shown.join(", "),
     }
 }
 
@@ -114,7 +109,7 @@ mod tests {
 
     #[test]
     fn markdown_aligns_numbers_and_escapes_bars() {
-        let mut table = Table::new(&[("POOL", Align::Left), ("$/MONTH", Align::Right)]);
+        let mut table = Table::new("POOL|$/MONTH>");
         table.row(vec!["a|b".into(), "1".into()]);
         let mut out = Vec::new();
         table.write_markdown(&mut out).unwrap();
@@ -123,7 +118,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_content() {
-        let mut table = Table::new(&[("A", Align::Left), ("COUNT", Align::Right), ("LAST", Align::Left)]);
+        let mut table = Table::new("A|COUNT>|LAST");
         table.row(vec!["x".into(), "1".into(), String::new()]);
         table.row(vec!["longer".into(), "12345678".into(), "z".into()]);
         table.row(vec!["y".into(), String::new(), "w".into()]);

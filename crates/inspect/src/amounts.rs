@@ -1,4 +1,4 @@
-//! Amounts in sentences and tables: dollars, dollars per month from dollars per hour, and counts.
+//! Amounts in sentences and tables: dollars, and dollars per month from dollars per hour.
 
 use croft_scheduler::Price;
 
@@ -23,8 +23,9 @@ pub fn dollars(amount: Price) -> String {
     format!("${}.{:02}", amount.micros() / 1_000_000, amount.micros() % 1_000_000 / 10_000)
 }
 
-/// `1 pod`, `2 pods`.
+/// Micro-dollars as dollars, with a sign, for JSON.
 #[must_use]
-pub fn counted(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+pub fn signed_dollars(micros: i64) -> f64 {
+    let amount = Price::from_micros(micros.saturating_abs()).dollars();
+    if micros < 0 { -amount } else { amount }
 }

@@ -30,7 +30,7 @@ pub(crate) fn plan(input: &Input, admission: &Admission) -> Vec<Planned> {
             planned.push(Planned {
                 api_version: Some(workload.api_version.clone()),
                 template: template.cloned(),
-                note: Some(note),
+                note: Some(note.into()),
                 ..one
             });
         };
@@ -116,7 +116,7 @@ fn without_template(workload: &CustomWorkload, input: &Input, admission: &Admiss
     let mut one = entry(&workload.kind, &pod, None, &Value::Null, verdict);
     one.after = Value::Null;
     if !is_denied {
-        one.outcome = "unknown";
+        one.outcome = "unknown".into();
         one.warnings.clear();
     }
     one

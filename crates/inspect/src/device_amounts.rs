@@ -8,6 +8,7 @@ use std::{
 use croft_api::{
     condition::{INITIALIZED, is_true},
     convert::declared,
+    sentence::shortened,
 };
 use croft_manifest::Input;
 use croft_policy::definitions::TEMPLATE_LABEL;
@@ -97,14 +98,10 @@ fn sentence(difference: &Difference, nodes: &BTreeSet<String>) -> String {
         Some(name) => format!("spec.templates[{name}].spec.resources"),
         None => "spec.template.spec.resources".to_owned(),
     };
-    let names: Vec<&str> = nodes.iter().map(String::as_str).take(3).collect();
-    let more = match nodes.len() - names.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let (verb, names) = (if nodes.len() == 1 { "shows" } else { "show" }, names.join(", "));
+    let verb = if nodes.len() == 1 { "shows" } else { "show" };
+    let names = shortened(&nodes.iter().collect::<Vec<_>>(), 3);
     format!(
-        "TenantPool {pool} declares {resource}: {declared} of {instance_type}, and {names}{more} {verb} {shown}: pods are planned with what \
+        "TenantPool {pool} declares {resource}: {declared} of {instance_type}, and {names} {verb} {shown}: pods are planned with what \
          is declared; write the amount into {field}, or correct the device plugin or user data"
     )
 }

@@ -70,7 +70,7 @@ pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_remo
 pub use node_state::{NodeState, node_state};
 pub use node_use::{NODE_METRICS, NodeMetricsList, NodeUse};
 pub use outlook::{Outlook, outlook};
-pub use places::{ExistingNode, NewInstance, PendingReason};
+pub use places::{ExistingNode, NewInstance, PendingReason, existing_nodes, new_instance, pending_reasons};
 pub use plan::{add_shortfalls, plan};
 pub use planned::Planned;
 pub use shortfall::{Limit, Shortfall, WorkloadShortfall, shortfalls};

@@ -2,15 +2,17 @@
 
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{Options, PodKey};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    places::{ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, reasons},
+    places::{
+        ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, pending_reasons,
+    },
     simulation::simulate,
 };
 
 /// The place of a pending pod in a plan: an instance, a node, or the reasons for none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outlook {
     /// The instance that can be launched for it.
@@ -31,7 +33,7 @@ pub fn outlook(input: &Input, namespace: &str, name: &str) -> Result<Outlook, In
     let is_it = |pod: &PodKey| *pod == key;
     let plan = &simulation.plan;
     let mut reasons: Vec<PendingReason> =
-        plan.unschedulable.iter().filter(|left| is_it(&left.pod)).flat_map(reasons).collect();
+        plan.unschedulable.iter().filter(|left| is_it(&left.pod)).flat_map(pending_reasons).collect();
     reasons.extend(denied(&simulation, is_it).into_iter().map(|(_, reason)| reason));
     Ok(Outlook {
         instance: plan.instances.iter().find_map(|instance| new_instance(&simulation, instance, is_it)),

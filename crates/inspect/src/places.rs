@@ -1,7 +1,9 @@
 //! Instances and nodes that a plan gives to some pods, and the reasons of those that stay pending.
 
+use std::borrow::Cow;
+
 use croft_scheduler::{PlannedInstance, PodKey, Price, Unschedulable};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     reasons::meaning,
@@ -9,7 +11,7 @@ use crate::{
 };
 
 /// Why a pool can't take a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingReason {
     /// The pool; empty where no pool is concerned.
@@ -19,11 +21,11 @@ pub struct PendingReason {
     /// In words, with the number that would have been enough.
     pub detail: String,
     /// The meaning of the reason, and what would help.
-    pub remedy: Option<&'static str>,
+    pub remedy: Option<Cow<'static, str>>,
 }
 
 /// An instance that a plan launches.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewInstance {
     /// The pool.
@@ -43,7 +45,7 @@ pub struct NewInstance {
 }
 
 /// A node that gets pods.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExistingNode {
     /// The node, or the NodeClaim of a coming one.
@@ -59,7 +61,8 @@ fn named(pods: &[PodKey], is_wanted: impl Fn(&PodKey) -> bool) -> Vec<String> {
 }
 
 /// The instance, if it is launched for a pod that is wanted.
-pub(crate) fn new_instance(
+#[must_use]
+pub fn new_instance(
     simulation: &Simulation,
     instance: &PlannedInstance,
     is_wanted: impl Fn(&PodKey) -> bool,
@@ -77,10 +80,8 @@ pub(crate) fn new_instance(
 }
 
 /// The nodes that take pods that are wanted.
-pub(crate) fn existing_nodes(
-    simulation: &Simulation,
-    is_wanted: impl Fn(&PodKey) -> bool,
-) -> Vec<ExistingNode> {
+#[must_use]
+pub fn existing_nodes(simulation: &Simulation, is_wanted: impl Fn(&PodKey) -> bool) -> Vec<ExistingNode> {
     let nodes = simulation.plan.existing.iter().map(|place| ExistingNode {
         node: place.node.clone(),
         coming: place.coming,
@@ -90,12 +91,12 @@ pub(crate) fn existing_nodes(
 }
 
 /// The reasons of a pod that the plan leaves pending.
-pub(crate) fn reasons(left: &Unschedulable) -> impl Iterator<Item = PendingReason> {
+pub fn pending_reasons(left: &Unschedulable) -> impl Iterator<Item = PendingReason> {
     left.reasons.iter().map(|reason| PendingReason {
         pool: reason.pool.clone(),
         reason: reason.reason.as_str().to_owned(),
         detail: reason.detail.clone(),
-        remedy: meaning(reason.reason.as_str()),
+        remedy: meaning(reason.reason.as_str()).map(Cow::Borrowed),
     })
 }
 
@@ -108,7 +109,7 @@ pub(crate) fn denied(
         pool: String::new(),
         reason: DENIED.to_owned(),
         detail: refusal.to_owned(),
-        remedy: meaning(DENIED),
+        remedy: meaning(DENIED).map(Cow::Borrowed),
     };
     let of_all = simulation.denied.iter().flat_map(|denied| {
         let pods = named(&denied.pods, &is_wanted);

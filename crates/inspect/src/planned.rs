@@ -1,7 +1,9 @@
 //! The outcome of admission for one workload's pods.
 
+use std::borrow::Cow;
+
 use k8s_openapi::api::core::v1::Pod;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -10,7 +12,7 @@ use crate::{
 };
 
 /// The outcome of admission for one workload's pods.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Planned {
     /// Its apiVersion, of an object of another controller's kind.
@@ -33,17 +35,17 @@ pub struct Planned {
     /// The pool that the pods will run in.
     pub pool: Option<String>,
     /// `unchanged`, `changed` or `denied`; `unknown` for an object of another controller's kind without a pod template.
-    pub outcome: &'static str,
+    pub outcome: Cow<'static, str>,
     /// How its pods are admitted, if another controller than Kubernetes's own creates them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub note: Option<&'static str>,
+    pub note: Option<Cow<'static, str>>,
     /// Why the pods are denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The changes as JSON Patch on the pod or the DaemonSet.
     pub patch: Value,
     /// Warnings of admission.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// The pods that stay pending for a limit, if that was asked for and there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +103,7 @@ pub(crate) fn entry<T: Serialize>(
         pods,
         tenant,
         pool,
-        outcome: name,
+        outcome: name.into(),
         note: None,
         message,
         patch,

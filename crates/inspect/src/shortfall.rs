@@ -3,20 +3,23 @@
 //! Pods of one workload are admitted one by one, and each looks right. The plan says how many of them get a node, and which limit
 //! keeps the others waiting.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
+use croft_api::sentence::counted;
 use croft_manifest::Input;
 use croft_scheduler::{LimitOwner, REPLICAS, ReachedLimit, SHARES};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    amounts::counted,
     simulation::Simulation,
     workload::{WorkloadName, is_active, workload_of, workloads_of_created_pods},
 };
 
 /// Pods of a workload that get a node, and the limits that the others wait for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Shortfall {
     /// Pods of the workload, existing ones included.
@@ -30,11 +33,11 @@ pub struct Shortfall {
 }
 
 /// An object's limit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Limit {
     /// `Tenant`, `TenantPool` or `CroftConfig`.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Its name.
     pub name: String,
     /// The fields that leave no room, such as `spec.limits.cpu`.
@@ -57,7 +60,7 @@ impl Limit {
             SHARES => "spec.shares".to_owned(),
             of => format!("{within}.limits.{of}"),
         };
-        Self { kind, name, fields: reached.resources.iter().map(field).collect() }
+        Self { kind: kind.into(), name, fields: reached.resources.iter().map(field).collect() }
     }
 }
 

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{Options, PodKey};
 use k8s_openapi::api::core::v1::Pod;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     admission::Admission,
     inputs::merge,
-    places::{ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, reasons},
+    places::{
+        ExistingNode, NewInstance, PendingReason, denied, existing_nodes, new_instance, pending_reasons,
+    },
     plan::{attach, plan},
     planned::Planned,
     simulation::simulate,
@@ -18,7 +20,7 @@ use crate::{
 };
 
 /// Pods that stay pending for the same reasons.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingPods {
     /// The pods, as `namespace/name`.
@@ -28,7 +30,7 @@ pub struct PendingPods {
 }
 
 /// The effect of further objects.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIf {
     /// The admission of each workload.
@@ -63,7 +65,7 @@ pub fn what_if(input: &Input, added: &Input) -> Result<WhatIf, InputError> {
 
     let mut pending: BTreeMap<Vec<PendingReason>, Vec<String>> = BTreeMap::new();
     for left in simulation.plan.unschedulable.iter().filter(|left| is_new(&left.pod)) {
-        pending.entry(reasons(left).collect()).or_default().push(left.pod.to_string());
+        pending.entry(pending_reasons(left).collect()).or_default().push(left.pod.to_string());
     }
     for (pod, reason) in denied(&simulation, is_new) {
         pending.entry(vec![reason]).or_default().push(pod);
@@ -262,7 +264,7 @@ status:
         let answer = what_if(&cluster, &parse("web.yaml", &text, &LoadOptions::default()).unwrap()).unwrap();
         let shortfall = answer.workloads[0].shortfall.as_ref().unwrap();
         assert_eq!((shortfall.pods, shortfall.placed), (2, 1), "{answer:?}");
-        assert_eq!((shortfall.limits[0].kind, &*shortfall.limits[0].name), ("Tenant", "shop"));
+        assert_eq!((&*shortfall.limits[0].kind, &*shortfall.limits[0].name), ("Tenant", "shop"));
         assert_eq!(shortfall.limits[0].fields, ["spec.limits.nodes"]);
     }
 

@@ -36,7 +36,7 @@ use crate::{
     failure::Failure,
     output::{Format, Output},
     source::{ClusterArgs, load_files},
-    table::{Align, BAD, BOLD, GOOD, NAME, Table, counted},
+    table::{BAD, BOLD, GOOD, NAME, Table, counted},
 };
 
 /// Arguments of `croft audit`.
@@ -229,7 +229,7 @@ fn print(findings: &[Finding], facts: &Facts, pods: usize, out: &mut Output) -> 
         writeln!(out, "{GOOD}nothing found{GOOD:#}: placement ok for {audited}")?;
         return Ok(());
     }
-    let mut table = Table::new(&[("RULE", Align::Left), ("TENANT", Align::Left), ("OBJECT", Align::Left)]);
+    let mut table = Table::new("RULE|TENANT|OBJECT");
     for finding in findings {
         let object = match &finding.namespace {
             Some(namespace) => format!("{} {namespace}/{}", finding.kind, finding.name),

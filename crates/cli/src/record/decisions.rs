@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     output::Output,
-    table::{Align, Table, counted, shortened},
+    table::{Table, counted, shortened},
 };
 
 /// Objects that a line names.
@@ -25,13 +25,7 @@ pub(crate) fn write_decisions(
     prices: &BTreeMap<&str, i64>,
     out: &mut Output,
 ) -> io::Result<()> {
-    let mut table = Table::new(&[
-        ("TIME", Align::Left),
-        ("DECISION", Align::Left),
-        ("OBJECTS", Align::Left),
-        ("COST", Align::Right),
-        ("WHY", Align::Left),
-    ]);
+    let mut table = Table::new("TIME|DECISION|OBJECTS|COST>|WHY");
     for decision in decisions {
         let Some(first) = decision.entries.first() else { continue };
         let reason = decision.entries.iter().find(|entry| !entry.message.is_empty()).unwrap_or(first);

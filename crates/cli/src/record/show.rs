@@ -8,7 +8,7 @@ use croft_scheduler::Price;
 use super::time;
 use crate::{
     output::Output,
-    table::{Align, Table, counted, shortened},
+    table::{Table, counted, shortened},
 };
 
 /// Pods that a line names.
@@ -24,12 +24,7 @@ pub(crate) fn write_entries<'a>(
     entries: impl IntoIterator<Item = &'a Entry>,
     out: &mut Output,
 ) -> io::Result<()> {
-    let mut table = Table::new(&[
-        ("TIME", Align::Left),
-        ("WHAT", Align::Left),
-        ("OBJECT", Align::Left),
-        ("WHY", Align::Left),
-    ]);
+    let mut table = Table::new("TIME|WHAT|OBJECT|WHY");
     for entry in entries {
         let object = if entry.object.is_empty() { String::new() } else { entry.object.to_string() };
         table.row(vec![time::text(entry.at), entry.kind.as_str().to_owned(), object, why(entry)]);

@@ -6,7 +6,7 @@ use croft_scheduler::{Price, Relaxed};
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
 use super::launcher::{Launcher, LeftOut};
-use crate::inventory::Cost;
+use crate::{amounts::signed_dollars, inventory::Cost};
 
 /// The nodes that are there beside Croft's plan for the same pods.
 #[derive(Clone, Debug, Serialize)]
@@ -162,52 +162,39 @@ pub struct PodGroup {
 }
 
 /// Nodes and pods that neither side counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Uncounted {
     /// Nodes that Croft would launch none of.
+    #[serde(flatten, serialize_with = "by_kind")]
     pub nodes: BTreeMap<LeftOut, usize>,
     /// Pods on those nodes.
     pub pods_on_them: usize,
     /// Pods that a kubelet runs from files of its own.
     pub static_pods: usize,
     /// Pods on nodes that the input doesn't have.
+    #[serde(rename = "podsOnNodesThatAreMissing")]
     pub pods_elsewhere: usize,
     /// Pods of DaemonSets that the input doesn't have: planned nodes are without them.
+    #[serde(rename = "podsOfMissingDaemonSets")]
     pub pods_of_unknown_daemon_sets: usize,
     /// Pods that workloads want and have not created: only pods that are there are compared.
+    #[serde(rename = "podsNotCreated")]
     pub missing_pods: usize,
 }
 
-impl Serialize for Uncounted {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self {
-            nodes,
-            pods_on_them,
-            static_pods,
-            pods_elsewhere,
-            pods_of_unknown_daemon_sets,
-            missing_pods,
-        } = self;
-        let count = |kind: LeftOut| nodes.get(&kind).copied().unwrap_or_default();
-        let mut fields = serializer.serialize_struct("Uncounted", 9)?;
-        fields.serialize_field("controlPlaneNodes", &count(LeftOut::ControlPlane))?;
-        fields.serialize_field("fargateNodes", &count(LeftOut::Fargate))?;
-        fields.serialize_field("hybridNodes", &count(LeftOut::Hybrid))?;
-        fields.serialize_field("windowsNodes", &count(LeftOut::Windows))?;
-        fields.serialize_field("podsOnThem", pods_on_them)?;
-        fields.serialize_field("staticPods", static_pods)?;
-        fields.serialize_field("podsOnNodesThatAreMissing", pods_elsewhere)?;
-        fields.serialize_field("podsOfMissingDaemonSets", pods_of_unknown_daemon_sets)?;
-        fields.serialize_field("podsNotCreated", missing_pods)?;
-        fields.end()
-    }
+/// A field for each kind of nodes.
+fn by_kind<S: Serializer>(nodes: &BTreeMap<LeftOut, usize>, serializer: S) -> Result<S::Ok, S::Error> {
+    let kinds = [
+        ("controlPlaneNodes", LeftOut::ControlPlane),
+        ("fargateNodes", LeftOut::Fargate),
+        ("hybridNodes", LeftOut::Hybrid),
+        ("windowsNodes", LeftOut::Windows),
+    ];
+    serializer.collect_map(kinds.map(|(name, kind)| (name, nodes.get(&kind).copied().unwrap_or_default())))
 }
 
 /// Micro-dollars as dollars, with a sign.
 fn signed<S: Serializer>(micros: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
-    let dollars = micros.map(|micros| {
-        let amount = Price::from_micros(micros.saturating_abs()).dollars();
-        if micros < 0 { -amount } else { amount }
-    });
-    dollars.serialize(serializer)
+    micros.map(signed_dollars).serialize(serializer)
 }

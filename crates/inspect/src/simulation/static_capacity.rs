@@ -8,6 +8,7 @@ use croft_api::{
         scheduler,
         static_capacity::{self, FixedSize, sizes},
     },
+    sentence::counted,
 };
 use croft_manifest::Input;
 use croft_policy::definitions::TEMPLATE_LABEL;
@@ -17,10 +18,7 @@ use croft_scheduler::{
 use kube::ResourceExt as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::{
-    amounts::counted, class_types::ClassTypes, node_index::NodeIndex,
-    simulation::leaving_nodes::leaving_nodes,
-};
+use crate::{class_types::ClassTypes, node_index::NodeIndex, simulation::leaving_nodes::leaving_nodes};
 
 /// Instances that static pools and templates lack.
 #[derive(Default)]

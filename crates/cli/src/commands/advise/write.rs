@@ -14,7 +14,7 @@ use crate::{
     costs::cents,
     failure::Failure,
     output::Output,
-    table::{Align, BOLD, DIM, GOOD, NOTE, Table, counted},
+    table::{BOLD, DIM, GOOD, NOTE, Table, counted},
 };
 
 const DASH: &str = "-";
@@ -44,13 +44,7 @@ fn is_below_a_cent(amount: Price) -> bool {
 
 /// The prices, and below each what to change.
 pub(super) fn text(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
-    let mut table = Table::new(&[
-        ("$/MONTH", Align::Right),
-        ("$/H", Align::Right),
-        ("TENANT", Align::Left),
-        ("OBJECT", Align::Left),
-        ("CONSTRAINT", Align::Left),
-    ]);
+    let mut table = Table::new("$/MONTH>|$/H>|TENANT|OBJECT|CONSTRAINT");
     for price in &advice.prices {
         table.row(vec![
             month_cell(price.saving),
@@ -73,16 +67,7 @@ pub(super) fn text(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
 
 /// One table with everything.
 pub(super) fn wide(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
-    let mut table = Table::new(&[
-        ("$/MONTH", Align::Right),
-        ("$/H", Align::Right),
-        ("TENANT", Align::Left),
-        ("NAMESPACE", Align::Left),
-        ("KIND", Align::Left),
-        ("OBJECT", Align::Left),
-        ("CONSTRAINT", Align::Left),
-        ("CHANGE", Align::Left),
-    ]);
+    let mut table = Table::new("$/MONTH>|$/H>|TENANT|NAMESPACE|KIND|OBJECT|CONSTRAINT|CHANGE");
     for price in &advice.prices {
         table.row(vec![
             month_cell(price.saving),

@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::timeout;
 
-use super::report::{Finding, fail};
+use super::report::{Finding, Problem, fail};
 use crate::{failure::said, table::counted};
 
 /// The time of the first answer, which needs nothing but a way to the API server.
@@ -38,12 +38,7 @@ pub(super) async fn crds(client: &Client) -> Finding {
         let found = match api.get_opt(&name).await {
             Ok(Some(found)) => found,
             Ok(None) => return fail(format!("{name} isn't installed"), remedy),
-            Err(error) => {
-                return fail(
-                    format!("failed to read {name}: {}", said(&error)),
-                    "ask for the ClusterRole croft-view",
-                );
-            }
+            Err(error) => return Err(Problem::unread(&format!("failed to read {name}"), &error)),
         };
         if found.metadata.deletion_timestamp.is_some() {
             return fail(

@@ -71,61 +71,37 @@ pub(crate) fn run(args: &CheckArgs, out: &mut Output) -> Result<ExitCode, Failur
 
 async fn check(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {
     let Subject { namespace, aws, .. } = *subject;
-    report.step("cluster", &[], async || cluster::api_server(client).await).await?;
-    report.advise("version", &["cluster"], async || features::version(client).await).await?;
-    report.advise("features", &["cluster"], async || features::features(client).await).await?;
-    report.step("crds", &["cluster"], async || cluster::crds(client).await).await?;
-    report.step("namespace", &["cluster"], async || cluster::namespace(client, namespace).await).await?;
-    report
-        .step("recorded cluster", &["namespace"], async || former_clusters::recorded(client, namespace).await)
-        .await?;
-    report
-        .step("webhook", &["namespace"], async || processes::webhook_replicas(client, namespace).await)
-        .await?;
-    report.step("configurations", &["namespace"], async || configurations::check(client).await).await?;
-    report.step("policies", &["cluster"], async || policies::check(client).await).await?;
-    report.examine("enforcement", &["cluster"], async || enforcement::check(client).await).await?;
-    report
-        .examine("mutation", &["crds", "namespace"], async || mutation::check(client, namespace).await)
-        .await?;
-    report.step("controller", &["namespace"], async || processes::leader(client, namespace).await).await?;
-    report
-        .step("classes", &["crds"], async || {
-            ready::<EC2NodeClass>(client, |c| c.status.as_ref().map(|s| s.conditions.clone())).await
-        })
-        .await?;
-    report
-        .step("config", &["crds"], async || {
-            ready::<CroftConfig>(client, |c| c.status.as_ref().map(|s| s.conditions.clone())).await
-        })
-        .await?;
-    report
-        .step("pools", &["crds"], async || {
-            ready::<TenantPool>(client, |p| p.status.as_ref().map(|s| s.conditions.clone())).await
-        })
-        .await?;
-    report
-        .step("tenants", &["crds"], async || {
-            ready::<Tenant>(client, |t| t.status.as_ref().map(|s| s.conditions.clone())).await
-        })
-        .await?;
-    report.examine("karpenter", &["crds"], async || karpenter::check(client).await).await?;
+    report.step("cluster", &[], cluster::api_server(client)).await?;
+    report.advise("version", &["cluster"], features::version(client)).await?;
+    report.advise("features", &["cluster"], features::features(client)).await?;
+    report.step("crds", &["cluster"], cluster::crds(client)).await?;
+    report.step("namespace", &["cluster"], cluster::namespace(client, namespace)).await?;
+    report.step("recorded cluster", &["namespace"], former_clusters::recorded(client, namespace)).await?;
+    report.step("webhook", &["namespace"], processes::webhook_replicas(client, namespace)).await?;
+    report.step("configurations", &["namespace"], configurations::check(client)).await?;
+    report.step("policies", &["cluster"], policies::check(client)).await?;
+    report.step("enforcement", &["cluster"], enforcement::check(client)).await?;
+    report.step("mutation", &["crds", "namespace"], mutation::check(client, namespace)).await?;
+    report.step("controller", &["namespace"], processes::leader(client, namespace)).await?;
+    report.step("classes", &["crds"], ready::<EC2NodeClass>(client)).await?;
+    report.step("config", &["crds"], ready::<CroftConfig>(client)).await?;
+    report.step("pools", &["crds"], ready::<TenantPool>(client)).await?;
+    report.step("tenants", &["crds"], ready::<Tenant>(client)).await?;
+    report.step("karpenter", &["crds"], karpenter::check(client)).await?;
     around(client, subject, report).await?;
-    report.step("instances", &["cluster"], async || orphans::check(client, namespace, aws).await).await?;
-    let former = async || former_clusters::former_instances(client, namespace, aws).await;
+    report.step("instances", &["cluster"], orphans::check(client, namespace, aws)).await?;
+    let former = former_clusters::former_instances(client, namespace, aws);
     report.step("former clusters", &["namespace"], former).await?;
-    report.advise("pod security", &["crds"], async || pod_security::check(client, namespace).await).await?;
-    report.advise("limits", &["crds"], async || limits::check(client).await).await?;
-    report.advise("node agents", &["crds"], async || node_agents::of_cluster(client, namespace).await).await
+    report.advise("pod security", &["crds"], pod_security::check(client, namespace)).await?;
+    report.advise("limits", &["crds"], limits::check(client)).await?;
+    report.advise("node agents", &["crds"], node_agents::of_cluster(client, namespace)).await
 }
 
 /// Checks the surroundings of the processes: their nodes, the way from the API server to the webhook, the account.
 async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>) -> anyhow::Result<()> {
     let namespace = subject.namespace;
-    report
-        .examine("reviews", &["webhook", "configurations"], async || reviews::check(client, namespace).await)
-        .await?;
-    report.examine("prices", &["crds"], async || prices::check(client).await).await?;
+    report.step("reviews", &["webhook", "configurations"], reviews::check(client, namespace)).await?;
+    report.step("prices", &["crds"], prices::check(client)).await?;
     if report.has_failed("namespace") {
         return Ok(());
     }
@@ -133,10 +109,8 @@ async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>)
         Ok(installed) => installed,
         Err(error) => return report.note("installation", format!("not checked: {}", said(&error))),
     };
-    report.examine("placement", &[], async || placement::check(&installed)).await?;
-    report
-        .examine("network policy", &[], async || network_policy::check(client, namespace, &installed).await)
-        .await?;
+    report.step("placement", &[], async { placement::check(&installed) }).await?;
+    report.step("network policy", &[], network_policy::check(client, namespace, &installed)).await?;
     let recorded = installed.recorded("region").map(str::to_owned);
     match subject.aws.access(recorded).await {
         Ok(access) => in_account(client, subject, installed, access, report).await,
@@ -146,7 +120,7 @@ async fn around(client: &Client, subject: &Subject<'_>, report: &mut Report<'_>)
                 return Ok(());
             }
             let unasked = Err("of Pod Identity, since AWS isn't asked".to_owned());
-            report.examine("identity", &[], async || identity::check(&installed, namespace, &unasked)).await
+            report.step("identity", &[], async { identity::check(&installed, namespace, &unasked) }).await
         }
     }
 }

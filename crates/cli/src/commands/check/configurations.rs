@@ -8,11 +8,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::{Api, Client};
 
-use super::report::{Finding, fail};
-use crate::{
-    failure::said,
-    table::{counted, shortened},
-};
+use super::report::{Finding, Problem, fail};
+use crate::table::{counted, shortened};
 
 /// Name of Croft's webhook configurations.
 const CONFIGURATION: &str = "croft-webhook";
@@ -24,12 +21,7 @@ pub(super) async fn check(client: &Client) -> Finding {
     let validating = Api::<ValidatingWebhookConfiguration>::all(client.clone()).get_opt(CONFIGURATION).await;
     let (mutating, validating) = match (mutating, validating) {
         (Ok(Some(mutating)), Ok(Some(validating))) => (mutating, validating),
-        (Err(error), _) | (_, Err(error)) => {
-            return fail(
-                format!("failed to read them: {}", said(&error)),
-                "ask for the ClusterRole croft-view",
-            );
-        }
+        (Err(error), _) | (_, Err(error)) => return Err(Problem::unread("failed to read them", &error)),
         (Ok(None), _) => {
             return fail(
                 "there is no MutatingWebhookConfiguration croft-webhook: no pod is placed in its pool",

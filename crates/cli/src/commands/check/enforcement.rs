@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use super::report::Outcome;
+use super::report::{Finding, fail, unknown};
 use crate::failure::said;
 
 /// Name of the binding of `croft break-glass on`.
@@ -14,10 +14,10 @@ const SWITCH: &str = "ClusterRoleBinding \"croft-break-glass\"";
 
 /// The ServiceAccount of `croft break-glass` lacks its verb. A broad binding may give it as well, such as one of every
 /// ServiceAccount with `*` among the verbs.
-pub(super) async fn check(client: &Client) -> Outcome {
+pub(super) async fn check(client: &Client) -> Finding {
     match Api::<SubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review()).await {
         Ok(review) => evaluate(&review.status.unwrap_or_default()),
-        Err(error) => Outcome::Unknown(format!(
+        Err(error) => unknown(format!(
             "failed to ask who may stop enforcement: {}; this takes create on subjectaccessreviews",
             said(&error)
         )),
@@ -45,18 +45,18 @@ fn review() -> SubjectAccessReview {
     }
 }
 
-fn evaluate(status: &SubjectAccessReviewStatus) -> Outcome {
+fn evaluate(status: &SubjectAccessReviewStatus) -> Finding {
     if !status.allowed {
-        return Outcome::Ok("enforcement is on".to_owned());
+        return Ok("enforcement is on".to_owned());
     }
     let why = status.reason.as_deref().unwrap_or_default();
     if why.contains(SWITCH) {
-        return Outcome::fail(
+        return fail(
             format!("enforcement is stopped by croft break-glass on: {why}"),
             "once its cause is mended, start it again: croft break-glass off",
         );
     }
-    Outcome::fail(
+    fail(
         format!(
             "enforcement is stopped, and not by croft break-glass: {why}. That binding gives the verb {BREAK_GLASS_VERB} on \
              croftconfigs.croft.dev to ServiceAccounts that it doesn't name"
@@ -69,6 +69,7 @@ fn evaluate(status: &SubjectAccessReviewStatus) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::check::report::Status;
 
     #[test]
     fn a_broad_binding_that_stops_enforcement_is_told_from_the_switch() {
@@ -76,17 +77,14 @@ mod tests {
             let reason = Some(reason.to_owned());
             evaluate(&SubjectAccessReviewStatus { allowed, reason, ..SubjectAccessReviewStatus::default() })
         };
-        assert_eq!(evaluated(false, ""), Outcome::Ok("enforcement is on".to_owned()));
+        assert_eq!(evaluated(false, ""), Ok("enforcement is on".to_owned()));
         let switch =
             "RBAC: allowed by ClusterRoleBinding \"croft-break-glass\" of ClusterRole \"croft-break-glass\"";
         let broad = "RBAC: allowed by ClusterRoleBinding \"all\" of ClusterRole \"all\" to Group \"system:serviceaccounts\"";
         for (reason, remedy) in [(switch, "croft break-glass off"), (broad, "instead of '*'")] {
-            match evaluated(true, reason) {
-                Outcome::Fail(failed) => {
-                    assert!(failed.what.contains(reason) && failed.remedy.contains(remedy), "{failed:?}");
-                }
-                other => panic!("{other:?}"),
-            }
+            let failed = evaluated(true, reason).unwrap_err();
+            assert_eq!(failed.status, Status::Fail);
+            assert!(failed.what.contains(reason) && failed.remedy.contains(remedy), "{failed:?}");
         }
     }
 }

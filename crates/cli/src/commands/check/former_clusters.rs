@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use croft_policy::definitions::{FORMER_CLUSTERS_ANNOTATION, IDENTITY_PREFIX};
 use kube::Client;
 
-use super::report::{Finding, fail};
+use super::report::{Finding, Problem, fail};
 use crate::{
     aws::{AwsArgs, Instances, annotations_of, cluster_uid},
     failure::told,
@@ -19,10 +19,7 @@ const PAGE: &str = "docs/tasks/restore-a-backup.md";
 
 /// The recorded cluster is this one.
 pub(super) async fn recorded(client: &Client, namespace: &str) -> Finding {
-    let (uid, annotations) = match read(client, namespace).await {
-        Ok(read) => read,
-        Err(error) => return fail(told(&error), "ask for the right to read namespaces"),
-    };
+    let (uid, annotations) = read(client, namespace).await?;
     match annotations.get(&format!("{IDENTITY_PREFIX}cluster-uid")) {
         None => Ok("no controller has led yet".to_owned()),
         Some(recorded) if *recorded == uid => Ok(format!("the cluster {uid}")),
@@ -38,10 +35,7 @@ pub(super) async fn recorded(client: &Client, namespace: &str) -> Finding {
 
 /// No instance of a cluster that this one was restored from is left.
 pub(super) async fn former_instances(client: &Client, namespace: &str, aws: &AwsArgs) -> Finding {
-    let (uid, annotations) = match read(client, namespace).await {
-        Ok(read) => read,
-        Err(error) => return fail(told(&error), "ask for the right to read namespaces"),
-    };
+    let (uid, annotations) = read(client, namespace).await?;
     let mut left = Vec::new();
     let former = former(&uid, &annotations);
     for cluster in &former {
@@ -76,8 +70,10 @@ pub(super) async fn former_instances(client: &Client, namespace: &str, aws: &Aws
     )
 }
 
-async fn read(client: &Client, namespace: &str) -> anyhow::Result<(String, BTreeMap<String, String>)> {
-    Ok((cluster_uid(client).await?, annotations_of(client, namespace).await?))
+async fn read(client: &Client, namespace: &str) -> Result<(String, BTreeMap<String, String>), Problem> {
+    let unread = |error| Problem::fail(told(&error), "ask for the right to read namespaces");
+    let uid = cluster_uid(client).await.map_err(unread)?;
+    Ok((uid, annotations_of(client, namespace).await.map_err(unread)?))
 }
 
 /// The UIDs of other clusters that are recorded on Croft's Namespace.

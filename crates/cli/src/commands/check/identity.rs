@@ -2,7 +2,7 @@
 
 use super::{
     installed::{CONTROLLER, Installed},
-    report::Outcome,
+    report::{Finding, fail, unknown, warn},
 };
 
 /// The variable that each of the two writes into the controller's pods when they are created.
@@ -16,31 +16,31 @@ pub(super) fn check(
     installed: &Installed,
     namespace: &str,
     association: &Result<Option<String>, String>,
-) -> Outcome {
+) -> Finding {
     let restart = format!("kubectl -n {namespace} rollout restart deploy/{CONTROLLER}");
     let without = |variable: &str| installed.pods_have(variable) == Some(false);
     match (&installed.role, association) {
-        (Some(role), _) if without(OF_IRSA) => Outcome::fail(
+        (Some(role), _) if without(OF_IRSA) => fail(
             format!("IRSA gives the ServiceAccount {CONTROLLER} {role}, and its pods are older than that"),
             format!("{restart}; if they still lack {OF_IRSA}, the cluster has no webhook of Pod Identity"),
         ),
-        (Some(role), Ok(Some(other))) if role != other => Outcome::warn(
+        (Some(role), Ok(Some(other))) if role != other => warn(
             format!("IRSA gives the controller {role}, and Pod Identity {other}: that of IRSA is used"),
             "remove the annotation eks.amazonaws.com/role-arn (controller.serviceAccount.annotations), or the association",
         ),
-        (Some(role), _) => Outcome::Ok(format!("{role}, by IRSA")),
-        (None, Ok(Some(role))) if without(OF_POD_IDENTITY) => Outcome::fail(
+        (Some(role), _) => Ok(format!("{role}, by IRSA")),
+        (None, Ok(Some(role))) if without(OF_POD_IDENTITY) => fail(
             format!("Pod Identity gives the controller {role}, and its pods have no credentials of it"),
             format!(
                 "{restart}; if that doesn't help, install the agent: aws eks create-addon --addon-name eks-pod-identity-agent. \
                  On Fargate there is no agent: use IRSA"
             ),
         ),
-        (None, Ok(Some(role))) => Outcome::Ok(format!("{role}, by Pod Identity")),
+        (None, Ok(Some(role))) => Ok(format!("{role}, by Pod Identity")),
         (None, _) if installed.setting(OF_KEY).is_some() => {
-            Outcome::Ok("the controller has an access key in its environment".to_owned())
+            Ok("the controller has an access key in its environment".to_owned())
         }
-        (None, Ok(None)) => Outcome::warn(
+        (None, Ok(None)) => warn(
             format!(
                 "no Pod Identity association and no IRSA gives the ServiceAccount {namespace}/{CONTROLLER} a role: the controller \
                  has what its node has"
@@ -48,10 +48,10 @@ pub(super) fn check(
             "deploy manifests/aws/croft.yaml, or associate a role: aws eks create-pod-identity-association \
              (docs/aws.md#the-stack)",
         ),
-        (None, Err(why)) if installed.pods_have(OF_POD_IDENTITY) == Some(true) => Outcome::Ok(format!(
+        (None, Err(why)) if installed.pods_have(OF_POD_IDENTITY) == Some(true) => Ok(format!(
             "the controller's pods have the credentials of Pod Identity; of which role isn't known: {why}"
         )),
-        (None, Err(why)) => Outcome::Unknown(why.clone()),
+        (None, Err(why)) => unknown(why.clone()),
     }
 }
 
@@ -60,6 +60,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::check::report::{Problem, Status};
 
     fn installed(role: Option<&str>, variables: Option<&[&str]>) -> Installed {
         let pods = variables.map(|names| {
@@ -77,7 +78,7 @@ mod tests {
         role: Option<&str>,
         variables: Option<&[&str]>,
         association: Result<Option<&str>, &str>,
-    ) -> Outcome {
+    ) -> Finding {
         let association = association.map(|role| role.map(str::to_owned)).map_err(str::to_owned);
         check(&installed(role, variables), "croft-system", &association)
     }
@@ -89,7 +90,7 @@ mod tests {
             found(None, Some(&[OF_POD_IDENTITY]), Ok(Some("r"))),
             found(None, None, Ok(Some("r"))),
         ] {
-            assert!(matches!(&outcome, Outcome::Ok(text) if text.starts_with("r, by ")), "{outcome:?}");
+            assert!(matches!(&outcome, Ok(text) if text.starts_with("r, by ")), "{outcome:?}");
         }
     }
 
@@ -97,7 +98,7 @@ mod tests {
     fn pods_older_than_their_role_are_to_be_restarted() {
         for outcome in [found(Some("r"), Some(&[]), Ok(None)), found(None, Some(&[]), Ok(Some("r")))] {
             assert!(
-                matches!(&outcome, Outcome::Fail(f) if f.remedy.contains("rollout restart deploy/croft-controller")),
+                matches!(&outcome, Err(f) if f.status == Status::Fail && f.remedy.contains("rollout restart deploy/croft-controller")),
                 "{outcome:?}"
             );
         }
@@ -105,14 +106,14 @@ mod tests {
 
     #[test]
     fn no_role_and_two_roles_are_a_warning() {
-        assert!(matches!(found(None, None, Ok(None)), Outcome::Warn(_)));
-        assert!(matches!(found(Some("r"), None, Ok(Some("s"))), Outcome::Warn(_)));
+        assert!(matches!(found(None, None, Ok(None)), Err(Problem { status: Status::Warn, .. })));
+        assert!(matches!(found(Some("r"), None, Ok(Some("s"))), Err(Problem { status: Status::Warn, .. })));
     }
 
     #[test]
     fn unread_association_is_unknown_unless_the_pods_show_it() {
-        assert_eq!(found(None, None, Err("no right")), Outcome::Unknown("no right".to_owned()));
+        assert_eq!(found(None, None, Err("no right")), unknown("no right"));
         let outcome = found(None, Some(&[OF_POD_IDENTITY]), Err("no right"));
-        assert!(matches!(&outcome, Outcome::Ok(text) if text.contains("no right")), "{outcome:?}");
+        assert!(matches!(&outcome, Ok(text) if text.contains("no right")), "{outcome:?}");
     }
 }

@@ -14,8 +14,8 @@ use croft_api::{
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::report::Outcome;
-use crate::{failure::said, table::shortened};
+use super::report::{Finding, Problem, warn};
+use crate::table::shortened;
 
 /// The CRDs of Karpenter's pools, and the label by which Karpenter knows their nodes.
 const POOLS: [(&str, &str); 2] = [
@@ -26,33 +26,27 @@ const POOLS: [(&str, &str); 2] = [
 const NAMED: usize = 5;
 
 /// No node of Croft's has a label that an installed Karpenter reads.
-pub(super) async fn check(client: &Client) -> Outcome {
-    let pools = match Api::<TenantPool>::all(client.clone()).list(&ListParams::default()).await {
-        Ok(listed) => listed.items,
-        Err(error) => return Outcome::Unknown(format!("failed to list TenantPools: {}", said(&error))),
-    };
+pub(super) async fn check(client: &Client) -> Finding {
+    let pools = Api::<TenantPool>::all(client.clone()).list(&ListParams::default()).await;
+    let pools = pools.map_err(|error| Problem::unsaid("failed to list TenantPools", &error))?.items;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut read = Vec::new();
     for (crd, label) in POOLS {
-        match crds.get_opt(crd).await {
-            Ok(Some(_)) => read.push(label),
-            Ok(None) => {}
-            Err(error) => return Outcome::Unknown(format!("failed to read the CRD {crd}: {}", said(&error))),
-        }
+        let found = crds.get_opt(crd).await;
+        let found = found.map_err(|e| Problem::unsaid(&format!("failed to read the CRD {crd}"), &e))?;
+        read.extend(found.map(|_| label));
     }
     finding(&pools, &read)
 }
 
 /// The finding, where `read` are the labels by which an installed Karpenter knows nodes.
-fn finding(pools: &[TenantPool], read: &[&str]) -> Outcome {
+fn finding(pools: &[TenantPool], read: &[&str]) -> Finding {
     if read.is_empty() {
-        return Outcome::Ok("it isn't installed".to_owned());
+        return Ok("it isn't installed".to_owned());
     }
     let counts = labels(pools, read);
     if counts.is_empty() {
-        return Outcome::Ok(
-            "it is installed as well, and no template gives a label that it reads".to_owned(),
-        );
+        return Ok("it is installed as well, and no template gives a label that it reads".to_owned());
     }
     let owns = read.contains(&KARPENTER_PROVISIONER_LABEL)
         && !labels(pools, &[KARPENTER_PROVISIONER_LABEL]).is_empty();
@@ -61,7 +55,7 @@ fn finding(pools: &[TenantPool], read: &[&str]) -> Outcome {
     } else {
         "Karpenter subtracts these nodes from the limits of its NodePool of that name, and counts them among its unhealthy nodes"
     };
-    Outcome::warn(
+    warn(
         format!(
             "it is installed as well, and templates give labels that it reads ({}): {effect}",
             shortened(&counts, NAMED)
@@ -90,6 +84,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::commands::check::report::Status;
 
     fn pool(name: &str, provisioner: &str, labels: Value) -> TenantPool {
         let template = json!({"metadata": {"labels": labels}, "spec": {"nodeClassRef": {"name": "c"}}});
@@ -106,22 +101,22 @@ mod tests {
             pool("c", "Karpenter", json!({KARPENTER_NODE_POOL_LABEL: "c"})),
         ];
         let found = finding(&pools, &[KARPENTER_NODE_POOL_LABEL]);
-        let Outcome::Warn(failed) = found else { panic!("{found:?}") };
+        let Err(failed @ Problem { status: Status::Warn, .. }) = found else { panic!("{found:?}") };
         assert!(
             failed.what.contains("(TenantPool a: karpenter.sh/nodepool=x): Karpenter subtracts"),
             "{}",
             failed.what
         );
-        assert!(matches!(finding(&pools, &[]), Outcome::Ok(_)));
-        assert!(matches!(finding(&pools, &[KARPENTER_PROVISIONER_LABEL]), Outcome::Ok(_)));
-        assert!(matches!(finding(&pools[1..], &[KARPENTER_NODE_POOL_LABEL]), Outcome::Ok(_)));
+        assert!(matches!(finding(&pools, &[]), Ok(_)));
+        assert!(matches!(finding(&pools, &[KARPENTER_PROVISIONER_LABEL]), Ok(_)));
+        assert!(matches!(finding(&pools[1..], &[KARPENTER_NODE_POOL_LABEL]), Ok(_)));
     }
 
     #[test]
     fn nodes_that_an_old_karpenter_takes_for_its_own_are_named_first() {
         let pools = [pool("a", "Croft", json!({KARPENTER_PROVISIONER_LABEL: "team1"}))];
         let found = finding(&pools, &[KARPENTER_NODE_POOL_LABEL, KARPENTER_PROVISIONER_LABEL]);
-        let Outcome::Warn(failed) = found else { panic!("{found:?}") };
+        let Err(failed @ Problem { status: Status::Warn, .. }) = found else { panic!("{found:?}") };
         assert!(failed.what.contains("may drain and delete them"), "{}", failed.what);
     }
 }

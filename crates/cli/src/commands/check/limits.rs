@@ -18,11 +18,8 @@ use croft_api::{
 };
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::report::{Finding, fail};
-use crate::{
-    failure::said,
-    table::{counted, shortened},
-};
+use super::report::{Finding, Problem, fail};
+use crate::table::{counted, shortened};
 
 /// A limit bounds the cost of every Tenant's and every pool's nodes.
 pub(super) async fn check(client: &Client) -> Finding {
@@ -33,15 +30,8 @@ pub(super) async fn check(client: &Client) -> Finding {
         let config = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await?;
         Ok::<_, kube::Error>((tenants, pools, config))
     };
-    let (tenants, pools, config) = match listed.await {
-        Ok(listed) => listed,
-        Err(error) => {
-            return fail(
-                format!("failed to list them: {}", said(&error)),
-                "ask for the ClusterRole croft-view",
-            );
-        }
-    };
+    let listed = listed.await.map_err(|error| Problem::unread("failed to list them", &error));
+    let (tenants, pools, config) = listed?;
     let is_unlimited = |statement: Statement| statement.status == Some(true);
     let mut open: Vec<String> = Vec::new();
     let by_name: BTreeMap<String, &TenantPool> = pools.iter().map(|pool| (pool.name_any(), pool)).collect();

@@ -13,8 +13,8 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::report::Outcome;
-use crate::{failure::said, table::shortened};
+use super::report::{Finding, Problem, fail, warn};
+use crate::table::shortened;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 const VERSION: &str = "v1";
@@ -38,7 +38,7 @@ enum Installed {
 }
 
 /// Checks the mode. `namespace` is Croft's own.
-pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
+pub(super) async fn check(client: &Client, namespace: &str) -> Finding {
     let read = async {
         let config = Api::<CroftConfig>::all(client.clone()).get_opt(SINGLETON).await?;
         let own = Api::<Namespace>::all(client.clone()).get_opt(namespace).await?;
@@ -50,33 +50,29 @@ pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
             installed(client, namespace).await?,
         ))
     };
-    match read.await {
-        Ok((wanted, has_more_pools, installed)) => evaluate(wanted, has_more_pools, &installed),
-        Err(error) => Outcome::Unknown(format!(
-            "failed to read the settings or the mutating policies: {}",
-            said(&error)
-        )),
-    }
+    let unsaid = |error| Problem::unsaid("failed to read the settings or the mutating policies", &error);
+    let (wanted, has_more_pools, installed) = read.await.map_err(unsaid)?;
+    evaluate(wanted, has_more_pools, &installed)
 }
 
-fn evaluate(wanted: Mutation, has_more_pools: bool, installed: &Installed) -> Outcome {
+fn evaluate(wanted: Mutation, has_more_pools: bool, installed: &Installed) -> Finding {
     const NOT_SERVED: &str = "the API server serves no MutatingAdmissionPolicy, as Kubernetes 1.36 does";
     const MORE_POOLS: &str = "there are more pools than the policies can hold, so Policy mode refuses non-tenant pods that \
                               tolerate or select the key of a pool";
     match (wanted, installed) {
-        (Mutation::Webhook, Installed::NotServed) => Outcome::Ok(format!("Webhook mode fits: {NOT_SERVED}")),
-        (Mutation::Webhook, Installed::None) => Outcome::warn(
+        (Mutation::Webhook, Installed::NotServed) => Ok(format!("Webhook mode fits: {NOT_SERVED}")),
+        (Mutation::Webhook, Installed::None) => warn(
             "Webhook mode is set, and without the mutating policies nodes that Croft doesn't launch are open to pods from \
              before their pool's key until the controller labels them, and no agent starts while the webhook is away",
             INSTALL,
         ),
         (Mutation::Webhook, Installed::Current) if has_more_pools => {
-            Outcome::Ok(format!("Webhook mode fits: {MORE_POOLS}"))
+            Ok(format!("Webhook mode fits: {MORE_POOLS}"))
         }
-        (Mutation::Webhook, Installed::Current) => Outcome::Ok(
+        (Mutation::Webhook, Installed::Current) => Ok(
             "Webhook mode is set; Policy mode fits as well: the mutating policies of this version are installed".to_owned(),
         ),
-        (Mutation::Webhook, Installed::Different(names)) => Outcome::warn(
+        (Mutation::Webhook, Installed::Different(names)) => warn(
             format!(
                 "Webhook mode is set, and {} missing or of another version: nodes that Croft doesn't launch may be open \
                  until the controller labels them, and Policy mode would not come into force",
@@ -84,24 +80,24 @@ fn evaluate(wanted: Mutation, has_more_pools: bool, installed: &Installed) -> Ou
             ),
             INSTALL,
         ),
-        (Mutation::Policy, Installed::NotServed) => Outcome::fail(
+        (Mutation::Policy, Installed::NotServed) => fail(
             format!("Policy mode is set, and {NOT_SERVED}: the webhook changes pods"),
             "set spec.admission.mutation: Webhook in the CroftConfig, or upgrade the cluster",
         ),
-        (Mutation::Policy, Installed::None) => Outcome::fail(
+        (Mutation::Policy, Installed::None) => fail(
             "Policy mode is set, and the mutating policies are not installed",
             format!("{INSTALL}; or set spec.admission.mutation: Webhook in the CroftConfig"),
         ),
-        (Mutation::Policy, Installed::Different(names)) => Outcome::fail(
+        (Mutation::Policy, Installed::Different(names)) => fail(
             format!("Policy mode is set, and {} missing or of another version", are(names)),
             format!("{INSTALL}; if croft is older than the installation, use the croft of its version"),
         ),
-        (Mutation::Policy, Installed::Current) if has_more_pools => Outcome::warn(
+        (Mutation::Policy, Installed::Current) if has_more_pools => warn(
             MORE_POOLS,
             "set spec.admission.mutation: Webhook in the CroftConfig",
         ),
         (Mutation::Policy, Installed::Current) => {
-            Outcome::Ok("Policy mode is set, and fits: the mutating policies of this version are installed".to_owned())
+            Ok("Policy mode is set, and fits: the mutating policies of this version are installed".to_owned())
         }
     }
 }
@@ -172,6 +168,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::check::report::Status;
 
     #[test]
     fn defaults_of_the_api_server_are_no_difference_and_another_expression_is() {
@@ -190,10 +187,8 @@ mod tests {
     fn policy_mode_needs_the_policies_of_this_version_and_pools_that_fit() {
         let different = Installed::Different(vec!["MutatingAdmissionPolicy croft-pods".to_owned()]);
         let said = |mode, more, installed: &Installed| match evaluate(mode, more, installed) {
-            Outcome::Ok(text) => ("ok", text),
-            Outcome::Warn(failed) => ("warn", failed.what),
-            Outcome::Fail(failed) => ("fail", failed.what),
-            Outcome::Unknown(text) => ("unknown", text),
+            Ok(text) => ("ok", text),
+            Err(found) => (if found.status == Status::Warn { "warn" } else { "fail" }, found.what),
         };
         let cases = [
             (Mutation::Webhook, false, &Installed::NotServed, "ok", "Webhook mode fits"),

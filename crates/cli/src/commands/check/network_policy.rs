@@ -18,9 +18,9 @@ use kube::{
 
 use super::{
     installed::{Installed, container},
-    report::Outcome,
+    report::{Finding, Problem, unknown, warn},
 };
-use crate::{failure::said, table::shortened};
+use crate::table::shortened;
 
 /// The port of reviews: its name in the container, and its number unless the Deployment says another.
 const PORT: &str = "reviews";
@@ -29,37 +29,32 @@ const NUMBER: i32 = 8443;
 const NAMED: usize = 5;
 
 /// The policies of the webhook's pods admit the addresses of the API servers.
-pub(super) async fn check(client: &Client, namespace: &str, installed: &Installed) -> Outcome {
+pub(super) async fn check(client: &Client, namespace: &str, installed: &Installed) -> Finding {
     let Some(deployment) = &installed.webhook else {
-        return Outcome::Ok("the webhook runs outside the cluster".to_owned());
+        return Ok("the webhook runs outside the cluster".to_owned());
     };
     let template = deployment.spec.as_ref().map(|spec| &spec.template);
     let on_host = template.and_then(|template| template.spec.as_ref()?.host_network) == Some(true);
     if on_host {
-        return Outcome::Ok(
+        return Ok(
             "the webhook is on the nodes' network, where no policy has an effect: use security groups, or settings.clientCa"
                 .to_owned(),
         );
     }
     let labels = template.and_then(|template| template.metadata.as_ref()?.labels.clone()).unwrap_or_default();
     let api: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
-    let policies = match api.list(&ListParams::default()).await {
-        Ok(list) => list.items,
-        Err(error) => return Outcome::Unknown(format!("failed to list NetworkPolicies: {}", said(&error))),
-    };
+    let policies = api.list(&ListParams::default()).await;
+    let policies = policies.map_err(|error| Problem::unsaid("failed to list NetworkPolicies", &error))?;
     let selects = |policy: &NetworkPolicy| {
         let selector = policy.spec.as_ref().and_then(|spec| spec.pod_selector.clone()).unwrap_or_default();
         // The API server refuses selectors that can't be read.
         Selector::try_from(selector).is_ok_and(|selector| selector.matches(&labels))
     };
     let policies: Vec<NetworkPolicy> =
-        policies.into_iter().filter(|policy| restricts(policy) && selects(policy)).collect();
-    match api_servers(client).await {
-        Ok(addresses) => verdict(&policies, port(container(deployment)), &addresses),
-        Err(error) => {
-            Outcome::Unknown(format!("failed to list the addresses of the API servers: {}", said(&error)))
-        }
-    }
+        policies.items.into_iter().filter(|policy| restricts(policy) && selects(policy)).collect();
+    let addresses = api_servers(client).await;
+    let unsaid = |error| Problem::unsaid("failed to list the addresses of the API servers", &error);
+    verdict(&policies, port(container(deployment)), &addresses.map_err(unsaid)?)
 }
 
 /// The addresses of the API servers, as the Service `kubernetes` has them.
@@ -86,11 +81,11 @@ fn restricts(policy: &NetworkPolicy) -> bool {
     types.is_none_or(|types| types.iter().any(|kind| kind == "Ingress"))
 }
 
-fn verdict(policies: &[NetworkPolicy], port: i32, addresses: &[IpAddr]) -> Outcome {
+fn verdict(policies: &[NetworkPolicy], port: i32, addresses: &[IpAddr]) -> Finding {
     let setting = "set webhook.networkPolicy.apiServers to the blocks of the control plane's subnets \
                    (docs/aws.md#from-the-control-plane-to-the-webhook)";
     if policies.is_empty() {
-        return Outcome::warn(
+        return warn(
             "no NetworkPolicy restricts the port of reviews: any pod may send reviews",
             "set webhook.networkPolicy.enabled, or settings.clientCa",
         );
@@ -104,13 +99,13 @@ fn verdict(policies: &[NetworkPolicy], port: i32, addresses: &[IpAddr]) -> Outco
         .map(ToString::to_string)
         .collect();
     if !outside.is_empty() && peers.contains(&Peer::Pods) {
-        return Outcome::Unknown(format!(
+        return unknown(format!(
             "{names} admits pods, and whether API servers at {} are among them isn't known",
             shortened(&outside, NAMED)
         ));
     }
     if !outside.is_empty() {
-        return Outcome::warn(
+        return warn(
             format!(
                 "{names} doesn't admit the API servers at {}: where a network plugin enforces it, no review arrives",
                 shortened(&outside, NAMED)
@@ -119,9 +114,9 @@ fn verdict(policies: &[NetworkPolicy], port: i32, addresses: &[IpAddr]) -> Outco
         );
     }
     if peers.iter().any(Peer::is_everyone) {
-        return Outcome::warn(format!("{names} admits any address to the port of reviews"), setting);
+        return warn(format!("{names} admits any address to the port of reviews"), setting);
     }
-    Outcome::Ok(format!("{names} admits the API servers' {}", shortened(&texts(addresses), NAMED)))
+    Ok(format!("{names} admits the API servers' {}", shortened(&texts(addresses), NAMED)))
 }
 
 fn texts(addresses: &[IpAddr]) -> Vec<String> {
@@ -225,6 +220,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::commands::check::report::Status;
 
     fn policy(ingress: Value) -> NetworkPolicy {
         serde_json::from_value(json!({
@@ -242,7 +238,7 @@ mod tests {
         ]))
     }
 
-    fn seen(policy: NetworkPolicy) -> Outcome {
+    fn seen(policy: NetworkPolicy) -> Finding {
         let addresses = ["10.0.1.5", "10.0.2.5"].map(|text| text.parse().unwrap());
         verdict(&[policy], NUMBER, &addresses)
     }
@@ -250,7 +246,7 @@ mod tests {
     #[test]
     fn blocks_that_hold_the_api_servers_are_well() {
         let found = seen(installed(json!({"cidr": "10.0.0.0/22"})));
-        assert_eq!(found, Outcome::Ok("croft-webhook admits the API servers' 10.0.1.5, 10.0.2.5".to_owned()));
+        assert_eq!(found, Ok("croft-webhook admits the API servers' 10.0.1.5, 10.0.2.5".to_owned()));
     }
 
     #[test]
@@ -260,12 +256,15 @@ mod tests {
         {
             let found = seen(installed(block));
             assert!(
-                matches!(&found, Outcome::Warn(f) if f.what.contains("at 10.0.2.5:") && f.remedy.contains("apiServers")),
+                matches!(&found, Err(f) if f.status == Status::Warn && f.what.contains("at 10.0.2.5:") && f.remedy.contains("apiServers")),
                 "{found:?}"
             );
         }
         let found = seen(policy(json!([{"ports": [{"port": 80}]}])));
-        assert!(matches!(&found, Outcome::Warn(f) if f.what.contains("10.0.1.5, 10.0.2.5")), "{found:?}");
+        assert!(
+            matches!(&found, Err(f) if f.status == Status::Warn && f.what.contains("10.0.1.5, 10.0.2.5")),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -275,14 +274,14 @@ mod tests {
             seen(policy(json!([{"ports": [{"port": 8000, "endPort": 9000}]}]))),
             verdict(&[], NUMBER, &[]),
         ] {
-            assert!(matches!(found, Outcome::Warn(_)), "{found:?}");
+            assert!(matches!(found, Err(Problem { status: Status::Warn, .. })), "{found:?}");
         }
     }
 
     #[test]
     fn pods_as_a_source_may_be_the_api_servers() {
         let found = seen(policy(json!([{"from": [{"namespaceSelector": {}}]}])));
-        assert!(matches!(found, Outcome::Unknown(_)), "{found:?}");
+        assert!(matches!(found, Err(Problem { status: Status::Unknown, .. })), "{found:?}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use kube::{Client, ResourceExt as _};
 
 use crate::{
     cluster_reader::read_daemon_sets,
-    commands::check::report::{Failed, Finding, fail},
+    commands::check::report::{Finding, Problem, fail},
     failure::told,
     table::{counted, shortened},
 };
@@ -34,15 +34,9 @@ spec: {provisioner: None}
 
 /// The DaemonSets of a cluster with Croft that admission keeps off the pools' nodes. `namespace` is Croft's own.
 pub(super) async fn of_cluster(client: &Client, namespace: &str) -> Finding {
-    let input = match read_daemon_sets(client).await {
-        Ok(input) => input,
-        Err(error) => {
-            return fail(
-                told(&error),
-                "ask for the right to list DaemonSets, namespaces and Croft's objects",
-            );
-        }
-    };
+    let input = read_daemon_sets(client).await.map_err(|error| {
+        Problem::fail(told(&error), "ask for the right to list DaemonSets, namespaces and Croft's objects")
+    })?;
     if input.pools.is_empty() {
         return Ok("there is no pool yet".to_owned());
     }
@@ -50,18 +44,15 @@ pub(super) async fn of_cluster(client: &Client, namespace: &str) -> Finding {
     kept_off(&input, &admission, namespace)
 }
 
-fn not_evaluated(error: &dyn std::fmt::Display) -> Failed {
-    Failed {
-        what: format!("failed to evaluate admission: {error}"),
-        remedy: "report this as a bug of croft".to_owned(),
-    }
+fn not_evaluated(error: &dyn std::fmt::Display) -> Problem {
+    Problem::bug("failed to evaluate admission", error)
 }
 
 /// Admission of a cluster like `input` that has a tenant.
 ///
 /// # Errors
 /// If it can't be evaluated.
-pub(super) fn admission(input: &Input) -> Result<Admission, Failed> {
+pub(super) fn admission(input: &Input) -> Result<Admission, Problem> {
     let example = parse("example", EXAMPLE, &LoadOptions { namespace: "default".to_owned() })
         .map_err(|e| not_evaluated(&e))?;
     let mut with_tenant = input.clone();
@@ -217,10 +208,10 @@ mod tests {
         ]
         .concat();
         let input = input(&text);
-        let Err(Failed { what, remedy }) = kept_off_of(&input) else { panic!("nothing found") };
+        let Err(Problem { what, remedy, .. }) = kept_off_of(&input) else { panic!("nothing found") };
         assert!(what.ends_with("logging/fluent-bit, monitoring/exporter"), "{what}");
         assert!(remedy.ends_with("spec:\n    sharedWith: [logging, monitoring]"), "{remedy}");
-        let Err(Failed { what, .. }) = untolerating_of(&input) else { panic!("nothing found") };
+        let Err(Problem { what, .. }) = untolerating_of(&input) else { panic!("nothing found") };
         assert!(what.ends_with(": shop/cache"), "{what}");
     }
 
@@ -235,7 +226,7 @@ mod tests {
             panic!("it gets an affinity")
         };
         input.daemon_sets.put(*planned, Origin { file: "test".into(), line: 0 });
-        let Err(Failed { what, .. }) = kept_off(&input, &admission, "croft-system") else {
+        let Err(Problem { what, .. }) = kept_off(&input, &admission, "croft-system") else {
             panic!("nothing found")
         };
         assert!(what.ends_with("logging/fluent-bit"), "{what}");

@@ -8,7 +8,7 @@ use croft_policy::definitions::CLAIM_ANNOTATION;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Client, ResourceExt as _};
 
-use super::report::{Finding, fail};
+use super::report::{Finding, Problem, fail};
 use crate::{
     aws::{AwsArgs, Instances},
     cluster_reader::list_all,
@@ -28,14 +28,11 @@ struct Orphan {
 /// Every instance of the cluster has a NodeClaim, by the cluster's nodes, and by AWS if it is asked.
 pub(super) async fn check(client: &Client, namespace: &str, aws: &AwsArgs) -> Finding {
     let remedy = "ask for the ClusterRole croft-view, and for the right to list nodes";
-    let (claims, pools, nodes) = match read(client).await {
-        Ok(read) => read,
-        Err(error) => return fail(format!("failed to list nodes and NodeClaims: {}", told(&error)), remedy),
-    };
-    let instances = match aws.instances(client, namespace).await {
-        Ok(instances) => instances,
-        Err(error) => return fail(told(&error), remedy),
-    };
+    let (claims, pools, nodes) = read(client).await.map_err(|error| {
+        Problem::fail(format!("failed to list nodes and NodeClaims: {}", told(&error)), remedy)
+    })?;
+    let instances = aws.instances(client, namespace).await;
+    let instances = instances.map_err(|error| Problem::fail(told(&error), remedy))?;
     let known: BTreeSet<&str> = claims.iter().filter_map(instance_of).collect();
     let names: BTreeSet<String> = claims.iter().map(|claim| claim.name_any()).collect();
     let mut orphans: BTreeMap<String, Orphan> = BTreeMap::new();

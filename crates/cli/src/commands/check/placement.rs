@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 
 use super::{
     installed::{Installed, WEBHOOK},
-    report::Outcome,
+    report::{Finding, fail, warn},
 };
 use crate::table::{counted, shortened};
 
@@ -19,9 +19,9 @@ const COMPUTE_TYPE: &str = "eks.amazonaws.com/compute-type";
 const NAMED: usize = 5;
 
 /// Croft's pods run, on nodes of no pool, the webhook's on two or more.
-pub(super) fn check(installed: &Installed) -> Outcome {
+pub(super) fn check(installed: &Installed) -> Finding {
     if installed.pods.is_empty() {
-        return Outcome::Ok("no pod of Croft is in the cluster: its processes run elsewhere".to_owned());
+        return Ok("no pod of Croft is in the cluster: its processes run elsewhere".to_owned());
     }
     let remedy = "give Croft nodes that it doesn't launch: a managed node group of two nodes or more, or Fargate \
                   (docs/aws.md#where-crofts-pods-run)";
@@ -41,7 +41,7 @@ pub(super) fn check(installed: &Installed) -> Outcome {
         }
     }
     if !on_pools.is_empty() {
-        return Outcome::fail(
+        return fail(
             format!("{} on nodes that Croft removes: {}", run(on_pools.len()), shortened(&on_pools, NAMED)),
             format!(
                 "{remedy}; tolerate no taint of a pool (values controller.tolerations, webhook.tolerations); then delete these pods"
@@ -49,7 +49,7 @@ pub(super) fn check(installed: &Installed) -> Outcome {
         );
     }
     if !waiting.is_empty() {
-        return Outcome::fail(
+        return fail(
             format!(
                 "{} of Croft have no node: {}",
                 counted(waiting.len(), "pod"),
@@ -61,14 +61,14 @@ pub(super) fn check(installed: &Installed) -> Outcome {
     let replicas: Vec<&str> = installed.pods_of(WEBHOOK).filter_map(node_of).collect();
     let nodes: BTreeSet<&str> = replicas.iter().copied().collect();
     if let (Some(only), 1, 2..) = (nodes.first(), nodes.len(), replicas.len()) {
-        return Outcome::warn(
+        return warn(
             format!("every replica of the webhook runs on {only}: without it no pod of a tenant is created"),
             "add a second such node in another zone, then delete one of the pods",
         );
     }
     let places: Vec<String> =
         places.into_iter().map(|(place, pods)| format!("{} on {place}", counted(pods, "pod"))).collect();
-    Outcome::Ok(places.join(", "))
+    Ok(places.join(", "))
 }
 
 fn run(count: usize) -> String {
@@ -92,6 +92,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::commands::check::report::{Problem, Status};
 
     fn installed(pods: &[(&str, &str)], nodes: &[(&str, Value)]) -> Installed {
         Installed {
@@ -120,7 +121,7 @@ mod tests {
     fn pods_on_nodes_of_pools_fail() {
         let nodes = [("n", json!({POOL_NAME_LABEL: "p"})), ("m", json!({}))];
         let found = check(&installed(&[("croft-controller", "n"), ("croft-webhook", "m")], &nodes));
-        let Outcome::Fail(failed) = found else { panic!("{found:?}") };
+        let Err(failed @ Problem { status: Status::Fail, .. }) = found else { panic!("{found:?}") };
         assert_eq!(
             failed.what,
             "1 pod of Croft runs on nodes that Croft removes: croft-controller-0 on n of pool p"
@@ -133,11 +134,14 @@ mod tests {
         let nodes = [("n", json!({})), ("m", json!({}))];
         let found = check(&installed(&[("croft-controller", "")], &nodes));
         assert!(
-            matches!(&found, Outcome::Fail(f) if f.what == "1 pod of Croft have no node: croft-controller-0"),
+            matches!(&found, Err(f) if f.status == Status::Fail && f.what == "1 pod of Croft have no node: croft-controller-0"),
             "{found:?}"
         );
         let found = check(&installed(&[("croft-webhook", "n"), ("croft-webhook", "n")], &nodes));
-        assert!(matches!(&found, Outcome::Warn(f) if f.what.contains("runs on n:")), "{found:?}");
+        assert!(
+            matches!(&found, Err(f) if f.status == Status::Warn && f.what.contains("runs on n:")),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -150,7 +154,7 @@ mod tests {
         let pods = [("croft-webhook", "a"), ("croft-webhook", "b"), ("croft-controller", "f")];
         assert_eq!(
             check(&installed(&pods, &nodes)),
-            Outcome::Ok("1 pod on Fargate, 2 pods on the managed node group system".to_owned())
+            Ok("1 pod on Fargate, 2 pods on the managed node group system".to_owned())
         );
     }
 }

@@ -5,7 +5,7 @@ use croft_policy::Tenants;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::report::{Failed, fail};
+use super::report::{Finding, Problem, fail};
 use crate::{
     failure::said,
     table::{counted, shortened},
@@ -19,10 +19,12 @@ const ENOUGH: [&str; 2] = ["baseline", "restricted"];
 const NAMED: usize = 5;
 
 /// The namespaces of tenants that enforce less than `baseline`. `namespace` is Croft's own.
-pub(super) async fn check(client: &Client, namespace: &str) -> Result<String, Failed> {
-    let failed = |error: kube::Error| Failed {
-        what: format!("failed to list tenants and namespaces: {}", said(&error)),
-        remedy: "ask for the ClusterRole croft-view, and for the right to list namespaces".to_owned(),
+pub(super) async fn check(client: &Client, namespace: &str) -> Finding {
+    let failed = |error: kube::Error| {
+        Problem::fail(
+            format!("failed to list tenants and namespaces: {}", said(&error)),
+            "ask for the ClusterRole croft-view, and for the right to list namespaces",
+        )
     };
     let all = ListParams::default();
     let tenants = Api::<Tenant>::all(client.clone()).list(&all).await.map_err(failed)?.items;

@@ -5,8 +5,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use kube::{Api, Client};
 
-use super::report::{Finding, fail};
-use crate::{failure::said, table::counted};
+use super::report::{Finding, Problem, fail};
+use crate::table::counted;
 
 /// Every policy exists, compiles, and is bound with the action Deny.
 pub(super) async fn check(client: &Client) -> Finding {
@@ -15,15 +15,11 @@ pub(super) async fn check(client: &Client) -> Finding {
     let remedy = "install them again: kubectl apply -f manifests/install/policies.yaml";
     let names = croft_policy::policies::names();
     for name in &names {
-        let policy = match api.get_opt(name).await {
-            Ok(Some(policy)) => policy,
-            Ok(None) => return fail(format!("the policy {name} doesn't exist"), remedy),
-            Err(error) => {
-                return fail(
-                    format!("failed to read the policy {name}: {}", said(&error)),
-                    "ask for the ClusterRole croft-view",
-                );
-            }
+        let unread = |what: &'static str| {
+            move |error| Problem::unread(&format!("failed to read the {what} {name}"), &error)
+        };
+        let Some(policy) = api.get_opt(name).await.map_err(unread("policy"))? else {
+            return fail(format!("the policy {name} doesn't exist"), remedy);
         };
         let odd: Vec<String> = policy
             .status
@@ -35,20 +31,11 @@ pub(super) async fn check(client: &Client) -> Finding {
         if let Some(warning) = odd.first() {
             return fail(format!("the API server warns about {name}: {warning}"), remedy);
         }
-        match bindings.get_opt(name).await {
-            Ok(Some(binding)) => {
-                let actions = binding.spec.validation_actions;
-                if !actions.iter().any(|a| a == "Deny") {
-                    return fail(format!("the binding {name} denies nothing"), remedy);
-                }
-            }
-            Ok(None) => return fail(format!("the policy {name} isn't bound"), remedy),
-            Err(error) => {
-                return fail(
-                    format!("failed to read the binding {name}: {}", said(&error)),
-                    "ask for the ClusterRole croft-view",
-                );
-            }
+        let Some(binding) = bindings.get_opt(name).await.map_err(unread("binding"))? else {
+            return fail(format!("the policy {name} isn't bound"), remedy);
+        };
+        if !binding.spec.validation_actions.iter().any(|action| action == "Deny") {
+            return fail(format!("the binding {name} denies nothing"), remedy);
         }
     }
     let in_force = counted(names.len(), "policy").replace("policys", "policies");

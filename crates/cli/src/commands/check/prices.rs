@@ -3,18 +3,15 @@
 use croft_api::NodeClaim;
 use kube::Client;
 
-use super::report::Outcome;
+use super::report::{Finding, Problem, warn};
 use crate::{failure::told, own_objects::claims, table::counted};
 
 /// No node's price is an estimate.
-pub(super) async fn check(client: &Client) -> Outcome {
-    match claims(client).await {
-        Ok(claims) => verdict(&claims),
-        Err(error) => Outcome::Unknown(told(&error)),
-    }
+pub(super) async fn check(client: &Client) -> Finding {
+    verdict(&claims(client).await.map_err(|error| Problem::unknown(told(&error)))?)
 }
 
-fn verdict(claims: &[NodeClaim]) -> Outcome {
+fn verdict(claims: &[NodeClaim]) -> Finding {
     let estimated = |spot: bool| {
         let of_kind = claims.iter().filter_map(|claim| claim.status.as_ref());
         let of_kind = of_kind.filter(|status| (status.capacity_type.as_deref() == Some("spot")) == spot);
@@ -23,7 +20,7 @@ fn verdict(claims: &[NodeClaim]) -> Outcome {
     let (spot, others) = (estimated(true), estimated(false));
     let which = match (others, spot) {
         (0, 0) => {
-            return Outcome::Ok(format!("no price of {} is an estimate", counted(claims.len(), "NodeClaim")));
+            return Ok(format!("no price of {} is an estimate", counted(claims.len(), "NodeClaim")));
         }
         (0, spot) => format!("{} on spot", counted(spot, "node")),
         (others, 0) => counted(others, "node"),
@@ -39,7 +36,7 @@ fn verdict(claims: &[NodeClaim]) -> Outcome {
     if spot > 0 {
         remedies.push("grant ec2:DescribeSpotPriceHistory");
     }
-    Outcome::warn(
+    warn(
         format!("the price of {which} is an estimate: choices and the limits of cost go by it"),
         remedies.join("\n"),
     )
@@ -50,6 +47,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::check::report::Status;
 
     fn claim(capacity_type: &str, estimated: bool) -> NodeClaim {
         serde_json::from_value(json!({
@@ -63,7 +61,7 @@ mod tests {
 
     #[test]
     fn estimates_are_counted_with_the_right_that_they_lack() {
-        assert!(matches!(verdict(&[claim("on-demand", false)]), Outcome::Ok(_)));
+        assert!(matches!(verdict(&[claim("on-demand", false)]), Ok(_)));
         for (claims, what, right) in [
             (vec![claim("on-demand", true)], "the price of 1 node is", "pricing:GetProducts"),
             (vec![claim("spot", true)], "the price of 1 node on spot is", "DescribeSpotPriceHistory"),
@@ -71,7 +69,7 @@ mod tests {
         ] {
             let found = verdict(&claims);
             assert!(
-                matches!(&found, Outcome::Warn(f) if f.what.contains(what) && f.remedy.contains(right)),
+                matches!(&found, Err(f) if f.status == Status::Warn && f.what.contains(what) && f.remedy.contains(right)),
                 "{found:?}"
             );
         }

@@ -5,8 +5,8 @@ use croft_runtime::clock::{Clock as _, SystemClock};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, api::ListParams};
 
-use super::report::{Finding, fail};
-use crate::{failure::said, failure::told, table::counted};
+use super::report::{Finding, Problem, fail};
+use crate::{failure::told, table::counted};
 
 /// Name of the controller's Lease.
 const LEADER: &str = "croft-controller";
@@ -30,15 +30,11 @@ pub(super) async fn webhook_replicas(client: &Client, namespace: &str) -> Findin
     let remedy = format!(
         "look at its pods: kubectl -n {namespace} get pods; kubectl -n {namespace} logs deploy/croft-webhook"
     );
-    match api.list(&selected).await {
-        Ok(leases) => match leases.items.iter().filter(|l| is_held(l)).count() {
-            0 => fail("no replica of the webhook renews its Lease: pods of tenants can't be created", remedy),
-            n => Ok(counted(n, "replica")),
-        },
-        Err(error) => fail(
-            format!("failed to list the replicas' Leases: {}", said(&error)),
-            "ask for the ClusterRole croft-view",
-        ),
+    let leases = api.list(&selected).await;
+    let leases = leases.map_err(|error| Problem::unread("failed to list the replicas' Leases", &error))?;
+    match leases.items.iter().filter(|lease| is_held(lease)).count() {
+        0 => fail("no replica of the webhook renews its Lease: pods of tenants can't be created", remedy),
+        n => Ok(counted(n, "replica")),
     }
 }
 

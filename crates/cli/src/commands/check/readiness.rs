@@ -2,33 +2,23 @@
 
 use croft_api::{
     condition::{READY, UNLIMITED},
-    stored::{INVALID_SPEC, Kind, Stored},
+    stored::{HasConditions, INVALID_SPEC, Kind, Stored},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Api, Client, ResourceExt as _, api::ListParams};
 
-use super::report::{Finding, fail};
-use crate::failure::said;
+use super::report::{Finding, Problem, fail};
 
 /// Every object of a kind is Ready.
-pub(super) async fn ready<K: Kind>(
-    client: &Client,
-    conditions: impl Fn(&K) -> Option<Vec<Condition>>,
-) -> Finding {
+pub(super) async fn ready<K: Kind + HasConditions>(client: &Client) -> Finding {
     let api: Api<Stored<K>> = Api::all(client.clone());
     let kind = K::kind(&()).into_owned();
-    let items: Vec<K> = match api.list(&ListParams::default()).await {
-        Ok(list) => list.items.into_iter().filter_map(Stored::legible).collect(),
-        Err(error) => {
-            return fail(
-                format!("failed to list them: {}", said(&error)),
-                "ask for the ClusterRole croft-view",
-            );
-        }
-    };
+    let listed = api.list(&ListParams::default()).await;
+    let listed = listed.map_err(|error| Problem::unread("failed to list them", &error))?;
+    let items: Vec<K> = listed.items.into_iter().filter_map(Stored::legible).collect();
     for object in &items {
         let name = object.name_any();
-        let found = conditions(object).unwrap_or_default();
+        let found = object.conditions();
         if let Some(flaw) = found.iter().find(|c| c.reason == INVALID_SPEC && c.status == "False") {
             return fail(
                 format!("{kind} {name} is invalid and not in force ({INVALID_SPEC})"),

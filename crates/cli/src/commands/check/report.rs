@@ -1,60 +1,81 @@
 //! Results of checks.
 
-use std::{collections::BTreeSet, io::Write as _, process::ExitCode};
+use std::{collections::BTreeSet, fmt, io::Write as _, process::ExitCode};
 
 use serde::Serialize;
 
 use crate::{
     activity::Activity,
+    failure::said,
     output::{Format, Output},
     table::{BAD, BOLD, DIM, GOOD, NOTE, counted},
 };
 
-/// A finding, and its remedy.
+/// A check's result: details in words, or what isn't well.
+pub(super) type Finding = Result<String, Problem>;
+
+/// What isn't well, or can't be known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Failed {
+pub(super) struct Problem {
+    pub(super) status: Status,
     pub(super) what: String,
     /// Instructions; there may be several lines.
     pub(super) remedy: String,
 }
 
-/// A check's result: details in words, or what is wrong.
-pub(super) type Finding = Result<String, Failed>;
-
-/// The result of a check that may also find nothing out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// All is well; details in words.
-    Ok(String),
-    /// Something to mend that doesn't stop Croft.
-    Warn(Failed),
+impl Problem {
     /// Something that stops Croft, or a part of it.
-    Fail(Failed),
-    /// It can't be known, such as for want of a right; why.
-    Unknown(String),
-}
-
-impl Outcome {
-    /// A finding that doesn't stop Croft.
-    pub(super) fn warn(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::Warn(Failed { what: what.into(), remedy: remedy.into() })
-    }
-
-    /// A finding that stops Croft.
     pub(super) fn fail(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::Fail(Failed { what: what.into(), remedy: remedy.into() })
+        Self { status: Status::Fail, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// What the API server didn't say about something that Croft needs, such as `failed to list pools`.
+    pub(super) fn unread(what: &str, error: &kube::Error) -> Self {
+        Self::fail(format!("{what}: {}", said(error)), "ask for the ClusterRole croft-view")
+    }
+
+    /// Something that can't be known, such as for want of a right; why.
+    pub(super) fn unknown(why: impl Into<String>) -> Self {
+        Self { status: Status::Unknown, what: why.into(), remedy: String::new() }
+    }
+
+    /// The same for what the API server didn't say.
+    pub(super) fn unsaid(what: &str, error: &kube::Error) -> Self {
+        Self::unknown(format!("{what}: {}", said(error)))
+    }
+
+    /// What can't fail.
+    pub(super) fn bug(what: &str, error: &dyn fmt::Display) -> Self {
+        Self::fail(format!("{what}: {error}"), "report this as a bug of croft")
     }
 }
 
-/// A failed check.
+#[cfg(feature = "aws")]
+impl From<&croft_cloud_aws::Unread> for Problem {
+    fn from(why: &croft_cloud_aws::Unread) -> Self {
+        Self::unknown(why.to_string())
+    }
+}
+
+/// A check that failed.
 pub(super) fn fail(what: impl Into<String>, remedy: impl Into<String>) -> Finding {
-    Err(Failed { what: what.into(), remedy: remedy.into() })
+    Err(Problem::fail(what, remedy))
+}
+
+/// A check that found something to mend that doesn't stop Croft.
+pub(super) fn warn(what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Err(Problem { status: Status::Warn, ..Problem::fail(what, remedy) })
+}
+
+/// A check that found nothing out, and why.
+pub(super) fn unknown(why: impl Into<String>) -> Finding {
+    Err(Problem::unknown(why))
 }
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Status {
+pub(super) enum Status {
     Ok,
     /// A finding about what Croft doesn't own.
     Warn,
@@ -103,22 +124,16 @@ impl<'o> Report<'o> {
         &mut self,
         name: &'static str,
         needs: &[&'static str],
-        check: impl AsyncFnOnce() -> Finding,
+        check: impl Future<Output = Finding>,
     ) -> anyhow::Result<()> {
-        if let Some(need) = self.missing(needs) {
-            self.failed.insert(name);
-            return self.write(Entry {
-                name,
-                status: Status::Skip,
-                detail: format!("needs {need}"),
-                remedy: String::new(),
-            });
-        }
-        let finding = watched(name, check).await;
-        if finding.is_err() {
+        let finding = match self.missing(needs) {
+            Some(need) => Err(Problem { status: Status::Skip, ..Problem::fail(format!("needs {need}"), "") }),
+            None => watched(name, check).await,
+        };
+        if finding.as_ref().is_err_and(|one| matches!(one.status, Status::Skip | Status::Fail)) {
             self.failed.insert(name);
         }
-        self.write(entry(name, finding, Status::Fail))
+        self.write(name, finding)
     }
 
     /// A check of what Croft doesn't own: a finding is written with its remedy, but doesn't fail the installation.
@@ -126,37 +141,13 @@ impl<'o> Report<'o> {
         &mut self,
         name: &'static str,
         needs: &[&'static str],
-        check: impl AsyncFnOnce() -> Finding,
+        check: impl Future<Output = Finding>,
     ) -> anyhow::Result<()> {
         if self.missing(needs).is_some() {
             return Ok(());
         }
         let finding = watched(name, check).await;
-        self.write(entry(name, finding, Status::Warn))
-    }
-
-    /// A check that may find nothing out; skipped if one of `needs` has failed.
-    pub(super) async fn examine(
-        &mut self,
-        name: &'static str,
-        needs: &[&'static str],
-        check: impl AsyncFnOnce() -> Outcome,
-    ) -> anyhow::Result<()> {
-        if self.missing(needs).is_some() {
-            return self.step(name, needs, async || Ok(String::new())).await;
-        }
-        let finding = match watched(name, check).await {
-            Outcome::Ok(detail) => entry(name, Ok(detail), Status::Fail),
-            Outcome::Warn(failed) => entry(name, Err(failed), Status::Warn),
-            Outcome::Unknown(detail) => {
-                Entry { name, status: Status::Unknown, detail, remedy: String::new() }
-            }
-            Outcome::Fail(failed) => {
-                self.failed.insert(name);
-                entry(name, Err(failed), Status::Fail)
-            }
-        };
-        self.write(finding)
+        self.write(name, finding.map_err(|problem| Problem { status: Status::Warn, ..problem }))
     }
 
     /// True if the check `name` has failed or couldn't run.
@@ -168,7 +159,7 @@ impl<'o> Report<'o> {
     pub(super) fn note(&mut self, name: &'static str, detail: impl Into<String>) -> anyhow::Result<()> {
         let text = detail.into();
         let (detail, more) = text.split_once('\n').unwrap_or((&text, ""));
-        self.write(Entry { name, status: Status::Note, detail: detail.to_owned(), remedy: more.to_owned() })
+        self.write(name, Err(Problem { status: Status::Note, ..Problem::fail(detail, more) }))
     }
 
     /// Writes the end of the report, which is `healthy` if nothing failed. Returns the exit code.
@@ -191,9 +182,12 @@ impl<'o> Report<'o> {
         needs.iter().find(|need| self.failed.contains(*need)).copied()
     }
 
-    fn write(&mut self, entry: Entry) -> anyhow::Result<()> {
+    fn write(&mut self, name: &'static str, finding: Finding) -> anyhow::Result<()> {
+        let (status, detail, remedy) = match finding {
+            Ok(detail) => (Status::Ok, detail, String::new()),
+            Err(Problem { status, what, remedy }) => (status, what, remedy),
+        };
         if self.format == Format::Text {
-            let Entry { name, status, detail, remedy } = &entry;
             let (word, style) = match status {
                 Status::Ok => ("ok  ", GOOD),
                 Status::Warn => ("warn", NOTE),
@@ -201,7 +195,7 @@ impl<'o> Report<'o> {
                 Status::Skip => ("skip", DIM),
                 Status::Note | Status::Unknown => ("note", DIM),
             };
-            let known = if *status == Status::Unknown { "not known: " } else { "" };
+            let known = if status == Status::Unknown { "not known: " } else { "" };
             writeln!(
                 self.out,
                 "{style}{}{style:#}{}  {BOLD}{name}{BOLD:#}: {known}{detail}",
@@ -213,20 +207,13 @@ impl<'o> Report<'o> {
             }
             self.out.flush()?;
         }
-        self.entries.push(entry);
+        self.entries.push(Entry { name, status, detail, remedy });
         Ok(())
     }
 }
 
-fn entry(name: &'static str, finding: Finding, otherwise: Status) -> Entry {
-    match finding {
-        Ok(detail) => Entry { name, status: Status::Ok, detail, remedy: String::new() },
-        Err(Failed { what, remedy }) => Entry { name, status: otherwise, detail: what, remedy },
-    }
-}
-
 /// Runs a check, and shows its name meanwhile.
-async fn watched<T>(name: &'static str, check: impl AsyncFnOnce() -> T) -> T {
+async fn watched(name: &'static str, check: impl Future<Output = Finding>) -> Finding {
     let _activity = Activity::start(format!("checking {name}"));
-    check().await
+    check.await
 }

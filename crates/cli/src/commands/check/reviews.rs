@@ -11,7 +11,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::report::Outcome;
+use super::report::{Finding, Problem, fail, unknown};
 use crate::failure::said;
 
 /// The namespace of a dry run where no tenant has one.
@@ -20,31 +20,23 @@ const ANY: &str = "default";
 const NAME: &str = "croft-check";
 
 /// The webhook answers a review of the API server.
-pub(super) async fn check(client: &Client, namespace: &str) -> Outcome {
-    let (owned, subject) = match subject(client, namespace).await {
-        Ok(Some(found)) => found,
-        Ok(None) => {
-            return Outcome::Unknown(
-                "there is no Tenant, so that no review is sent to the webhook".to_owned(),
-            );
-        }
-        Err(error) => {
-            return Outcome::Unknown(format!("failed to list tenants and namespaces: {}", said(&error)));
-        }
+pub(super) async fn check(client: &Client, namespace: &str) -> Finding {
+    let found = subject(client, namespace).await;
+    let found = found.map_err(|error| Problem::unsaid("failed to list tenants and namespaces", &error))?;
+    let Some((owned, subject)) = found else {
+        return unknown("there is no Tenant, so that no review is sent to the webhook");
     };
-    let object: DaemonSet = match serde_json::from_value(daemon_set(owned)) {
-        Ok(object) => object,
-        Err(error) => return Outcome::Unknown(error.to_string()),
-    };
+    let object: DaemonSet =
+        serde_json::from_value(daemon_set(owned)).map_err(|error| Problem::unknown(error.to_string()))?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let start = SystemClock.monotonic();
     let answer = Api::<DaemonSet>::namespaced(client.clone(), &subject).create(&dry, &object).await;
     let took = SystemClock.monotonic().saturating_duration_since(start).as_millis();
     match answer {
-        Ok(created) if is_planned(&created) => Outcome::Ok(format!(
+        Ok(created) if is_planned(&created) => Ok(format!(
             "the API server got the webhook's answer, in a dry run of {took} ms in namespace {subject}"
         )),
-        Ok(_) => Outcome::Unknown(format!(
+        Ok(_) => unknown(format!(
             "the dry run in namespace {subject} was accepted and changed by nothing, as in the mode Observe"
         )),
         Err(error) => explain(&said(&error), &subject),
@@ -96,11 +88,11 @@ fn is_planned(created: &DaemonSet) -> bool {
 }
 
 /// The meaning of the API server's refusal for the webhook.
-fn explain(message: &str, namespace: &str) -> Outcome {
+fn explain(message: &str, namespace: &str) -> Finding {
     let failed = message.contains("failed calling webhook \"") && message.contains(".croft.dev\"");
     if !failed {
         // The webhook is called before whatever else refuses.
-        return Outcome::Unknown(format!("a dry run in namespace {namespace} was refused: {message}"));
+        return unknown(format!("a dry run in namespace {namespace} was refused: {message}"));
     }
     let any = |words: &[&str]| words.iter().any(|word| message.contains(word));
     let cause = if any(&["x509:", "tls:"]) {
@@ -118,12 +110,13 @@ fn explain(message: &str, namespace: &str) -> Outcome {
          --source-group CLUSTER_GROUP; check webhook.networkPolicy.apiServers and, with a custom CNI, webhook.hostNetwork \
          (docs/aws.md#from-the-control-plane-to-the-webhook)"
     };
-    Outcome::fail(format!("the webhook doesn't answer the API server: {message}"), cause)
+    fail(format!("the webhook doesn't answer the API server: {message}"), cause)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::check::report::Status;
 
     #[test]
     fn failures_of_the_webhook_have_a_remedy_by_their_cause() {
@@ -145,7 +138,7 @@ mod tests {
             ("no endpoints available for service \"croft-webhook\"", "no replica is ready"),
         ] {
             let found = explain(&call(why), "a");
-            let Outcome::Fail(failed) = found else { panic!("{found:?}") };
+            let Err(failed @ Problem { status: Status::Fail, .. }) = found else { panic!("{found:?}") };
             assert!(failed.what.contains(why) && failed.remedy.contains(remedy), "{failed:?}");
         }
     }
@@ -156,7 +149,10 @@ mod tests {
             "daemonsets.apps is forbidden: User \"a\" cannot create resource \"daemonsets\"",
             "failed calling webhook \"other.example\": context deadline exceeded",
         ] {
-            assert!(matches!(explain(message, "a"), Outcome::Unknown(_)), "{message}");
+            assert!(
+                matches!(explain(message, "a"), Err(Problem { status: Status::Unknown, .. })),
+                "{message}"
+            );
         }
     }
 

@@ -6,11 +6,7 @@ use croft_record::{ledger::amount::Amount, payer::Purpose};
 use serde_json::{Map, Value, json};
 
 use super::group::{Dimension, Sum};
-use crate::{
-    failure::Failure,
-    output::Output,
-    table::{Align, Table},
-};
+use crate::{failure::Failure, output::Output, table::Table};
 
 type Groups = BTreeMap<Vec<String>, Sum>;
 
@@ -52,16 +48,13 @@ pub(super) fn text(by: &[Dimension], groups: &Groups, out: &mut Output) -> Resul
         writeln!(out, "nothing was paid in this time")?;
         return Ok(());
     }
-    let mut head: Vec<(&'static str, Align)> = by.iter().map(|d| (d.title(), Align::Left)).collect();
-    head.push(("COST $", Align::Right));
+    let mut titles: Vec<&str> = by.iter().map(|dimension| dimension.title()).collect();
+    titles.push("COST $>");
     if !by.contains(&Dimension::Purpose) {
-        head.extend(
-            ["USED", "DAEMONSETS", "HEADROOM", "IDLE", "STARTING", "DRAINING"]
-                .map(|title| (title, Align::Right)),
-        );
+        titles.push("USED>|DAEMONSETS>|HEADROOM>|IDLE>|STARTING>|DRAINING>");
     }
-    head.push(("COMMITTED $", Align::Right));
-    let mut table = Table::new(&head);
+    titles.push("COMMITTED $>");
+    let mut table = Table::new(&titles.join("|"));
     let shown = |value: &String| if value.is_empty() { "-".to_owned() } else { value.clone() };
     for (values, sum) in groups {
         table.row(values.iter().map(shown).chain(cells(by, sum)).collect());

@@ -5,8 +5,8 @@
 //! decision log instead; with `--page`, `page` asks the page.
 
 mod command;
-mod conditions;
 mod node;
+mod objects;
 mod page;
 mod past;
 mod pod;

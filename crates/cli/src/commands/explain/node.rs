@@ -6,6 +6,7 @@ use croft_api::{
     NodeClaim, TenantPool,
     condition::{INITIALIZED, REGISTERED, is_true},
     definitions::DEFECTS,
+    stored::HasConditions as _,
 };
 use croft_inspect::{
     admission::Admission,
@@ -19,7 +20,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod};
 use kube::ResourceExt as _;
 
-use super::{conditions::write_conditions, pool::users, prices::write_prices};
+use super::{
+    objects::{named, write_conditions, write_violations},
+    pool::users,
+    prices::write_prices,
+};
 use crate::{
     costs::estimate_mark,
     failure::Failure,
@@ -29,13 +34,7 @@ use crate::{
 
 /// Explains one node: pool, users, price, violations, claim, and whether it could be removed.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
-    let Some(node) = input.nodes.get("", name) else {
-        return Err(Failure::missing(
-            "node",
-            name,
-            input.nodes.iter().filter_map(|n| n.metadata.name.as_deref()),
-        ));
-    };
+    let node = named(&input.nodes, "node", name)?;
     let admission = Admission::new(input)?;
     let info = inventory::node_info(&node.object, input, &croft_cloud::builtin_catalog());
     let ready = if info.ready { "ready" } else { "not ready" };
@@ -74,7 +73,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
     match info.claim.as_ref().and_then(|claim| input.claims.get("", claim)) {
         Some(claim) => {
             writeln!(out, "  NodeClaim {}", claim.name_any())?;
-            let conditions = claim.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let conditions = claim.conditions();
             write_conditions(conditions, out)?;
             if let Some(at) = input.pools.get("", pool_name).and_then(|pool| uninitialized_until(claim, pool))
             {
@@ -95,16 +94,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         inventory::active_pods(input).filter(|p| inventory::node_of(p) == Some(name)).collect();
     let daemons = pods.iter().filter(|p| is_daemon(p)).count();
     let others: Vec<&&Pod> = pods.iter().filter(|p| !is_daemon(p)).collect();
-    for pod in &pods {
-        for message in inventory::placement_violations(admission.tenants(), pod) {
-            writeln!(
-                out,
-                "  {BAD}placement violation of pod {}/{}{BAD:#}: {message}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            )?;
-        }
-    }
+    write_violations(admission.tenants(), &pods, out)?;
     workload(input, &info, daemons, &others, out)
 }
 
@@ -164,22 +154,12 @@ fn workload(
             .get("", info.pool.as_deref().unwrap_or_default())
             .map(|p| p.spec.disruption.consolidate_after().to_owned())
             .unwrap_or_default();
-        let pause = pause_of_pool(input, info.pool.as_deref().unwrap_or_default(), time_of(input));
-        if let Some(pause) = pause {
-            writeln!(out, "  it is empty ({}) and is kept: {pause}", counted(daemons, "DaemonSet pod"))?;
-        } else if after == "Never" {
-            writeln!(
-                out,
-                "  it is empty ({}) and is kept: the pool's consolidateAfter is Never",
-                counted(daemons, "DaemonSet pod")
-            )?;
-        } else {
-            writeln!(
-                out,
-                "  it is empty ({}) and is removed once it has been empty for {after}",
-                counted(daemons, "DaemonSet pod")
-            )?;
-        }
+        let future = match pause_of_pool(input, info.pool.as_deref().unwrap_or_default(), time_of(input)) {
+            Some(pause) => format!("kept: {pause}"),
+            None if after == "Never" => "kept: the pool's consolidateAfter is Never".to_owned(),
+            None => format!("removed once it has been empty for {after}"),
+        };
+        writeln!(out, "  it is empty ({}) and is {future}", counted(daemons, "DaemonSet pod"))?;
         return Ok(());
     }
     let names: Vec<String> =
@@ -192,22 +172,12 @@ fn workload(
         }
         write_prices(input, Focus::Node(info.name.clone()), out)?;
     }
-    for pod in others {
+    for (pod, name) in others.iter().zip(&names) {
         if let Some(forbidden) = forbidden_disruption(pod, time_of(input)) {
-            writeln!(
-                out,
-                "  {NOTE}pod {}/{} carries {forbidden}{NOTE:#}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            )?;
+            writeln!(out, "  {NOTE}pod {name} carries {forbidden}{NOTE:#}")?;
         }
         if controller(&pod.metadata).is_none() {
-            writeln!(
-                out,
-                "  {NOTE}pod {}/{} has no controller{NOTE:#}: it would not be recreated",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            )?;
+            writeln!(out, "  {NOTE}pod {name} has no controller{NOTE:#}: it would not be recreated")?;
         }
     }
     Ok(())

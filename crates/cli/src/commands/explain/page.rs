@@ -2,17 +2,18 @@
 
 use std::io::Write as _;
 
+use croft_inspect::Outlook;
 use croft_record::{entry::Entry, record::Record};
 use serde::Deserialize;
 
-use super::past;
+use super::{past, pod};
 use crate::{
     failure::Failure,
     output::Output,
-    page_client::{Instance, PageArgs, Reason},
+    page_client::PageArgs,
     record::{dollars, write_entries},
     source::ClusterArgs,
-    table::{BAD, BOLD, GOOD, NAME, NOTE, counted},
+    table::{BAD, BOLD, NAME, NOTE},
 };
 
 /// Entries shown, the newest.
@@ -48,19 +49,6 @@ struct Node {
     zone: String,
     capacity_type: String,
     price: Option<i64>,
-}
-
-#[derive(Deserialize)]
-struct Outlook {
-    instance: Option<Instance>,
-    node: Option<ExistingNode>,
-    reasons: Vec<Reason>,
-}
-
-#[derive(Deserialize)]
-struct ExistingNode {
-    node: String,
-    coming: bool,
 }
 
 /// Explains a pod by the page's answer; as it was at a time, by the entries of the log that the page answers with.
@@ -140,24 +128,14 @@ fn pending(pod: &Pod, outlook: Option<&Outlook>, out: &mut Output) -> Result<(),
         )?;
         return Ok(());
     };
-    if let Some(Instance { pool, instance_type, zone, capacity_type, price, pods }) = instance {
-        writeln!(
-            out,
-            "  {GOOD}an instance can be launched for it{GOOD:#}: {instance_type} in {zone}, {capacity_type}, in pool {pool}, {}, for {} of yours",
-            price.map_or_else(|| "price unknown".to_owned(), dollars),
-            counted(pods.len(), "pod")
-        )?;
+    if let Some(instance) = instance {
+        pod::write_instance(instance, "", " of yours", out)?;
     }
-    if let Some(ExistingNode { node, coming }) = node {
-        let kind = if *coming { "coming node" } else { "node" };
-        writeln!(out, "  {GOOD}the {kind} {node} has room for it{GOOD:#}; kube-scheduler binds it")?;
+    if let Some(node) = node {
+        pod::write_room(node, out)?;
     }
-    for Reason { pool, reason, detail, remedy } in reasons {
-        let pool = if pool.is_empty() { String::new() } else { format!("pool {pool}: ") };
-        writeln!(out, "  {pool}{NOTE}{reason}{NOTE:#}: {detail}")?;
-        if let Some(remedy) = remedy {
-            writeln!(out, "    {remedy}")?;
-        }
+    for reason in reasons {
+        pod::write_reason(reason, out)?;
     }
     Ok(())
 }

@@ -2,18 +2,18 @@
 
 use std::{borrow::Cow, io::Write as _};
 
-use croft_api::{CroftConfig, condition::UNLIMITED};
+use croft_api::{CroftConfig, condition::UNLIMITED, stored::HasConditions as _};
 use croft_inspect::{
+    ExistingNode, NewInstance, PendingReason,
     admission::{Admission, Outcome},
     advice::Focus,
-    inventory,
-    reasons::meaning,
+    existing_nodes, inventory, new_instance, pending_reasons,
     simulation::{is_created, simulate},
     workload::{Workload, workloads},
 };
 use croft_manifest::{Input, InputError};
 use croft_policy::{NamespaceTenancy, audit::Recreation, definitions::POOL_ANNOTATION};
-use croft_scheduler::{Options, PlannedInstance, PodKey, Reason, ReasonKind};
+use croft_scheduler::{Options, PodKey, ReasonKind};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
@@ -22,12 +22,15 @@ use crate::{
     costs::estimate_mark,
     failure::Failure,
     output::Output,
+    record::dollars,
     shown::one_line,
     table::{BAD, BOLD, GOOD, NAME, NOTE, counted, shortened},
 };
 
 /// Pools that are named.
 const POOLS: usize = 5;
+/// The reason of pools that are closed to a pod.
+const NOT_TOLERATED: &str = ReasonKind::TaintNotTolerated.as_str();
 
 /// Explains one pod: tenant, pool, node, or why it stays pending.
 pub(super) fn explain(input: &Input, namespace: &str, name: &str, out: &mut Output) -> Result<(), Failure> {
@@ -220,17 +223,16 @@ fn pending(input: &Input, admission: &Admission, pod: &Pod, out: &mut Output) ->
     }
     let simulation = simulate(input, croft_cloud::builtin_catalog(), &Options::default())?;
     let key = PodKey::new(&namespace, &name);
-    if let Some(instance) = simulation.plan.instances.iter().find(|m| m.pods.contains(&key)) {
-        return launchable(input, instance, simulation.is_estimate(instance), out);
+    let instance = simulation.plan.instances.iter().find(|instance| instance.pods.contains(&key));
+    if let Some(instance) = instance.and_then(|found| new_instance(&simulation, found, |_| true)) {
+        return launchable(input, &instance, out);
     }
-    if let Some(node) = simulation.plan.existing.iter().find(|n| n.pods.contains(&key)) {
-        let what = if node.coming { "coming node" } else { "node" };
-        writeln!(out, "  {GOOD}the {what} {} has room for it{GOOD:#}; kube-scheduler binds it", node.node)?;
-        return Ok(());
+    if let Some(node) = existing_nodes(&simulation, |pod| *pod == key).first() {
+        return write_room(node, out);
     }
     let left = simulation.plan.unschedulable.iter().find(|u| u.pod == key);
     if let Some(left) = left {
-        write_reasons(input, admission, &namespace, &left.reasons, out)?;
+        write_reasons(input, admission, &namespace, &pending_reasons(left).collect::<Vec<_>>(), out)?;
     }
     // A denial is said above.
     let is_denied = simulation.denied.iter().any(|denied| denied.pods.contains(&key));
@@ -248,28 +250,11 @@ fn pending(input: &Input, admission: &Admission, pod: &Pod, out: &mut Output) ->
 }
 
 /// The instance that a plan launches for the pod.
-fn launchable(
-    input: &Input,
-    instance: &PlannedInstance,
-    is_estimate: bool,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    writeln!(
-        out,
-        "  {GOOD}an instance can be launched for it{GOOD:#}: {} in {}, {}, in pool {}, {}, for {}",
-        instance.instance_type,
-        instance.zone,
-        instance.capacity_type,
-        instance.pool,
-        instance.price.map_or_else(
-            || "price unknown".to_owned(),
-            |price| format!("{}${price}/h", estimate_mark(is_estimate))
-        ),
-        counted(instance.pods.len(), "pod")
-    )?;
+fn launchable(input: &Input, instance: &NewInstance, out: &mut Output) -> Result<(), Failure> {
+    write_instance(instance, estimate_mark(instance.estimated), "", out)?;
     let pool = input.pools.get("", &instance.pool);
-    let conditions = pool.and_then(|p| p.status.as_ref()).map(|s| s.conditions.clone()).unwrap_or_default();
-    for condition in conditions.iter().filter(|c| c.status == "False" && c.type_ != UNLIMITED) {
+    let conditions = pool.into_iter().flat_map(|pool| pool.conditions());
+    for condition in conditions.filter(|c| c.status == "False" && c.type_ != UNLIMITED) {
         writeln!(
             out,
             "  {NOTE}but pool {} says {}{NOTE:#}: {}",
@@ -279,16 +264,51 @@ fn launchable(
     Ok(())
 }
 
+/// Writes which instance can be launched for a pod, with `mark` before its price and `of` after the number of its pods.
+pub(super) fn write_instance(
+    instance: &NewInstance,
+    mark: &str,
+    of: &str,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let NewInstance { pool, instance_type, zone, capacity_type, price, estimated: _, pods } = instance;
+    writeln!(
+        out,
+        "  {GOOD}an instance can be launched for it{GOOD:#}: {instance_type} in {zone}, {capacity_type}, in pool {pool}, {}, for {}{of}",
+        price.map_or_else(|| "price unknown".to_owned(), |price| format!("{mark}{}", dollars(price))),
+        counted(pods.len(), "pod")
+    )?;
+    Ok(())
+}
+
+/// Writes which node has room for a pod.
+pub(super) fn write_room(node: &ExistingNode, out: &mut Output) -> Result<(), Failure> {
+    let kind = if node.coming { "coming node" } else { "node" };
+    writeln!(out, "  {GOOD}the {kind} {} has room for it{GOOD:#}; kube-scheduler binds it", node.node)?;
+    Ok(())
+}
+
+/// Writes why a pod stays pending, and what would help.
+pub(super) fn write_reason(of: &PendingReason, out: &mut Output) -> Result<(), Failure> {
+    let PendingReason { pool, reason, detail, remedy } = of;
+    let pool = if pool.is_empty() { String::new() } else { format!("pool {pool}: ") };
+    writeln!(out, "  {pool}{NOTE}{reason}{NOTE:#}: {detail}")?;
+    if let Some(remedy) = remedy {
+        writeln!(out, "    {remedy}")?;
+    }
+    Ok(())
+}
+
 /// Why the pod stays pending: in the pools of its tenant, if it has one, and what would help.
 fn write_reasons(
     input: &Input,
     admission: &Admission,
     namespace: &str,
-    reasons: &[Reason],
+    reasons: &[PendingReason],
     out: &mut Output,
 ) -> Result<(), Failure> {
     let tenancy = admission.tenants().tenancy(namespace);
-    let is_kept_off = reasons.iter().all(|reason| reason.reason == ReasonKind::TaintNotTolerated);
+    let is_kept_off = reasons.iter().all(|reason| reason.reason == NOT_TOLERATED);
     if matches!(tenancy, NamespaceTenancy::NonTenant) && is_kept_off {
         writeln!(
             out,
@@ -302,9 +322,10 @@ fn write_reasons(
         .and_then(|tenant| input.tenants.get("", &tenant.name))
         .map(|tenant| input.pools_of_tenant(tenant).map(Cow::into_owned).collect::<Vec<String>>());
     let pools = pools.as_deref();
-    let is_own =
-        |reason: &&Reason| reason.pool.is_empty() || pools.is_none_or(|pools| pools.contains(&reason.pool));
-    let own: Vec<&Reason> = reasons.iter().filter(is_own).collect();
+    let is_own = |reason: &&PendingReason| {
+        reason.pool.is_empty() || pools.is_none_or(|pools| pools.contains(&reason.pool))
+    };
+    let own: Vec<&PendingReason> = reasons.iter().filter(is_own).collect();
     // The reasons are those of pools that exist.
     if let Some(pools) = pools.filter(|pools| !pools.is_empty() && own.is_empty())
         && pools.iter().all(|pool| input.pools.get("", pool).is_none())
@@ -313,14 +334,10 @@ fn write_reasons(
         return Ok(());
     }
     // A pod that is pinned to one pool of its tenant tolerates no other, which would hide what matters.
-    let is_meant = |reason: &&&Reason| reason.reason != ReasonKind::TaintNotTolerated;
+    let is_meant = |reason: &&&PendingReason| reason.reason != NOT_TOLERATED;
     let is_any_meant = own.iter().any(|reason| is_meant(&reason));
     for reason in own.iter().filter(|reason| !is_any_meant || is_meant(reason)) {
-        let pool = if reason.pool.is_empty() { String::new() } else { format!("pool {}: ", reason.pool) };
-        writeln!(out, "  {pool}{NOTE}{}{NOTE:#}: {}", reason.reason, reason.detail)?;
-        if let Some(remedy) = meaning(reason.reason.as_str()) {
-            writeln!(out, "    {remedy}")?;
-        }
+        write_reason(reason, out)?;
     }
     Ok(())
 }

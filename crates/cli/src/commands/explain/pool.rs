@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use croft_api::{TenantPool, amount::Amount, convert::template_return};
+use croft_api::{TenantPool, amount::Amount, convert::template_return, stored::HasConditions as _};
 use croft_inspect::{
     TemplateNodes,
     inventory::{self, NodeInfo},
@@ -16,7 +16,7 @@ use croft_scheduler::{
 };
 use kube::ResourceExt as _;
 
-use super::conditions::write_conditions;
+use super::objects::{named, write_conditions};
 use crate::{
     costs::cost_text,
     failure::Failure,
@@ -26,13 +26,7 @@ use crate::{
 
 /// Explains one pool: label, taints, users, nodes, cost and limits.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
-    let Some(pool) = input.pools.get("", name) else {
-        return Err(Failure::missing(
-            "TenantPool",
-            name,
-            input.pools.iter().filter_map(|p| p.metadata.name.as_deref()),
-        ));
-    };
+    let pool = named(&input.pools, "TenantPool", name)?;
     if pool.spec.per_tenant {
         return explain_for_many(input, pool, out);
     }
@@ -94,8 +88,7 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
     } else if let Some(wanted) = &pool.spec.template_return {
         writeln!(out, "  return to a heavier template: {:?}", wanted.policy)?;
     }
-    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
-    Ok(())
+    write_conditions(pool.conditions(), out)
 }
 
 /// A line for each limit of `nodes`.
@@ -128,7 +121,7 @@ fn explain_for_many(input: &Input, pool: &TenantPool, out: &mut Output) -> Resul
         "  pools of the Tenants that name it: {}",
         if made.is_empty() { "none".to_owned() } else { shortened(&made, 10) }
     )?;
-    write_conditions(pool.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)
+    write_conditions(pool.conditions(), out)
 }
 
 /// A line for each share of the pool, and what its nodes have of it.

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use croft_api::stored::HasConditions as _;
 use croft_inspect::{
     admission::Admission,
     inventory::{self, NodeInfo},
@@ -10,7 +11,7 @@ use croft_manifest::Input;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 
-use super::conditions::write_conditions;
+use super::objects::{named, write_conditions, write_violations};
 use crate::{
     costs::cost_text,
     failure::Failure,
@@ -20,13 +21,7 @@ use crate::{
 
 /// Explains one tenant: namespaces, pools, pods and violations.
 pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(), Failure> {
-    let Some(tenant) = input.tenants.get("", name) else {
-        return Err(Failure::missing(
-            "Tenant",
-            name,
-            input.tenants.iter().filter_map(|t| t.metadata.name.as_deref()),
-        ));
-    };
+    let tenant = named(&input.tenants, "Tenant", name)?;
     let admission = Admission::new(input)?;
     let owners = inventory::tenants_by_namespace(input, admission.tenants());
     let owned: Vec<&String> =
@@ -74,16 +69,6 @@ pub(super) fn explain(input: &Input, name: &str, out: &mut Output) -> Result<(),
         .collect();
     let pending = pods.iter().filter(|p| inventory::node_of(p).is_none()).count();
     writeln!(out, "  {}, {pending} of them without a node", counted(pods.len(), "pod"))?;
-    for pod in &pods {
-        for message in inventory::placement_violations(admission.tenants(), pod) {
-            writeln!(
-                out,
-                "  {BAD}placement violation of pod {}/{}{BAD:#}: {message}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any()
-            )?;
-        }
-    }
-    write_conditions(tenant.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default(), out)?;
-    Ok(())
+    write_violations(admission.tenants(), &pods, out)?;
+    write_conditions(tenant.conditions(), out)
 }

@@ -11,7 +11,7 @@ use croft_testkit::Status;
 use super::folder::{LabFolder, ProcessState, State};
 use crate::{
     output::Output,
-    table::{Align, BAD, GOOD, Table},
+    table::{BAD, GOOD, Table},
 };
 
 /// The keeper's last line of progress, after which `up` stops reading.
@@ -52,12 +52,7 @@ pub(super) fn status(out: &mut Output) -> anyhow::Result<ExitCode> {
 }
 
 fn show(state: &State, out: &mut Output) -> io::Result<()> {
-    let mut table = Table::new(&[
-        ("PROCESS", Align::Left),
-        ("PID", Align::Right),
-        ("STATE", Align::Left),
-        ("LOG", Align::Left),
-    ]);
+    let mut table = Table::new("PROCESS|PID>|STATE|LOG");
     for process in &state.processes {
         let (word, style) = if process.running { ("running", GOOD) } else { ("ended", BAD) };
         table.styled(vec![

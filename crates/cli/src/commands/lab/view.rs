@@ -15,7 +15,7 @@ use kube::{Api, Client, ResourceExt as _, api::ListParams};
 use crate::{
     costs::estimate_mark,
     own_events::{is_possible, says_croft},
-    table::{Align, Table},
+    table::Table,
 };
 
 /// Reason of the event that names the claim that a pod waits for.
@@ -151,17 +151,7 @@ impl View {
 
     /// A row per pod: tenant, namespace, pod, pool, node, instance type, zone, capacity type, $/h.
     pub(super) fn table(&self) -> Table {
-        let mut table = Table::new(&[
-            ("TENANT", Align::Left),
-            ("NAMESPACE", Align::Left),
-            ("POD", Align::Left),
-            ("POOL", Align::Left),
-            ("NODE", Align::Left),
-            ("INSTANCE TYPE", Align::Left),
-            ("ZONE", Align::Left),
-            ("CAPACITY TYPE", Align::Left),
-            ("$/H", Align::Right),
-        ]);
+        let mut table = Table::new("TENANT|NAMESPACE|POD|POOL|NODE|INSTANCE TYPE|ZONE|CAPACITY TYPE|$/H>");
         for ((namespace, name), pod) in &self.pods {
             let claim = pod.node.as_deref().and_then(|node| self.claim_on(node)).cloned().unwrap_or_default();
             let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());

@@ -2,14 +2,14 @@
 
 use std::io::Write as _;
 
+use croft_inspect::{ExistingNode, NewInstance, PendingPods, PendingReason, Planned, WhatIf};
 use croft_manifest::{load_raw, to_yaml};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     failure::Failure,
     output::{Format, Output},
-    page_client::{Instance, PageArgs, Reason},
+    page_client::PageArgs,
     record::dollars,
     source::FileArgs,
     table::{BAD, BOLD, GOOD, NAME, NOTE, counted, shortened},
@@ -17,52 +17,6 @@ use crate::{
 
 /// Pods that a line names.
 const PODS_SHOWN: usize = 5;
-
-/// The page's answer, as far as it is shown.
-#[derive(Deserialize)]
-struct WhatIf {
-    workloads: Vec<Workload>,
-    instances: Vec<Instance>,
-    existing: Vec<Existing>,
-    pending: Vec<Pending>,
-    adds: i64,
-    #[serde(default)]
-    unpriced: usize,
-    warnings: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Workload {
-    kind: String,
-    namespace: String,
-    name: String,
-    template: Option<String>,
-    pool: Option<String>,
-    outcome: String,
-    message: Option<String>,
-    note: Option<String>,
-    #[serde(default)]
-    warnings: Vec<String>,
-    shortfall: Option<Shortfall>,
-}
-
-/// Pods that wait for a limit.
-#[derive(Deserialize)]
-struct Shortfall {
-    message: String,
-}
-
-#[derive(Deserialize)]
-struct Existing {
-    node: String,
-    pods: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Pending {
-    pods: Vec<String>,
-    reasons: Vec<Reason>,
-}
 
 /// Sends the files to the page and writes its answer. True if a pod will be denied.
 pub(super) fn plan(
@@ -91,10 +45,11 @@ pub(super) fn plan(
 fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
     let WhatIf { workloads, instances, existing, pending, adds, unpriced, warnings } = answer;
     out.warn(warnings)?;
-    for Workload { kind, namespace, name, template, pool, outcome, message, note, warnings, shortfall } in
-        workloads
+    for Planned {
+        kind, namespace, name, template, pool, outcome, message, note, warnings, shortfall, ..
+    } in workloads
     {
-        let style = match outcome.as_str() {
+        let style = match &**outcome {
             "denied" => BAD,
             "unknown" => NOTE,
             _ => GOOD,
@@ -105,12 +60,12 @@ fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
             write!(out, ", pool {NAME}{pool}{NAME:#}")?;
         }
         writeln!(out, "{}", message.as_ref().map(|message| format!(": {message}")).unwrap_or_default())?;
-        let short = shortfall.iter().map(|short| &short.message);
-        for said in note.iter().chain(warnings).chain(short) {
+        let of_admission = note.as_deref().into_iter().chain(warnings.iter().map(String::as_str));
+        for said in of_admission.chain(shortfall.iter().map(|short| &*short.message)) {
             writeln!(out, "  {NOTE}{said}{NOTE:#}")?;
         }
     }
-    for Instance { pool, instance_type, zone, capacity_type, price, pods } in instances {
+    for NewInstance { pool, instance_type, zone, capacity_type, price, estimated: _, pods } in instances {
         writeln!(
             out,
             "  a new {instance_type} in {zone}, {capacity_type}, in pool {pool}, {}, for {}",
@@ -118,12 +73,12 @@ fn write(answer: &WhatIf, out: &mut Output) -> Result<(), Failure> {
             counted(pods.len(), "pod")
         )?;
     }
-    for Existing { node, pods } in existing {
+    for ExistingNode { node, coming: _, pods } in existing {
         writeln!(out, "  node {node} takes {}", counted(pods.len(), "pod"))?;
     }
-    for Pending { pods, reasons } in pending {
+    for PendingPods { pods, reasons } in pending {
         writeln!(out, "  {NOTE}pending{NOTE:#}: {}", shortened(pods, PODS_SHOWN))?;
-        for Reason { pool, reason, detail, remedy: _ } in reasons {
+        for PendingReason { pool, reason, detail, remedy: _ } in reasons {
             let pool = if pool.is_empty() { String::new() } else { format!("pool {pool}: ") };
             writeln!(out, "    {pool}{reason}: {detail}")?;
         }

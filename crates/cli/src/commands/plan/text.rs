@@ -34,7 +34,7 @@ pub(super) fn write(planned: &[Planned], out: &mut Output) -> Result<(), Failure
         if one.outcome == "unchanged" {
             writeln!(out, "  {DIM}no change{DIM:#}")?;
         }
-        if let Some(note) = one.note {
+        if let Some(note) = &one.note {
             writeln!(out, "  {DIM}{note}{DIM:#}")?;
         }
         for line in diff::lines(&one.before, &one.after)? {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{
     failure::Failure,
     output::Output,
-    table::{Align, BOLD, DIM, GOOD, Table, counted, shortened},
+    table::{BOLD, DIM, GOOD, Table, counted, shortened},
 };
 
 fn instances(one: &Command) -> String {
@@ -33,14 +33,7 @@ fn with_unknown(sum: Price, unpriced: &BTreeSet<String>, nodes: &[String]) -> St
 /// Writes removed nodes with their replacements, savings, and why each other node is kept.
 pub(super) fn text(savings: &Savings, out: &mut Output) -> Result<(), Failure> {
     let Savings { found, kept, in_time, unpriced } = savings;
-    let mut table = Table::new(&[
-        ("REMOVE", Align::Left),
-        ("LAUNCH", Align::Left),
-        ("PODS MOVED", Align::Right),
-        ("$/H BEFORE", Align::Right),
-        ("$/H AFTER", Align::Right),
-        ("SAVES", Align::Right),
-    ]);
+    let mut table = Table::new("REMOVE|LAUNCH|PODS MOVED>|$/H BEFORE>|$/H AFTER>|SAVES>");
     for one in &found.commands {
         let onto_kept = one.onto.iter().map(|p| p.pods.len());
         let moved: usize = onto_kept.chain(one.instances.iter().map(|m| m.pods.len())).sum();

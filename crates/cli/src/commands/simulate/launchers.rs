@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     costs::{cents, cost_cell, estimate_mark},
-    table::{Align, Table, counted, shortened},
+    table::{Table, counted, shortened},
 };
 
 /// Groups of pods of which one sentence is shown, of each kind.
@@ -63,16 +63,8 @@ fn monthly_text(cost: Cost) -> String {
 }
 
 fn pools(comparison: &Comparison) -> Table {
-    let mut table = Table::new(&[
-        ("POOL", Align::Left),
-        ("LAUNCHED BY", Align::Left),
-        ("NODES NOW", Align::Right),
-        ("$/H NOW", Align::Right),
-        ("PLANNED", Align::Right),
-        ("$/H PLANNED", Align::Right),
-        ("NO LESS THAN", Align::Right),
-        ("DIFFERENCE", Align::Right),
-    ]);
+    let mut table =
+        Table::new("POOL|LAUNCHED BY|NODES NOW>|$/H NOW>|PLANNED>|$/H PLANNED>|NO LESS THAN>|DIFFERENCE>");
     let row = |name: &str, launchers: String, now: &Side, planned: &Side, bound, difference| {
         vec![
             name.to_owned(),

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     failure::Failure,
     output::Output,
-    table::{Align, BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted, shortened},
+    table::{BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted, shortened},
 };
 
 /// Writes new instances, existing nodes that get pods, cost, pending pods with reasons, and consolidation.
@@ -39,18 +39,7 @@ fn write_instances(simulation: &Simulation, out: &mut Output) -> Result<(), Fail
     if simulation.plan.instances.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&[
-        ("INSTANCE", Align::Left),
-        ("POOL", Align::Left),
-        ("TYPE", Align::Left),
-        ("ZONE", Align::Left),
-        ("CAPACITY", Align::Left),
-        ("$/H", Align::Right),
-        ("PODS", Align::Right),
-        ("CPU", Align::Right),
-        ("MEMORY", Align::Right),
-        ("OR ONE OF", Align::Left),
-    ]);
+    let mut table = Table::new("INSTANCE|POOL|TYPE|ZONE|CAPACITY|$/H>|PODS>|CPU>|MEMORY>|OR ONE OF");
     for instance in &simulation.plan.instances {
         let others: Vec<&String> =
             instance.options.iter().filter(|o| **o != instance.instance_type).collect();
@@ -84,13 +73,7 @@ fn write_existing(simulation: &Simulation, out: &mut Output) -> Result<(), Failu
     if used.is_empty() {
         return Ok(());
     }
-    let mut table = Table::new(&[
-        ("EXISTING NODE", Align::Left),
-        ("POOL", Align::Left),
-        ("TYPE", Align::Left),
-        ("ZONE", Align::Left),
-        ("NEW PODS", Align::Right),
-    ]);
+    let mut table = Table::new("EXISTING NODE|POOL|TYPE|ZONE|NEW PODS>");
     for node in used {
         table.row(vec![
             if node.coming { format!("{} (coming)", node.node) } else { node.node.clone() },

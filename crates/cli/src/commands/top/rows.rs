@@ -7,6 +7,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use croft_api::stored::HasConditions as _;
 use croft_inspect::{
     NodeState,
     admission::Admission,
@@ -380,9 +381,7 @@ fn tenant_rows(
             pending,
             nodes: its().count(),
             cost: inventory::total_cost(its()),
-            ready: ready(
-                tenant.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default(),
-            ),
+            ready: ready(tenant.conditions()),
             pools: pools.clone(),
             namespaces: namespaces.into_iter().map(str::to_owned).collect(),
             name,
@@ -400,7 +399,6 @@ fn pool_row(
     tenants: Vec<String>,
 ) -> PoolRow {
     let pool = input.pools.get("", name);
-    let conditions = pool.and_then(|pool| pool.status.as_ref()).map(|status| status.conditions.as_slice());
     let limits = pool.map(|pool| &pool.spec.limits);
     let template = |name: &String| {
         let its = || nodes.iter().copied().filter(|node| node.template.as_ref() == Some(name));
@@ -416,7 +414,7 @@ fn pool_row(
         templates: templates.map(|one| template(&one.name)).collect(),
         limits: limits.into_iter().flatten().map(|(key, limit)| (key.clone(), limit.0.clone())).collect(),
         cost: inventory::total_cost(nodes.iter().copied()),
-        ready: ready(conditions.unwrap_or_default()),
+        ready: ready(pool.map(|pool| pool.conditions()).unwrap_or_default()),
         paused: pause_of_pool(input, name, time_of(input)),
     }
 }

@@ -15,7 +15,7 @@ use crate::{
     costs::{cost_cell, cost_text},
     failure::Failure,
     output::Output,
-    table::{Align, BOLD, NAME, NOTE, Table, counted, shortened},
+    table::{BOLD, NAME, NOTE, Table, counted, shortened},
 };
 
 /// Names of a list that are shown, unless all are.
@@ -168,16 +168,8 @@ pub(super) fn node_cells(row: &NodeRow, with_templates: bool) -> Vec<String> {
 }
 
 fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
-    let mut table = Table::new(&[
-        ("TENANT", Align::Left),
-        ("POOLS", Align::Left),
-        ("NAMESPACES", if wide { Align::Left } else { Align::Right }),
-        ("PODS", Align::Right),
-        ("PENDING", Align::Right),
-        ("NODES", Align::Right),
-        ("$/H", Align::Right),
-        ("READY", Align::Left),
-    ]);
+    let namespaces = if wide { "NAMESPACES" } else { "NAMESPACES>" };
+    let mut table = Table::new(&format!("TENANT|POOLS|{namespaces}|PODS>|PENDING>|NODES>|$/H>|READY"));
     let plain = |text: String| (text, anstyle::Style::new());
     for row in rows {
         let namespaces = if wide { row.namespaces.join(", ") } else { row.namespaces.len().to_string() };
@@ -196,15 +188,8 @@ fn tenant_table(rows: &[TenantRow], wide: bool) -> Table {
 }
 
 fn pool_table(rows: &[PoolRow], with_templates: bool, wide: bool) -> Table {
-    let mut head = vec![("POOL", Align::Left), ("TENANTS", Align::Left), ("NODES", Align::Right)];
-    head.extend(with_templates.then_some(("TEMPLATES", Align::Left)));
-    head.extend([
-        ("COMING", Align::Right),
-        ("LIMITS", Align::Left),
-        ("$/H", Align::Right),
-        ("READY", Align::Left),
-    ]);
-    let mut table = Table::new(&head);
+    let of_templates = if with_templates { "TEMPLATES|" } else { "" };
+    let mut table = Table::new(&format!("POOL|TENANTS|NODES>|{of_templates}COMING>|LIMITS|$/H>|READY"));
     let plain = |text: String| (text, anstyle::Style::new());
     for row in rows {
         let mut cells =
@@ -222,25 +207,11 @@ fn pool_table(rows: &[PoolRow], with_templates: bool, wide: bool) -> Table {
 }
 
 fn node_table(rows: &[NodeRow], with_templates: bool, wide: bool) -> Table {
-    let mut head = vec![("NODE", Align::Left), ("POOL", Align::Left)];
-    head.extend(with_templates.then_some(("TEMPLATE", Align::Left)));
-    head.extend([
-        ("TYPE", Align::Left),
-        ("ZONE", Align::Left),
-        ("CAPACITY", Align::Left),
-        ("PODS", Align::Right),
-        ("CPU REQUESTED", Align::Right),
-        ("CPU USED", Align::Right),
-        ("MEMORY REQUESTED", Align::Right),
-        ("MEMORY USED", Align::Right),
-        ("$/H", Align::Right),
-        ("AGE", Align::Right),
-        ("STATE", Align::Left),
-    ]);
-    if wide {
-        head.extend([("NODECLAIM", Align::Left), ("TENANTS", Align::Left)]);
-    }
-    let mut table = Table::new(&head);
+    let template = if with_templates { "TEMPLATE|" } else { "" };
+    let owners = if wide { "|NODECLAIM|TENANTS" } else { "" };
+    let mut table = Table::new(&format!(
+        "NODE|POOL|{template}TYPE|ZONE|CAPACITY|PODS>|CPU REQUESTED>|CPU USED>|MEMORY REQUESTED>|MEMORY USED>|$/H>|AGE>|STATE{owners}"
+    ));
     for row in rows {
         let mut cells = node_cells(row, with_templates);
         if wide {

@@ -13,7 +13,7 @@ use kube::{
 use serde_json::json;
 
 use super::progress::Progress;
-use crate::own_objects::{is_absent, names};
+use crate::own_objects::{names, unless_absent};
 use crate::table::{counted, shortened};
 
 /// The prefix of Croft's finalizers.
@@ -29,13 +29,8 @@ pub(super) async fn delete_all<K: Kind>(client: &Client) -> anyhow::Result<Vec<S
     let api: Api<Stored<K>> = Api::all(client.clone());
     let found = names::<K>(client).await?;
     for name in &found {
-        match api.delete(name, &DeleteParams::default()).await {
-            Ok(_) => {}
-            Err(error) if is_absent(&error) => {}
-            Err(error) => {
-                return Err(error).with_context(|| format!("failed to delete the {} {name}", K::kind(&())));
-            }
-        }
+        unless_absent(api.delete(name, &DeleteParams::default()).await)
+            .with_context(|| format!("failed to delete the {} {name}", K::kind(&())))?;
     }
     Ok(found)
 }
@@ -57,12 +52,9 @@ where
     let others: Vec<&String> = finalizers.iter().filter(|finalizer| !finalizer.starts_with(OWN)).collect();
     let patch = json!({"metadata": {"finalizers": others}});
     let api: Api<K> = Api::all(client.clone());
-    match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_absent(&error) => Ok(()),
-        Err(error) => Err(error)
-            .with_context(|| format!("failed to remove the finalizer of the {} {name}", K::kind(&()))),
-    }
+    unless_absent(api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(patch)).await)
+        .with_context(|| format!("failed to remove the finalizer of the {} {name}", K::kind(&())))?;
+    Ok(())
 }
 
 /// Deletes the objects of a kind without their finalizers' work. Returns their names.
@@ -93,17 +85,21 @@ pub(super) async fn delete_settings(client: &Client, progress: &mut Progress<'_>
     )
 }
 
+/// The objects of a kind, each with the kind's name.
+async fn titles<K: Kind>(client: &Client) -> anyhow::Result<Vec<String>> {
+    Ok(names::<K>(client).await?.into_iter().map(|name| format!("{} {name}", K::kind(&()))).collect())
+}
+
 /// Deletes the CRDs, and waits until they are gone. They are kept while an object of one of them is left.
 ///
 /// # Errors
 /// If objects are left, or a CRD can't be deleted.
 pub(super) async fn delete_crds(client: &Client, progress: &mut Progress<'_>) -> anyhow::Result<()> {
-    let mut left: Vec<String> = Vec::new();
-    left.extend(names::<Tenant>(client).await?.into_iter().map(|name| format!("Tenant {name}")));
-    left.extend(names::<TenantPool>(client).await?.into_iter().map(|name| format!("TenantPool {name}")));
-    left.extend(names::<NodeClaim>(client).await?.into_iter().map(|name| format!("NodeClaim {name}")));
-    left.extend(names::<EC2NodeClass>(client).await?.into_iter().map(|name| format!("EC2NodeClass {name}")));
-    left.extend(names::<CroftConfig>(client).await?.into_iter().map(|name| format!("CroftConfig {name}")));
+    let mut left = titles::<Tenant>(client).await?;
+    left.extend(titles::<TenantPool>(client).await?);
+    left.extend(titles::<NodeClaim>(client).await?);
+    left.extend(titles::<EC2NodeClass>(client).await?);
+    left.extend(titles::<CroftConfig>(client).await?);
     anyhow::ensure!(
         left.is_empty(),
         "the CRDs are kept, since objects are left or were created meanwhile: {}; run the command again",
@@ -112,11 +108,8 @@ pub(super) async fn delete_crds(client: &Client, progress: &mut Progress<'_>) ->
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in croft_api::crds() {
         let name = crd.name_any();
-        match api.delete(&name, &DeleteParams::default()).await {
-            Ok(_) => {}
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(error).with_context(|| format!("failed to delete the CRD {name}")),
-        }
+        unless_absent(api.delete(&name, &DeleteParams::default()).await)
+            .with_context(|| format!("failed to delete the CRD {name}"))?;
         while api.get_opt(&name).await?.is_some() {
             if !progress.wait_for(&format!("until the CRD {name} is gone")).await? {
                 anyhow::bail!("the CRD {name} is still being deleted; see kubectl describe crd {name}");

@@ -12,7 +12,7 @@ use crate::{
     aws::{AwsArgs, Instances},
     commands::check::leader_of,
     own_events::{is_possible, says_croft},
-    own_objects::{claims, is_absent, names},
+    own_objects::{claims, names, unless_absent},
     shown::one_line,
     table::{counted, shortened},
 };
@@ -75,11 +75,7 @@ async fn delete_claims_without_pool(
     let api: Api<Stored<NodeClaim>> = Api::all(client.clone());
     let without = |claim: &&NodeClaim| !pools.contains(&claim.spec.pool);
     for claim in claims.iter().filter(without).filter(|claim| claim.metadata.deletion_timestamp.is_none()) {
-        match api.delete(&claim.name_any(), &DeleteParams::default()).await {
-            Ok(_) => {}
-            Err(error) if is_absent(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
+        unless_absent(api.delete(&claim.name_any(), &DeleteParams::default()).await)?;
     }
     Ok(())
 }
@@ -87,11 +83,8 @@ async fn delete_claims_without_pool(
 /// Ids of the instances that AWS still shows as alive; `None` if there are none, or AWS isn't asked.
 async fn alive(client: &Client, namespace: &str, aws: &AwsArgs) -> anyhow::Result<Option<Vec<String>>> {
     let Instances::Found(instances) = aws.instances(client, namespace).await? else { return Ok(None) };
-    let ids: Vec<String> = instances
-        .into_iter()
-        .filter(|instance| instance.state.is_alive())
-        .map(|instance| instance.id)
-        .collect();
+    let alive = instances.into_iter().filter(|instance| instance.state.is_alive());
+    let ids: Vec<String> = alive.map(|instance| instance.id).collect();
     Ok((!ids.is_empty()).then_some(ids))
 }
 

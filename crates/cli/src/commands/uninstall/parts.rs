@@ -11,7 +11,7 @@ use kube::{
 };
 
 use super::progress::Progress;
-use crate::table::counted;
+use crate::{own_objects::unless_absent, table::counted};
 
 /// The label of every object of the manifests.
 const LABEL: &str = "app.kubernetes.io/part-of=croft";
@@ -110,12 +110,9 @@ async fn list(
         };
         return Ok(all.into_iter().filter(own).collect());
     }
-    let found = match api.list(&ListParams::default().labels(LABEL)).await {
-        // Mutating policies are served since Kubernetes 1.36.
-        Err(kube::Error::Api(status)) if status.is_not_found() => Vec::new(),
-        other => other.with_context(failed)?.items,
-    };
-    Ok(found.into_iter().filter(|object| object.name_any().starts_with("croft-")).collect())
+    // Mutating policies are served since Kubernetes 1.36.
+    let found = unless_absent(api.list(&ListParams::default().labels(LABEL)).await).with_context(failed)?;
+    Ok(found.into_iter().flatten().filter(|object| object.name_any().starts_with("croft-")).collect())
 }
 
 fn release(object: &DynamicObject) -> Option<(String, String)> {
@@ -205,9 +202,7 @@ pub(super) async fn delete_processes(
 /// # Errors
 /// If it can't be deleted.
 pub(super) async fn delete(api: &Api<DynamicObject>, kind: &str, name: &str) -> anyhow::Result<()> {
-    match api.delete(name, &DeleteParams::background()).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("failed to delete the {kind} {name}")),
-    }
+    unless_absent(api.delete(name, &DeleteParams::background()).await)
+        .with_context(|| format!("failed to delete the {kind} {name}"))?;
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use croft_cloud_aws::Unread;
 
-use super::super::report::Outcome;
+use super::super::report::{Finding, fail, unknown};
 use crate::table::{counted, shortened};
 
 /// At most this many roles are named.
@@ -30,9 +30,9 @@ pub(super) fn is_role(arn: &str, name: &str) -> bool {
 }
 
 /// Every role of nodes is let in.
-pub(super) fn check(access: &Access<'_>, roles: &[String]) -> Outcome {
+pub(super) fn check(access: &Access<'_>, roles: &[String]) -> Finding {
     if roles.is_empty() {
-        return Outcome::Ok("no EC2NodeClass names a role yet".to_owned());
+        return Ok("no EC2NodeClass names a role yet".to_owned());
     }
     let by_map = |role: &str| {
         access.authentication_mode != API
@@ -45,7 +45,7 @@ pub(super) fn check(access: &Access<'_>, roles: &[String]) -> Outcome {
         (CONFIG_MAP, _) => &[][..],
         (_, Ok(entries)) => entries,
         (_, Err(_)) if roles.iter().all(|role| by_map(role)) => &[][..],
-        (_, Err(why)) => return Outcome::Unknown(why.to_string()),
+        (_, Err(why)) => return unknown(why.to_string()),
     };
     let cluster = access.cluster;
     let mut missing = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn check(access: &Access<'_>, roles: &[String]) -> Outcome {
         match entries.iter().find(|(arn, _)| is_role(arn, role)) {
             Some((_, kind)) if OF_NODES.contains(&kind.as_str()) || kind.is_empty() => {}
             Some((arn, kind)) => {
-                return Outcome::fail(
+                return fail(
                     format!("the access entry of {role} has the type {kind}, by which no node joins"),
                     format!(
                         "aws eks delete-access-entry --cluster-name {cluster} --principal-arn {arn}; then create it with --type \
@@ -66,10 +66,7 @@ pub(super) fn check(access: &Access<'_>, roles: &[String]) -> Outcome {
         }
     }
     if missing.is_empty() {
-        return Outcome::Ok(format!(
-            "instances with the {} of the classes may join",
-            counted(roles.len(), "role")
-        ));
+        return Ok(format!("instances with the {} of the classes may join", counted(roles.len(), "role")));
     }
     let remedy = if access.authentication_mode == CONFIG_MAP {
         "map the role in the ConfigMap kube-system/aws-auth: groups system:bootstrappers and system:nodes, username \
@@ -81,19 +78,17 @@ pub(super) fn check(access: &Access<'_>, roles: &[String]) -> Outcome {
              it: docs/aws.md#the-stack)"
         )
     };
-    Outcome::fail(
-        format!("no access entry lets nodes with {} join {cluster}", shortened(&missing, NAMED)),
-        remedy,
-    )
+    fail(format!("no access entry lets nodes with {} join {cluster}", shortened(&missing, NAMED)), remedy)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::check::report::Status;
 
     const ARN: &str = "arn:aws:iam::1:role/path/croft-node";
 
-    fn seen(mode: &str, entries: &[(&str, &str)], mapped_roles: &str) -> Outcome {
+    fn seen(mode: &str, entries: &[(&str, &str)], mapped_roles: &str) -> Finding {
         let entries = entries.iter().map(|(arn, kind)| ((*arn).to_owned(), (*kind).to_owned())).collect();
         let access =
             Access { cluster: "prod", authentication_mode: mode, entries: &Ok(entries), mapped_roles };
@@ -102,12 +97,12 @@ mod tests {
 
     #[test]
     fn entry_of_nodes_and_mapped_role_are_well() {
-        assert!(matches!(seen("API", &[("arn:x", "STANDARD"), (ARN, "EC2_LINUX")], ""), Outcome::Ok(_)));
+        assert!(matches!(seen("API", &[("arn:x", "STANDARD"), (ARN, "EC2_LINUX")], ""), Ok(_)));
         let mapped = "- groups: [system:nodes]\n  rolearn: \"arn:aws:iam::1:role/croft-node\"\n";
-        assert!(matches!(seen("CONFIG_MAP", &[], mapped), Outcome::Ok(_)));
+        assert!(matches!(seen("CONFIG_MAP", &[], mapped), Ok(_)));
         assert!(matches!(
             seen("API_AND_CONFIG_MAP", &[], "- rolearn: arn:aws:iam::1:role/croft-node"),
-            Outcome::Ok(_)
+            Ok(_)
         ));
     }
 
@@ -121,7 +116,10 @@ mod tests {
             ("API", &[(ARN, "STANDARD")], "", "delete-access-entry"),
         ] {
             let found = seen(mode, entries, mapped);
-            assert!(matches!(&found, Outcome::Fail(f) if f.remedy.contains(remedy)), "{mode}: {found:?}");
+            assert!(
+                matches!(&found, Err(f) if f.status == Status::Fail && f.remedy.contains(remedy)),
+                "{mode}: {found:?}"
+            );
         }
     }
 }

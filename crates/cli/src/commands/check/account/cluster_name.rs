@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use croft_cloud_aws::{EksCluster, Read, Unread};
 
-use super::{super::report::Outcome, subject::Subject};
+use super::{
+    super::report::{Finding, fail, unknown, warn},
+    subject::Subject,
+};
 use crate::table::counted;
 
 /// The cluster of this name at EKS is this one, and is active.
@@ -13,28 +16,28 @@ pub(super) fn check(
     region: &str,
     found: &Read<EksCluster>,
     others: &Result<BTreeSet<String>, Unread>,
-) -> Outcome {
+) -> Finding {
     let Some(name) = &subject.name else {
-        return Outcome::Unknown("give the cluster's name at EKS with --cluster-name".to_owned());
+        return unknown("give the cluster's name at EKS with --cluster-name".to_owned());
     };
     let set = format!("set controller.settings.clusterName to the name of this cluster (now {name})");
     match found {
-        Err(why) => Outcome::Unknown(why.to_string()),
+        Err(why) => unknown(why.to_string()),
         Ok(None) if subject.own_endpoint => {
-            Outcome::Ok(format!("{name} isn't EKS's: the controller is told where nodes join"))
+            Ok(format!("{name} isn't EKS's: the controller is told where nodes join"))
         }
-        Ok(None) => Outcome::fail(format!("there is no cluster {name} at EKS in {region}"), set),
-        Ok(Some(cluster)) if !is_same(&cluster.authority, &subject.authority) => Outcome::fail(
+        Ok(None) => fail(format!("there is no cluster {name} at EKS in {region}"), set),
+        Ok(Some(cluster)) if !is_same(&cluster.authority, &subject.authority) => fail(
             format!(
                 "the cluster {name} at EKS is another one: its certificate authority isn't that of this cluster"
             ),
             set,
         ),
-        Ok(Some(cluster)) if !["ACTIVE", "UPDATING"].contains(&cluster.status.as_str()) => Outcome::warn(
+        Ok(Some(cluster)) if !["ACTIVE", "UPDATING"].contains(&cluster.status.as_str()) => warn(
             format!("the cluster {name} is {}", cluster.status),
             format!("aws eks describe-cluster --name {name}"),
         ),
-        Ok(Some(_)) => Outcome::Ok(format!("{name} is this cluster{}", beside(subject, others))),
+        Ok(Some(_)) => Ok(format!("{name} is this cluster{}", beside(subject, others))),
     }
 }
 
@@ -58,6 +61,7 @@ fn beside(subject: &Subject, others: &Result<BTreeSet<String>, Unread>) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::check::report::{Problem, Status};
 
     fn subject() -> Subject {
         Subject {
@@ -72,7 +76,7 @@ mod tests {
         EksCluster { authority: authority.to_owned(), status: status.to_owned(), ..EksCluster::default() }
     }
 
-    fn seen(found: &Read<EksCluster>) -> Outcome {
+    fn seen(found: &Read<EksCluster>) -> Finding {
         let uids = ["own", "x", "y"].map(str::to_owned).into();
         check(&subject(), "eu-west-1", found, &Ok(uids))
     }
@@ -81,7 +85,7 @@ mod tests {
     fn cluster_with_this_authority_is_this_one_and_others_are_counted() {
         let found = seen(&Ok(Some(cluster("PEM", "ACTIVE"))));
         let text = "prod is this cluster; the account and region have instances of 2 other clusters, which tags keep apart";
-        assert_eq!(found, Outcome::Ok(text.to_owned()));
+        assert_eq!(found, Ok(text.to_owned()));
     }
 
     #[test]
@@ -91,18 +95,24 @@ mod tests {
         {
             let found = seen(&Ok(found));
             assert!(
-                matches!(&found, Outcome::Fail(f) if f.what.contains(what) && f.remedy.contains("clusterName")),
+                matches!(&found, Err(f) if f.status == Status::Fail && f.what.contains(what) && f.remedy.contains("clusterName")),
                 "{found:?}"
             );
         }
-        assert!(matches!(seen(&Ok(Some(cluster("PEM", "DELETING")))), Outcome::Warn(_)));
+        assert!(matches!(
+            seen(&Ok(Some(cluster("PEM", "DELETING")))),
+            Err(Problem { status: Status::Warn, .. })
+        ));
     }
 
     #[test]
     fn cluster_that_isnt_of_eks_is_told_where_nodes_join() {
         let own = Subject { own_endpoint: true, ..subject() };
-        assert!(matches!(check(&own, "r", &Ok(None), &Ok(BTreeSet::new())), Outcome::Ok(_)));
+        assert!(matches!(check(&own, "r", &Ok(None), &Ok(BTreeSet::new())), Ok(_)));
         let unnamed = Subject { name: None, ..subject() };
-        assert!(matches!(check(&unnamed, "r", &Ok(None), &Ok(BTreeSet::new())), Outcome::Unknown(_)));
+        assert!(matches!(
+            check(&unnamed, "r", &Ok(None), &Ok(BTreeSet::new())),
+            Err(Problem { status: Status::Unknown, .. })
+        ));
     }
 }

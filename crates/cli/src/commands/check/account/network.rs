@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use croft_cloud_aws::Unread;
 
-use super::{super::report::Outcome, subject::Subject};
+use super::{
+    super::report::{Finding, warn},
+    subject::Subject,
+};
 use crate::table::shortened;
 
 /// At most this many subnets are named.
@@ -23,18 +26,12 @@ pub(super) struct Routes<'a> {
 }
 
 /// Every service that is called without a way to the internet has an endpoint.
-pub(super) fn check(subject: &Subject, routes: &Routes<'_>) -> Outcome {
-    let (controller, nodes) = match (routes.closed_controller, routes.closed_nodes) {
-        (Ok(controller), Ok(nodes)) => (controller, nodes),
-        (Err(why), _) | (_, Err(why)) => return Outcome::Unknown(why.to_string()),
-    };
+pub(super) fn check(subject: &Subject, routes: &Routes<'_>) -> Finding {
+    let (controller, nodes) = (routes.closed_controller.as_ref()?, routes.closed_nodes.as_ref()?);
     if controller.is_empty() && nodes.is_empty() {
-        return Outcome::Ok("the subnets have a route to the internet".to_owned());
+        return Ok("the subnets have a route to the internet".to_owned());
     }
-    let endpoints = match routes.endpoints {
-        Ok(endpoints) => endpoints,
-        Err(why) => return Outcome::Unknown(why.to_string()),
-    };
+    let endpoints = routes.endpoints.as_ref()?;
     let mut needed = BTreeSet::new();
     if !controller.is_empty() {
         needed.extend(of_controller(subject, routes.pod_identity));
@@ -52,11 +49,11 @@ pub(super) fn check(subject: &Subject, routes: &Routes<'_>) -> Outcome {
     };
     let subnets = shortened(&closed, NAMED);
     if missing.is_empty() {
-        return Outcome::Ok(format!(
+        return Ok(format!(
             "{subnets} have no route to the internet, and every service has an endpoint{prices}"
         ));
     }
-    Outcome::warn(
+    warn(
         format!(
             "{subnets} have no route to the internet, and the VPC has no endpoint of {}{prices}",
             missing.join(", ")
@@ -87,8 +84,9 @@ fn of_controller(subject: &Subject, pod_identity: bool) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::check::report::{Problem, Status};
 
-    fn seen(controller: &[&str], nodes: &[&str], endpoints: &[&str]) -> Outcome {
+    fn seen(controller: &[&str], nodes: &[&str], endpoints: &[&str]) -> Finding {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let subject = Subject {
             queue: Some("q".to_owned()),
@@ -109,26 +107,29 @@ mod tests {
 
     #[test]
     fn open_subnets_need_no_endpoint() {
-        assert!(matches!(seen(&[], &[], &[]), Outcome::Ok(_)));
+        assert!(matches!(seen(&[], &[], &[]), Ok(_)));
     }
 
     #[test]
     fn services_without_an_endpoint_are_named() {
         let found = seen(&["subnet-1"], &[], &["ec2", "ssm"]);
-        let Outcome::Warn(failed) = found else { panic!("{found:?}") };
+        let Err(failed @ Problem { status: Status::Warn, .. }) = found else { panic!("{found:?}") };
         assert_eq!(
             failed.what,
             "subnet-1 have no route to the internet, and the VPC has no endpoint of eks, eks-auth, iam, sqs; the Price List \
              isn't reached, so that on-demand prices are estimates"
         );
         let found = seen(&[], &["subnet-2"], &["ec2", "ecr.api", "ecr.dkr", "sts"]);
-        assert!(matches!(&found, Outcome::Warn(f) if f.what.ends_with("no endpoint of s3")), "{found:?}");
+        assert!(
+            matches!(&found, Err(f) if f.status == Status::Warn && f.what.ends_with("no endpoint of s3")),
+            "{found:?}"
+        );
     }
 
     #[test]
     fn private_cluster_with_every_endpoint_is_told_of_its_prices() {
         let all = ["ec2", "ssm", "eks", "eks-auth", "iam", "sqs"];
         let found = seen(&["subnet-1"], &[], &all);
-        assert!(matches!(&found, Outcome::Ok(text) if text.contains("estimates")), "{found:?}");
+        assert!(matches!(&found, Ok(text) if text.contains("estimates")), "{found:?}");
     }
 }

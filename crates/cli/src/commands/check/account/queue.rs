@@ -3,7 +3,7 @@
 use croft_cloud_aws::{EventRule, QueueFacts, Read};
 use serde_json::Value;
 
-use super::super::report::Outcome;
+use super::super::report::{Finding, fail, warn};
 use crate::table::{counted, shortened};
 
 /// The kinds of events that the controller acts on, by `detail-type`.
@@ -29,29 +29,25 @@ pub(super) struct Found<'a> {
 }
 
 /// No queue is set.
-pub(super) fn unset() -> Outcome {
-    Outcome::warn(
+pub(super) fn unset() -> Finding {
+    warn(
         "no interruption queue is set: spot instances end without a drain",
         "deploy manifests/aws/croft.yaml, and set controller.settings.interruptionQueue to its output (docs/aws.md#the-stack)",
     )
 }
 
 /// The queue exists, is this cluster's, and gets every kind of event.
-pub(super) fn check(found: &Found<'_>) -> Outcome {
+pub(super) fn check(found: &Found<'_>) -> Finding {
     let Found { name, region, queue, rules, clusters, cluster } = found;
-    let queue = match queue {
-        Ok(Some(queue)) => queue,
-        Ok(None) => {
-            return Outcome::fail(
-                format!("there is no queue {name} in {region}, or the credentials may not see it"),
-                "set controller.settings.interruptionQueue to the output InterruptionQueueName of the stack (docs/aws.md#the-stack)",
-            );
-        }
-        Err(why) => return Outcome::Unknown(why.to_string()),
+    let Some(queue) = queue.as_ref()? else {
+        return fail(
+            format!("there is no queue {name} in {region}, or the credentials may not see it"),
+            "set controller.settings.interruptionQueue to the output InterruptionQueueName of the stack (docs/aws.md#the-stack)",
+        );
     };
     let is_foreign = |other: &&String| Some(other.as_str()) != *cluster && *name == format!("croft-{other}");
     if let Some(other) = clusters.iter().find(is_foreign) {
-        return Outcome::warn(
+        return warn(
             format!(
                 "the queue {name} is that of the cluster {other}, by its name: two controllers take each other's messages"
             ),
@@ -59,23 +55,23 @@ pub(super) fn check(found: &Found<'_>) -> Outcome {
         );
     }
     if let Some(waiting) = queue.waiting.filter(|waiting| *waiting > MOST_WAITING) {
-        return Outcome::warn(
+        return warn(
             format!("{waiting} messages wait on {name}: no controller reads it"),
             "see that the controller leads, and that its role may receive: sqs:ReceiveMessage, sqs:DeleteMessage",
         );
     }
     let rules = match rules {
         Ok(rules) => rules,
-        Err(why) => return Outcome::Ok(format!("{name} is there; its rules aren't known: {why}")),
+        Err(why) => return Ok(format!("{name} is there; its rules aren't known: {why}")),
     };
     let missing: Vec<&str> = EXPECTED
         .into_iter()
         .filter(|kind| !rules.iter().any(|rule| rule.enabled && announces(&rule.pattern, kind)))
         .collect();
     if missing.is_empty() {
-        return Outcome::Ok(format!("{name} gets every announcement, by {}", counted(rules.len(), "rule")));
+        return Ok(format!("{name} gets every announcement, by {}", counted(rules.len(), "rule")));
     }
-    Outcome::warn(
+    warn(
         format!("no enabled rule puts these events on {name}: {}", shortened(&missing, EXPECTED.len())),
         "deploy manifests/aws/croft.yaml, whose rules do (docs/aws.md#the-stack)",
     )
@@ -96,6 +92,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::check::report::{Problem, Status};
 
     fn rules(kinds: &[(&str, bool)]) -> Vec<EventRule> {
         let rule = |(kind, enabled): &(&str, bool)| EventRule {
@@ -106,7 +103,7 @@ mod tests {
         kinds.iter().map(rule).collect()
     }
 
-    fn seen(queue: Option<QueueFacts>, rules: Vec<EventRule>, clusters: &[&str]) -> Outcome {
+    fn seen(queue: Option<QueueFacts>, rules: Vec<EventRule>, clusters: &[&str]) -> Finding {
         let clusters: Vec<String> = clusters.iter().map(|name| (*name).to_owned()).collect();
         check(&Found {
             name: "croft-prod",
@@ -126,19 +123,19 @@ mod tests {
     fn queue_with_every_rule_is_well() {
         let queue = QueueFacts { waiting: Some(3), ..QueueFacts::default() };
         let found = seen(Some(queue), all(), &["prod", "test"]);
-        assert_eq!(found, Outcome::Ok("croft-prod gets every announcement, by 4 rules".to_owned()));
+        assert_eq!(found, Ok("croft-prod gets every announcement, by 4 rules".to_owned()));
     }
 
     #[test]
     fn absent_queue_fails() {
-        assert!(matches!(seen(None, all(), &[]), Outcome::Fail(_)));
+        assert!(matches!(seen(None, all(), &[]), Err(Problem { status: Status::Fail, .. })));
     }
 
     #[test]
     fn missing_and_disabled_rules_are_named() {
         let some = [("EC2 Spot Instance Interruption Warning", false), ("AWS Health Event", true)];
         let found = seen(Some(QueueFacts::default()), rules(&some), &[]);
-        let Outcome::Warn(failed) = found else { panic!("{found:?}") };
+        let Err(failed @ Problem { status: Status::Warn, .. }) = found else { panic!("{found:?}") };
         assert!(
             failed.what.contains("Spot Instance Interruption") && !failed.what.contains("Health"),
             "{failed:?}"
@@ -156,11 +153,14 @@ mod tests {
             cluster: Some("prod"),
         });
         assert!(
-            matches!(&found, Outcome::Warn(f) if f.what.contains("that of the cluster test")),
+            matches!(&found, Err(f) if f.status == Status::Warn && f.what.contains("that of the cluster test")),
             "{found:?}"
         );
         let queue = QueueFacts { waiting: Some(5_000), ..QueueFacts::default() };
         let found = seen(Some(queue), all(), &[]);
-        assert!(matches!(&found, Outcome::Warn(f) if f.what.starts_with("5000 messages")), "{found:?}");
+        assert!(
+            matches!(&found, Err(f) if f.status == Status::Warn && f.what.starts_with("5000 messages")),
+            "{found:?}"
+        );
     }
 }

@@ -8,7 +8,7 @@ use super::{
     super::{
         identity,
         installed::CONTROLLER,
-        report::{Outcome, Report},
+        report::{Finding, Problem, Report, fail, unknown},
     },
     access_entries, cluster_name, network, queue,
     subject::{NodeRole, Subject},
@@ -41,9 +41,7 @@ pub(in crate::commands::check) async fn check(
     }
     if names_identity {
         report
-            .examine("aws", &[], async || {
-                Outcome::Ok(format!("asked as {} in {}", identity.arn, reader.region()))
-            })
+            .step("aws", &[], async { Ok(format!("asked as {} in {}", identity.arn, reader.region())) })
             .await?;
     }
     let cluster = match &subject.name {
@@ -52,22 +50,18 @@ pub(in crate::commands::check) async fn check(
     };
     let others = reader.clusters_with_instances().await;
     report
-        .examine("cluster name", &[], async || {
-            cluster_name::check(subject, reader.region(), &cluster, &others)
-        })
+        .step("cluster name", &[], async { cluster_name::check(subject, reader.region(), &cluster, &others) })
         .await?;
     let association = association(&reader, subject, &cluster).await;
     report
-        .examine("identity", &[], async || {
+        .step("identity", &[], async {
             identity::check(&subject.installed, &subject.namespace, &association)
         })
         .await?;
-    report.examine("access entries", &[], async || entries(&reader, subject, &cluster).await).await?;
-    report.examine("interruption queue", &[], async || queue(&reader, subject).await).await?;
+    report.step("access entries", &[], entries(&reader, subject, &cluster)).await?;
+    report.step("interruption queue", &[], queue(&reader, subject)).await?;
     let pod_identity = matches!(association, Ok(Some(_)));
-    report
-        .examine("private network", &[], async || network(&reader, subject, &cluster, pod_identity).await)
-        .await?;
+    report.step("private network", &[], network(&reader, subject, &cluster, pod_identity)).await?;
     if !reader.has_price_list() {
         let text = "the partition has no price list: on-demand prices are built in, and marked as estimates";
         report.note("price list", text)?;
@@ -88,9 +82,9 @@ async fn association(
     role.map_err(|why| why.to_string())
 }
 
-async fn entries(reader: &AccountReader, subject: &Subject, cluster: &Read<EksCluster>) -> Outcome {
+async fn entries(reader: &AccountReader, subject: &Subject, cluster: &Read<EksCluster>) -> Finding {
     let (Some(name), Ok(Some(cluster))) = (&subject.name, cluster) else {
-        return Outcome::Unknown("the cluster isn't known at EKS".to_owned());
+        return unknown("the cluster isn't known at EKS".to_owned());
     };
     let mut roles = BTreeSet::new();
     for role in &subject.roles {
@@ -103,12 +97,12 @@ async fn entries(reader: &AccountReader, subject: &Subject, cluster: &Read<EksCl
                     roles.insert(role);
                 }
                 Ok(None) => {
-                    return Outcome::fail(
+                    return fail(
                         format!("there is no instance profile {profile} with a role"),
                         "correct spec.instanceProfile of the EC2NodeClass, or deploy the stack (docs/aws.md#the-stack)",
                     );
                 }
-                Err(why) => return Outcome::Unknown(why.to_string()),
+                Err(why) => return Err((&why).into()),
             },
         }
     }
@@ -139,12 +133,12 @@ async fn typed_entries(
     Ok(entries)
 }
 
-async fn queue(reader: &AccountReader, subject: &Subject) -> Outcome {
+async fn queue(reader: &AccountReader, subject: &Subject) -> Finding {
     let Some(queue) = &subject.queue else {
         return if subject.installed.controller.is_some() {
             queue::unset()
         } else {
-            Outcome::Unknown("give the queue's name with --interruption-queue".to_owned())
+            unknown("give the queue's name with --interruption-queue".to_owned())
         };
     };
     let name = queue.rsplit('/').next().unwrap_or_default();
@@ -172,17 +166,15 @@ async fn network(
     subject: &Subject,
     cluster: &Read<EksCluster>,
     pod_identity: bool,
-) -> Outcome {
+) -> Finding {
     let Ok(Some(EksCluster { vpc: Some(vpc), .. })) = cluster else {
-        return Outcome::Unknown("the cluster's VPC isn't known".to_owned());
+        return unknown("the cluster's VPC isn't known".to_owned());
     };
-    let controller = match reader.subnets_of(&subject.installed.instances()).await {
-        Ok(subnets) => subnets,
-        Err(why) => return Outcome::Unknown(why.to_string()),
-    };
+    let controller = reader.subnets_of(&subject.installed.instances()).await;
+    let controller = controller.map_err(|why| Problem::from(&why))?;
     let nodes: BTreeSet<String> = subject.subnets.iter().cloned().collect();
     if controller.is_empty() && nodes.is_empty() {
-        return Outcome::Unknown("neither the controller's nor a class's subnets are known yet".to_owned());
+        return unknown("neither the controller's nor a class's subnets are known yet".to_owned());
     }
     let closed_controller = reader.without_internet(vpc, &controller).await;
     let closed_nodes = reader.without_internet(vpc, &nodes).await;

@@ -9,28 +9,23 @@ use regex_lite::Regex;
 use super::room;
 use crate::commands::check::{
     installed::Subject,
-    report::{Failed, Finding},
+    report::{Finding, Problem},
 };
 
 /// The finding of `room` once more, if its pods fit onto no node: well if a profile takes every pod, else also with what the
 /// profiles lack.
-pub(super) async fn instead(failed: Failed, subject: &Subject<'_>) -> Finding {
-    let failed =
-        |why: &str| Failed { what: format!("{}; {why}", failed.what), remedy: failed.remedy.clone() };
-    let access = match subject.aws.access(None).await {
-        Ok(access) => access,
-        Err(why) => return Err(failed(&format!("Fargate profiles are not checked: {why}"))),
-    };
+pub(super) async fn instead(failed: Problem, subject: &Subject<'_>) -> Finding {
+    let failed = |why: &str| Problem { what: format!("{}; {why}", failed.what), ..failed.clone() };
+    let access = subject.aws.access(None).await;
+    let access = access.map_err(|why| failed(&format!("Fargate profiles are not checked: {why}")))?;
     let Some(cluster) = subject.cluster_name else {
         return Err(failed("Fargate profiles are not checked: give --cluster-name"));
     };
     let Some(reader) = AccountReader::connect(&access).await else {
         return Err(failed("Fargate profiles are not checked: no region is set"));
     };
-    let profiles = match reader.fargate_profiles(cluster).await {
-        Ok(profiles) => profiles,
-        Err(why) => return Err(failed(&format!("Fargate profiles are not known: {why}"))),
-    };
+    let profiles = reader.fargate_profiles(cluster).await;
+    let profiles = profiles.map_err(|why| failed(&format!("Fargate profiles are not known: {why}")))?;
     let deployments = room::deployments(subject.namespace)?;
     match taking(&profiles, subject.namespace, &deployments) {
         Some(profile) => Ok(format!("Croft's pods run on Fargate, by the profile {}", profile.name)),

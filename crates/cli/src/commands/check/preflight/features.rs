@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 
 use crate::{
-    commands::check::report::{Failed, Finding, fail},
+    commands::check::report::{Finding, Problem, fail},
     failure::said,
     own_objects,
     table::{counted, shortened},
@@ -22,10 +22,7 @@ const RIGHTS: &str = "check with the credentials that will install Croft: it tak
 
 /// The release is one that Croft supports.
 pub(in crate::commands::check) async fn version(client: &Client) -> Finding {
-    match kubernetes::release(client).await {
-        Ok(found) => verdict(found),
-        Err(error) => fail(error.to_string(), "kubectl version"),
-    }
+    verdict(release(client).await?)
 }
 
 fn verdict(found: Release) -> Finding {
@@ -46,10 +43,12 @@ fn verdict(found: Release) -> Finding {
 
 /// The release has the features that Croft uses.
 pub(in crate::commands::check) async fn features(client: &Client) -> Finding {
-    match kubernetes::release(client).await {
-        Ok(found) => lacks(found),
-        Err(error) => fail(error.to_string(), "kubectl version"),
-    }
+    lacks(release(client).await?)
+}
+
+async fn release(client: &Client) -> Result<Release, Problem> {
+    let found = kubernetes::release(client).await;
+    found.map_err(|error| Problem::fail(error.to_string(), "kubectl version"))
 }
 
 fn lacks(found: Release) -> Finding {
@@ -75,15 +74,12 @@ where
     }
 }
 
-fn refused(what: &str, name: &str, error: &kube::Error, remedy: &str) -> Failed {
+fn refused(what: &str, name: &str, error: &kube::Error, remedy: &str) -> Problem {
     let remedy = match error {
         kube::Error::Api(status) if status.is_forbidden() => RIGHTS,
         _ => remedy,
     };
-    Failed {
-        what: format!("the API server doesn't accept the {what} {name}: {}", said(error)),
-        remedy: remedy.to_owned(),
-    }
+    Problem::fail(format!("the API server doesn't accept the {what} {name}: {}", said(error)), remedy)
 }
 
 /// The API server compiles every admission policy of Croft.
@@ -94,9 +90,8 @@ pub(super) async fn policies(client: &Client, namespace: &str) -> Finding {
     for document in croft_policy::policies::documents(namespace) {
         let name = document.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default().to_owned();
         let is_policy = document.get("kind").and_then(|k| k.as_str()) == Some("ValidatingAdmissionPolicy");
-        let unreadable = |error: serde_json::Error| Failed {
-            what: format!("this command can't write the policy {name}: {error}"),
-            remedy: "report this as a bug of croft".to_owned(),
+        let unreadable = |error: serde_json::Error| {
+            Problem::bug(&format!("this command can't write the policy {name}"), &error)
         };
         let answer = if is_policy {
             let policy: ValidatingAdmissionPolicy = serde_json::from_value(document).map_err(unreadable)?;
@@ -126,10 +121,7 @@ pub(super) async fn webhooks(client: &Client) -> Finding {
             "matchConditions": [{"name": "none", "expression": "request.kind.kind == ''"}],
         }],
     }))
-    .map_err(|error| Failed {
-        what: error.to_string(),
-        remedy: "report this as a bug of croft".to_owned(),
-    })?;
+    .map_err(|error| Problem::bug("this command can't write the webhook configuration", &error))?;
     let created = accepts(client, &configuration)
         .await
         .map_err(|error| refused("webhook configuration", NAME, &error, remedy))?;
@@ -179,7 +171,7 @@ mod tests {
     fn text(finding: Finding) -> String {
         match finding {
             Ok(text) => text,
-            Err(Failed { what, remedy }) => format!("{what} | {remedy}"),
+            Err(Problem { what, remedy, .. }) => format!("{what} | {remedy}"),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
     commands::check::{
         account,
         installed::Installed,
-        report::{Finding, fail},
+        report::{Finding, Problem, fail},
     },
     table::counted,
 };
@@ -61,19 +61,19 @@ async fn ask(
     };
     let mut checked: Option<Rights> = None;
     report
-        .step("aws", &[], async || match check_rights(&access, &whose).await {
-            Ok(Some(rights)) => {
-                let identity = &rights.identity;
-                let text = format!("the credentials are those of {} in {}", identity.arn, identity.region);
-                checked = Some(rights);
-                Ok(text)
-            }
-            Ok(None) => Ok("not checked: no region is set".to_owned()),
-            Err(error) => fail(format!("{error}"), "give valid credentials and a region, or --skip-aws"),
+        .step("aws", &[], async {
+            let rights = check_rights(&access, &whose).await.map_err(|error| {
+                Problem::fail(error.to_string(), "give valid credentials and a region, or --skip-aws")
+            })?;
+            let Some(rights) = rights else { return Ok("not checked: no region is set".to_owned()) };
+            let identity = &rights.identity;
+            let text = format!("the credentials are those of {} in {}", identity.arn, identity.region);
+            checked = Some(rights);
+            Ok(text)
         })
         .await?;
     let Some(Rights { identity: _, rights }) = checked else { return Ok(()) };
-    report.step("aws rights", &["aws"], async || verdict(&rights)).await?;
+    report.step("aws rights", &["aws"], async { verdict(&rights) }).await?;
     if let Some(text) = unknown(&rights) {
         report.note("aws rights", text)?;
     }

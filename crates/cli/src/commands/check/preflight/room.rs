@@ -10,7 +10,7 @@ use k8s_openapi::api::{apps::v1::Deployment, core::v1::Node};
 use kube::ResourceExt as _;
 
 use crate::{
-    commands::check::report::{Failed, Finding, fail},
+    commands::check::report::{Finding, Problem, fail},
     table::{counted, shortened},
 };
 
@@ -77,7 +77,7 @@ pub(super) fn check(input: &Input, namespace: &str) -> Finding {
 }
 
 /// Croft's Deployments, as they are installed by default into `namespace`.
-pub(super) fn deployments(namespace: &str) -> Result<Vec<Deployment>, Failed> {
+pub(super) fn deployments(namespace: &str) -> Result<Vec<Deployment>, Problem> {
     let options = LoadOptions { namespace: namespace.to_owned() };
     let mut all = Vec::new();
     for (file, text) in DEPLOYMENTS {
@@ -91,11 +91,8 @@ pub(super) fn deployments(namespace: &str) -> Result<Vec<Deployment>, Failed> {
     Ok(all)
 }
 
-fn bug(error: &dyn std::fmt::Display) -> Failed {
-    Failed {
-        what: format!("failed to plan Croft's pods: {error}"),
-        remedy: "report this as a bug of croft".to_owned(),
-    }
+fn bug(error: &dyn std::fmt::Display) -> Problem {
+    Problem::bug("failed to plan Croft's pods", error)
 }
 
 /// True for a node that takes pods and belongs to no pool.
@@ -117,7 +114,7 @@ mod tests {
 
     fn found(text: &str) -> Result<String, (String, String)> {
         let input = parse("test", text, &LoadOptions { namespace: "default".to_owned() }).unwrap();
-        check(&input, "croft-system").map_err(|Failed { what, remedy }| (what, remedy))
+        check(&input, "croft-system").map_err(|Problem { what, remedy, .. }| (what, remedy))
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
         cluster,
         installed::Subject,
         node_agents,
-        report::{Finding, Report, fail},
+        report::{Finding, Problem, Report, fail},
     },
     failure::told,
     own_objects,
@@ -26,39 +26,39 @@ pub(in crate::commands::check) async fn check(
     report: &mut Report<'_>,
 ) -> anyhow::Result<()> {
     let Subject { namespace, .. } = subject;
-    report.step("cluster", &[], async || cluster::api_server(client).await).await?;
-    report.step("version", &["cluster"], async || features::version(client).await).await?;
-    report.step("policies", &["cluster"], async || features::policies(client, namespace).await).await?;
-    report.step("webhooks", &["cluster"], async || features::webhooks(client).await).await?;
-    report.step("crds", &["cluster"], async || features::crds(client).await).await?;
-    report.advise("features", &["cluster"], async || features::features(client).await).await?;
-    report.advise("earlier installation", &["cluster"], async || earlier(client).await).await?;
+    report.step("cluster", &[], cluster::api_server(client)).await?;
+    report.step("version", &["cluster"], features::version(client)).await?;
+    report.step("policies", &["cluster"], features::policies(client, namespace)).await?;
+    report.step("webhooks", &["cluster"], features::webhooks(client)).await?;
+    report.step("crds", &["cluster"], features::crds(client)).await?;
+    report.advise("features", &["cluster"], features::features(client)).await?;
+    report.advise("earlier installation", &["cluster"], earlier(client)).await?;
     let mut input = None;
     report
-        .step("objects", &["cluster"], async || match read_before_installation(client).await {
-            Ok(read) => {
-                let text = format!("{} nodes, {} pods", read.nodes.len(), read.pods.len());
-                input = Some(read);
-                Ok(text)
-            }
-            Err(error) => fail(told(&error), "ask for the right to list them: ClusterRole view and nodes"),
+        .step("objects", &["cluster"], async {
+            let read = read_before_installation(client).await.map_err(|error| {
+                Problem::fail(told(&error), "ask for the right to list them: ClusterRole view and nodes")
+            })?;
+            let text = format!("{} nodes, {} pods", read.nodes.len(), read.pods.len());
+            input = Some(read);
+            Ok(text)
         })
         .await?;
     if let Some(input) = input {
-        report.step("room", &["objects"], async || room(&input, subject).await).await?;
+        report.step("room", &["objects"], room(&input, subject)).await?;
         let admission = node_agents::admission(&input);
         report
-            .advise("node agents", &["objects"], async || {
+            .advise("node agents", &["objects"], async {
                 node_agents::kept_off(&input, admission.as_ref().map_err(Clone::clone)?, namespace)
             })
             .await?;
         report
-            .advise("untolerated taints", &["objects"], async || {
+            .advise("untolerated taints", &["objects"], async {
                 node_agents::untolerating(&input, admission.as_ref().map_err(Clone::clone)?)
             })
             .await?;
         report
-            .advise("workloads", &["objects"], async || {
+            .advise("workloads", &["objects"], async {
                 node_agents::workloads(&input, admission.as_ref().map_err(Clone::clone)?, namespace)
             })
             .await?;
@@ -82,12 +82,10 @@ async fn room(input: &Input, subject: &Subject<'_>) -> Finding {
 
 /// There is no earlier installation, whose objects this one would take over.
 async fn earlier(client: &Client) -> Finding {
-    let found: Vec<String> = match own_objects::crds(client).await {
-        Ok(crds) => crds.iter().map(ResourceExt::name_any).collect(),
-        Err(error) => {
-            return fail(told(&error), "ask for the right to read CustomResourceDefinitions");
-        }
-    };
+    let crds = own_objects::crds(client).await.map_err(|error| {
+        Problem::fail(told(&error), "ask for the right to read CustomResourceDefinitions")
+    })?;
+    let found: Vec<String> = crds.iter().map(ResourceExt::name_any).collect();
     if found.is_empty() {
         return Ok("none".to_owned());
     }

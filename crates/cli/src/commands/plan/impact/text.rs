@@ -9,7 +9,7 @@ use crate::{
     costs::cost_text,
     failure::Failure,
     output::Output,
-    table::{Align, BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted},
+    table::{BAD, BOLD, DIM, GOOD, NAME, NOTE, Table, counted},
 };
 
 /// Writes the effects of the edit.
@@ -29,8 +29,7 @@ pub(in crate::commands::plan) fn write(impact: &Impact, out: &mut Output) -> Res
     table(out, "DAEMONSET", impact.daemon_sets.iter().map(|one| (&one.daemon_set, one.action, &one.why)))?;
     table(out, "OBJECT", impact.given.iter().map(|one| (&one.object, one.action, &one.why)))?;
     if !impact.nodes.is_empty() {
-        let columns = ["NODE", "POOL", "REASON", "DETAIL"].map(|title| (title, Align::Left));
-        let mut table = Table::new(&columns);
+        let mut table = Table::new("NODE|POOL|REASON|DETAIL");
         for one in &impact.nodes {
             table.row(vec![one.node.clone(), one.pool.clone(), one.reason.to_owned(), one.detail.clone()]);
         }
@@ -38,15 +37,7 @@ pub(in crate::commands::plan) fn write(impact: &Impact, out: &mut Output) -> Res
         writeln!(out)?;
     }
     if !impact.launched.is_empty() {
-        let left = |title| (title, Align::Left);
-        let mut table = Table::new(&[
-            ("LAUNCHED", Align::Right),
-            left("POOL"),
-            left("TYPE"),
-            left("ZONE"),
-            left("CAPACITY"),
-            ("$/H EACH", Align::Right),
-        ]);
+        let mut table = Table::new("LAUNCHED>|POOL|TYPE|ZONE|CAPACITY|$/H EACH>");
         for one in &impact.launched {
             table.row(vec![
                 one.count.to_string(),
@@ -71,7 +62,7 @@ fn table<'a>(
     title: &'static str,
     rows: impl Iterator<Item = (&'a String, &'static str, &'a String)>,
 ) -> Result<(), Failure> {
-    let mut table = Table::new(&[(title, Align::Left), ("ACTION", Align::Left), ("WHY", Align::Left)]);
+    let mut table = Table::new(&format!("{title}|ACTION|WHY"));
     for (name, action, why) in rows {
         let style = if action == "reported" { DIM } else { NOTE };
         table.styled(vec![(name.clone(), NAME), (action.to_owned(), style), (why.clone(), DIM)]);

@@ -1,6 +1,9 @@
 //! The comparison. Its shape as JSON is part of the command line's contract.
 
-use croft_inspect::{amounts::monthly, inventory::Cost};
+use croft_inspect::{
+    amounts::{monthly, signed_dollars},
+    inventory::Cost,
+};
 use croft_scheduler::Price;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 
@@ -62,9 +65,10 @@ pub(super) struct Side {
 }
 
 /// A part of the cluster at the end of consolidation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Figures {
     /// Cost of its nodes.
+    #[serde(flatten, serialize_with = "cost")]
     pub(super) cost: Cost,
     /// Its nodes.
     pub(super) nodes: usize,
@@ -73,20 +77,25 @@ pub(super) struct Figures {
     /// Recorded nodes that are gone.
     pub(super) removed: usize,
     /// Pods that run on another node than recorded, or on none.
+    #[serde(rename = "podsMoved")]
     pub(super) moved: usize,
     /// Pods without a place.
+    #[serde(rename = "podsPending")]
     pub(super) pending: usize,
 }
 
 /// `after` less `before`, at the end of consolidation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Difference {
     /// Micro-dollars a month.
+    #[serde(rename = "costPerMonth", serialize_with = "signed")]
     pub(super) cost: i64,
     pub(super) nodes: i64,
     pub(super) launched: i64,
     pub(super) removed: i64,
+    #[serde(rename = "podsMoved")]
     pub(super) moved: i64,
+    #[serde(rename = "podsPending")]
     pub(super) pending: i64,
 }
 
@@ -148,43 +157,13 @@ pub(super) struct PendingRow {
 /// Dollars a month; nodes of unknown price are counted.
 fn cost<S: Serializer>(cost: &Cost, serializer: S) -> Result<S::Ok, S::Error> {
     let mut fields = serializer.serialize_struct("Cost", 3)?;
-    fields.serialize_field("costPerMonth", &monthly_cents(*cost))?;
+    fields.serialize_field("costPerMonth", &Price::from_micros(cents(*cost)))?;
     fields.serialize_field("estimated", &cost.estimated)?;
     fields.serialize_field("nodesOfUnknownPrice", &cost.unknown)?;
     fields.end()
 }
 
-fn monthly_cents(cost: Cost) -> Price {
-    Price::from_micros(cents(cost))
-}
-
-impl Serialize for Figures {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { cost, nodes, launched, removed, moved, pending } = self;
-        let mut fields = serializer.serialize_struct("Figures", 8)?;
-        fields.serialize_field("costPerMonth", &monthly_cents(*cost))?;
-        fields.serialize_field("estimated", &cost.estimated)?;
-        fields.serialize_field("nodesOfUnknownPrice", &cost.unknown)?;
-        fields.serialize_field("nodes", nodes)?;
-        fields.serialize_field("launched", launched)?;
-        fields.serialize_field("removed", removed)?;
-        fields.serialize_field("podsMoved", moved)?;
-        fields.serialize_field("podsPending", pending)?;
-        fields.end()
-    }
-}
-
-impl Serialize for Difference {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { cost, nodes, launched, removed, moved, pending } = self;
-        let amount = Price::from_micros(cost.saturating_abs()).dollars();
-        let mut fields = serializer.serialize_struct("Difference", 6)?;
-        fields.serialize_field("costPerMonth", &if *cost < 0 { -amount } else { amount })?;
-        fields.serialize_field("nodes", nodes)?;
-        fields.serialize_field("launched", launched)?;
-        fields.serialize_field("removed", removed)?;
-        fields.serialize_field("podsMoved", moved)?;
-        fields.serialize_field("podsPending", pending)?;
-        fields.end()
-    }
+/// Micro-dollars as dollars, with a sign.
+fn signed<S: Serializer>(micros: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(signed_dollars(*micros))
 }

@@ -4,7 +4,7 @@ use super::model::{Comparison, Difference, Figures, Row, cents};
 use crate::{
     commands::simulate::report::{Report, Verdict, signed},
     costs::{estimate_mark, signed_dollars},
-    table::{Align, Table},
+    table::Table,
 };
 use croft_inspect::{amounts::dollars, inventory::Cost};
 use croft_scheduler::Price;
@@ -56,12 +56,7 @@ fn tables(comparison: &Comparison) -> Vec<Table> {
 }
 
 fn totals(comparison: &Comparison) -> Table {
-    let mut table = Table::new(&[
-        ("A MONTH", Align::Left),
-        ("BEFORE", Align::Right),
-        ("AFTER", Align::Right),
-        ("DIFFERENCE", Align::Right),
-    ]);
+    let mut table = Table::new("A MONTH|BEFORE>|AFTER>|DIFFERENCE>");
     let (before, after) = (&comparison.before, &comparison.after);
     for (title, old, new) in [
         ("as recorded", before.recorded, after.recorded),
@@ -86,17 +81,8 @@ fn totals(comparison: &Comparison) -> Table {
 
 /// Pools or tenants with something on either side.
 fn scopes(title: &'static str, rows: &[Row]) -> Table {
-    let mut table = Table::new(&[
-        (title, Align::Left),
-        ("NODES", Align::Right),
-        ("LAUNCHED", Align::Right),
-        ("REMOVED", Align::Right),
-        ("MOVED", Align::Right),
-        ("PENDING", Align::Right),
-        ("BEFORE", Align::Right),
-        ("AFTER", Align::Right),
-        ("DIFFERENCE", Align::Right),
-    ]);
+    let mut table =
+        Table::new(&format!("{title}|NODES>|LAUNCHED>|REMOVED>|MOVED>|PENDING>|BEFORE>|AFTER>|DIFFERENCE>"));
     let nothing = Figures::default();
     for Row { name, before, after, difference } in rows {
         if *before == nothing && *after == nothing {
@@ -119,16 +105,7 @@ fn scopes(title: &'static str, rows: &[Row]) -> Table {
 }
 
 fn launched(comparison: &Comparison) -> Table {
-    let left = |title| (title, Align::Left);
-    let mut table = Table::new(&[
-        left("LAUNCHED"),
-        left("POOL"),
-        left("ZONE"),
-        left("CAPACITY"),
-        ("$/H EACH", Align::Right),
-        ("BEFORE", Align::Right),
-        ("AFTER", Align::Right),
-    ]);
+    let mut table = Table::new("LAUNCHED|POOL|ZONE|CAPACITY|$/H EACH>|BEFORE>|AFTER>");
     for row in &comparison.launched {
         table.row(vec![
             row.instance_type.clone(),

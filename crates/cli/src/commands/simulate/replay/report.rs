@@ -16,7 +16,7 @@ use crate::{
         simulate::report::{Report, Verdict, less, share, signed},
     },
     costs::{cents, estimate_mark, signed_dollars},
-    table::{Align, Table, counted},
+    table::{Table, counted},
 };
 
 /// A recorded time under its own settings and under others.
@@ -179,12 +179,10 @@ impl Comparison {
     }
 
     fn tables(&self) -> Vec<Table> {
-        let right = |title| (title, Align::Right);
-        let heads = [right("RECORDED"), right("BEFORE"), right("AFTER"), right("DIFFERENCE")];
-        let head = |title| [[(title, Align::Left)].as_slice(), &heads].concat();
+        let table = |title: &str| Table::new(&format!("{title}|RECORDED>|BEFORE>|AFTER>|DIFFERENCE>"));
         let (recorded, before, after) = (&self.recorded, &self.before, &self.after);
         let (old, new) = (&before.cluster, &after.cluster);
-        let mut totals = Table::new(&head("THE TIME"));
+        let mut totals = table("THE TIME");
         totals.row(vec![
             "cost".to_owned(),
             amount_text(recorded),
@@ -218,7 +216,7 @@ impl Comparison {
             number(new),
             change(new - old),
         ]);
-        let mut pools = Table::new(&head("POOL"));
+        let mut pools = table("POOL");
         for Row { name, recorded, before, after } in &self.pools {
             let [recorded, old, new] = [recorded, before, after].map(|cost| dollars(*cost));
             pools.row(vec![name.clone(), recorded, old, new, signed_dollars(difference(*before, *after))]);
