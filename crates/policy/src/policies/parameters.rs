@@ -393,7 +393,7 @@ mod tests {
         let moving = Tenant { on_conflict: OnConflict::Override, ..tenant("b", &["m"], &[]) };
         let unreadable = Tenant { unreadable_claims: true, ..tenant("c", &[], &[]) };
         let text = |tenants: &[Tenant]| written(&declarations(tenants, &[]), true)[ON_CONFLICT].clone();
-        assert_eq!(text(&[plain.clone()]), "Reject");
+        assert_eq!(text(std::slice::from_ref(&plain)), "Reject");
         assert_eq!(text(&[plain.clone(), moving]), "Override");
         assert_eq!(text(&[plain, unreadable]), "Override");
     }
