@@ -114,9 +114,7 @@ fn write(
 ) -> Result<(), Failure> {
     let TenantArgs { name, verbose, .. } = args;
     match args.output {
-        Format::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(entries).map_err(anyhow::Error::from)?)?
-        }
+        Format::Json => out.json(entries)?,
         Format::Text => {
             let mut count =
                 if entries.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", entries.len()) };
