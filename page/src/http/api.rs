@@ -8,7 +8,8 @@ use croft_inspect::{AdviceRows, NodeRemoval, WhatIf, advice::Focus};
 use croft_manifest::InputError;
 use croft_record::{
     entry::Entry,
-    ledger::book::{HOUR_MILLIS, hour_of},
+    ledger::book::{HOUR_MILLIS, Statement, hour_of},
+    record::History,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ use crate::{
     model::facts::{Model, PodFacts},
     state::{sampled::sampled, store::State},
     views::{
-        bill::{self, Bill, Statement},
+        bill::{self, Bill},
         curves::{self, Curves},
         entries::{self, Selection},
         map::{self, MapView},
@@ -329,16 +330,7 @@ pub struct HistoryQuery {
     limit: Option<usize>,
 }
 
-/// Entries of the log.
-#[derive(Serialize)]
-pub struct History {
-    /// Since when there are decisions in the log.
-    begins: Option<i64>,
-    /// The entries, the newest first.
-    entries: Vec<Entry>,
-}
-
-/// Entries of the log.
+/// Entries of the log, the newest first.
 ///
 /// # Errors
 /// If the tenant isn't one that the reader may see.

@@ -12,9 +12,9 @@ use croft_record::{
     decision::{decisions, prices},
     entry::Entry,
     query,
+    record::History,
 };
 use croft_runtime::clock::{Clock as _, SystemClock};
-use serde::Deserialize;
 
 use crate::{
     failure::Failure,
@@ -95,13 +95,6 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
     }
     write(args, period, log.begins(), &entries, &prices(&log.entries), out)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The page's answer: the entries that the user may see.
-#[derive(Deserialize)]
-struct History {
-    begins: Option<i64>,
-    entries: Vec<Entry>,
 }
 
 fn write(
