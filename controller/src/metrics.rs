@@ -1,4 +1,4 @@
-//! The controller's metrics, as `definitions::metrics` defines them. The driver updates them after each pass.
+//! The controller's metrics, as `defined::metrics` defines them. The driver updates them after each pass.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,16 +11,16 @@ use async_trait::async_trait;
 use croft_api::NodeClaim;
 use croft_cloud::CallCount;
 use croft_policy::Violation;
-use croft_runtime::clock::Clock;
+use croft_runtime::{clock::Clock, metric::Metric};
 use k8s_openapi::api::core::v1::Pod;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::Registry,
+    registry::{self, Registry},
 };
 
 use crate::{
-    definitions::metrics as definitions,
+    definitions::metrics as defined,
     engine::Engine,
     kube_api::{ApiError, Call, KubeApi, Response},
     pool_figures::{PoolFigures, PoolLabels, TemplateLabels},
@@ -129,10 +129,6 @@ pub struct KindLabels {
     kind: &'static str,
 }
 
-/// Upper bounds of the time until a pod is bound to the node that was launched for it, in seconds: around 120, the
-/// objective of docs/slo.md.
-const POD_TO_NODE_SECONDS: [f64; 14] =
-    [5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 600.0, 1800.0, 3600.0];
 const OWN_KINDS: [&str; 5] = ["Tenant", "TenantPool", "EC2NodeClass", "NodeClaim", "CroftConfig"];
 
 /// A family whose series go with the objects that their labels name.
@@ -142,9 +138,15 @@ struct Bounded<L, M> {
     shown: Arc<Mutex<BTreeSet<L>>>,
 }
 
-impl<L: Clone + Hash + Ord, M: Clone> Bounded<L, M> {
-    fn new(constructor: fn() -> M) -> Self {
-        Self { family: Family::new_with_constructor(constructor), shown: Arc::default() }
+impl<L, M> Bounded<L, M>
+where
+    L: Clone + Hash + Ord,
+    M: Clone,
+    Family<L, M>: registry::Metric,
+{
+    fn new(registry: &mut Registry, definition: Metric, constructor: fn() -> M) -> Self {
+        let family = definition.register(registry, Family::new_with_constructor(constructor));
+        Self { family, shown: Arc::default() }
     }
 
     /// The metric of `labels`.
@@ -232,128 +234,61 @@ impl Metrics {
     /// Metrics in `registry`.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            calls: Family::default(),
-            cloud_calls: Family::default(),
-            actions: Family::default(),
-            pending_pods: Gauge::default(),
-            unschedulable_pods: Gauge::default(),
-            nodeclaims: Gauge::default(),
-            nodes: Gauge::default(),
-            leader: Gauge::default(),
-            scheduling_runs: Counter::default(),
-            // From a tenth of a millisecond to three seconds.
-            solve_duration: Family::new_with_constructor(|| Histogram::new(powers_of_two(0.0001, 16))),
-            plan_gap: Gauge::default(),
-            launches: Bounded::new(Counter::default),
-            launches_unregistered: Counter::default(),
-            launches_uninitialized: Counter::default(),
-            pools_in_launch_backoff: Gauge::default(),
-            pods_held_by_cluster_limits: Gauge::default(),
-            solver_panics: Family::default(),
-            instances_terminated: Counter::default(),
-            failed_status_checks: Family::default(),
-            disruptions: Family::default(),
-            nodes_consolidation_status: Family::default(),
-            consolidation_saved: Gauge::default(),
-            interruptions: Counter::default(),
-            reconcile_duration: Histogram::new(powers_of_two(0.0001, 16)),
-            cost: Gauge::default(),
-            pool_nodes: Bounded::new(Gauge::default),
-            pool_cost: Bounded::new(Gauge::default),
-            template_nodes: Bounded::new(Gauge::default),
-            template_cost: Bounded::new(Gauge::default),
-            pool_disruption_paused: Bounded::new(Gauge::default),
-            zones_closed: Bounded::new(Gauge::default),
-            pool_headroom: Bounded::new(Gauge::default),
-            pool_pending_pods: Bounded::new(Gauge::default),
-            pool_oldest_pending_pod: Bounded::new(Gauge::default),
-            pool_evictions: Bounded::new(Counter::default),
-            pod_to_node_duration: Bounded::new(|| Histogram::new(POD_TO_NODE_SECONDS)),
-            tenants_not_isolated: Gauge::default(),
-            tenants_not_ready: Gauge::default(),
-            tenants_unlimited: Gauge::default(),
-            violations: Family::default(),
-            invalid_objects: Family::default(),
-            record_entries: Counter::default(),
-            record_lost_entries: Counter::default(),
-            record_last_write: Gauge::default(),
-            record_unarchived: Gauge::default(),
-            record_lost_segments: Counter::default(),
-            record_last_archived: Gauge::default(),
-            ledger_cost: Bounded::new(Counter::default),
-            ledger_closed: Gauge::default(),
+        Self {
+            calls: defined::API_CALLS.register(registry, Family::default()),
+            cloud_calls: defined::CLOUD_CALLS.register(registry, Family::default()),
+            actions: defined::ACTIONS.register(registry, Family::default()),
+            pending_pods: defined::PENDING_PODS.register(registry, Gauge::default()),
+            unschedulable_pods: defined::UNSCHEDULABLE_PODS.register(registry, Gauge::default()),
+            nodeclaims: defined::NODECLAIMS.register(registry, Gauge::default()),
+            nodes: defined::NODES.register(registry, Gauge::default()),
+            leader: defined::LEADER.register(registry, Gauge::default()),
+            scheduling_runs: defined::SCHEDULING_RUNS.register(registry, Counter::default()),
+            solve_duration: defined::SOLVE_DURATION
+                .register(registry, Family::new_with_constructor(pass_times)),
+            plan_gap: defined::PLAN_GAP.register(registry, Gauge::default()),
+            pods_held_by_cluster_limits: defined::PODS_HELD_BY_CLUSTER_LIMITS
+                .register(registry, Gauge::default()),
+            solver_panics: defined::SOLVER_PANICS.register(registry, Family::default()),
+            instances_terminated: defined::INSTANCES_TERMINATED.register(registry, Counter::default()),
+            interruptions: defined::INTERRUPTIONS.register(registry, Counter::default()),
+            disruptions: defined::DISRUPTIONS.register(registry, Family::default()),
+            nodes_consolidation_status: defined::NODES_CONSOLIDATION_STATUS
+                .register(registry, Family::default()),
+            consolidation_saved: defined::CONSOLIDATION_SAVED.register(registry, Gauge::default()),
+            reconcile_duration: defined::RECONCILE_DURATION.register(registry, pass_times()),
+            launches: Bounded::new(registry, defined::LAUNCHES, Counter::default),
+            launches_unregistered: defined::LAUNCHES_UNREGISTERED.register(registry, Counter::default()),
+            launches_uninitialized: defined::LAUNCHES_UNINITIALIZED.register(registry, Counter::default()),
+            pools_in_launch_backoff: defined::POOLS_IN_LAUNCH_BACKOFF.register(registry, Gauge::default()),
+            cost: defined::COST.register(registry, Gauge::default()),
+            failed_status_checks: defined::FAILED_STATUS_CHECKS.register(registry, Family::default()),
+            pool_nodes: Bounded::new(registry, defined::POOL_NODES, Gauge::default),
+            pool_cost: Bounded::new(registry, defined::POOL_COST, Gauge::default),
+            template_nodes: Bounded::new(registry, defined::TEMPLATE_NODES, Gauge::default),
+            template_cost: Bounded::new(registry, defined::TEMPLATE_COST, Gauge::default),
+            pool_disruption_paused: Bounded::new(registry, defined::POOL_DISRUPTION_PAUSED, Gauge::default),
+            zones_closed: Bounded::new(registry, defined::ZONES_CLOSED, Gauge::default),
+            pool_headroom: Bounded::new(registry, defined::POOL_HEADROOM, Gauge::default),
+            pool_pending_pods: Bounded::new(registry, defined::POOL_PENDING_PODS, Gauge::default),
+            pool_oldest_pending_pod: Bounded::new(registry, defined::POOL_OLDEST_PENDING_POD, Gauge::default),
+            pool_evictions: Bounded::new(registry, defined::POOL_EVICTIONS, Counter::default),
+            pod_to_node_duration: Bounded::new(registry, defined::POD_TO_NODE_DURATION, pod_to_node),
+            record_entries: defined::RECORD_ENTRIES.register(registry, Counter::default()),
+            record_lost_entries: defined::RECORD_LOST_ENTRIES.register(registry, Counter::default()),
+            record_last_write: defined::RECORD_LAST_WRITE.register(registry, Gauge::default()),
+            record_unarchived: defined::RECORD_UNARCHIVED.register(registry, Gauge::default()),
+            record_lost_segments: defined::RECORD_LOST_SEGMENTS.register(registry, Counter::default()),
+            record_last_archived: defined::RECORD_LAST_ARCHIVED.register(registry, Gauge::default()),
+            ledger_cost: Bounded::new(registry, defined::LEDGER_COST, Counter::default),
+            ledger_closed: defined::LEDGER_CLOSED.register(registry, Gauge::default()),
+            tenants_not_isolated: defined::TENANTS_NOT_ISOLATED.register(registry, Gauge::default()),
+            tenants_not_ready: defined::TENANTS_NOT_READY.register(registry, Gauge::default()),
+            tenants_unlimited: defined::TENANTS_UNLIMITED.register(registry, Gauge::default()),
+            violations: defined::VIOLATIONS.register(registry, Family::default()),
+            invalid_objects: defined::INVALID_OBJECTS.register(registry, Family::default()),
             shown: Arc::default(),
-        };
-        definitions::API_CALLS.register(registry, metrics.calls.clone());
-        definitions::CLOUD_CALLS.register(registry, metrics.cloud_calls.clone());
-        definitions::ACTIONS.register(registry, metrics.actions.clone());
-        definitions::PENDING_PODS.register(registry, metrics.pending_pods.clone());
-        definitions::UNSCHEDULABLE_PODS.register(registry, metrics.unschedulable_pods.clone());
-        definitions::NODECLAIMS.register(registry, metrics.nodeclaims.clone());
-        definitions::NODES.register(registry, metrics.nodes.clone());
-        definitions::LEADER.register(registry, metrics.leader.clone());
-        definitions::SCHEDULING_RUNS.register(registry, metrics.scheduling_runs.clone());
-        definitions::SOLVE_DURATION.register(registry, metrics.solve_duration.clone());
-        definitions::PLAN_GAP.register(registry, metrics.plan_gap.clone());
-        let held = metrics.pods_held_by_cluster_limits.clone();
-        definitions::PODS_HELD_BY_CLUSTER_LIMITS.register(registry, held);
-        definitions::SOLVER_PANICS.register(registry, metrics.solver_panics.clone());
-        definitions::INSTANCES_TERMINATED.register(registry, metrics.instances_terminated.clone());
-        definitions::INTERRUPTIONS.register(registry, metrics.interruptions.clone());
-        definitions::DISRUPTIONS.register(registry, metrics.disruptions.clone());
-        let statuses = metrics.nodes_consolidation_status.clone();
-        definitions::NODES_CONSOLIDATION_STATUS.register(registry, statuses);
-        definitions::CONSOLIDATION_SAVED.register(registry, metrics.consolidation_saved.clone());
-        definitions::RECONCILE_DURATION.register(registry, metrics.reconcile_duration.clone());
-        metrics.register_launches(registry);
-        metrics.register_pools(registry);
-        metrics.register_record(registry);
-        metrics.register_tenants(registry);
-        metrics
-    }
-
-    fn register_launches(&self, registry: &mut Registry) {
-        definitions::LAUNCHES.register(registry, self.launches.family.clone());
-        definitions::LAUNCHES_UNREGISTERED.register(registry, self.launches_unregistered.clone());
-        definitions::LAUNCHES_UNINITIALIZED.register(registry, self.launches_uninitialized.clone());
-        definitions::POOLS_IN_LAUNCH_BACKOFF.register(registry, self.pools_in_launch_backoff.clone());
-    }
-
-    fn register_tenants(&self, registry: &mut Registry) {
-        definitions::TENANTS_NOT_ISOLATED.register(registry, self.tenants_not_isolated.clone());
-        definitions::TENANTS_NOT_READY.register(registry, self.tenants_not_ready.clone());
-        definitions::TENANTS_UNLIMITED.register(registry, self.tenants_unlimited.clone());
-        definitions::VIOLATIONS.register(registry, self.violations.clone());
-        definitions::INVALID_OBJECTS.register(registry, self.invalid_objects.clone());
-    }
-
-    fn register_pools(&self, registry: &mut Registry) {
-        definitions::COST.register(registry, self.cost.clone());
-        definitions::FAILED_STATUS_CHECKS.register(registry, self.failed_status_checks.clone());
-        definitions::POOL_NODES.register(registry, self.pool_nodes.family.clone());
-        definitions::POOL_COST.register(registry, self.pool_cost.family.clone());
-        definitions::TEMPLATE_NODES.register(registry, self.template_nodes.family.clone());
-        definitions::TEMPLATE_COST.register(registry, self.template_cost.family.clone());
-        let paused = self.pool_disruption_paused.family.clone();
-        definitions::POOL_DISRUPTION_PAUSED.register(registry, paused);
-        definitions::ZONES_CLOSED.register(registry, self.zones_closed.family.clone());
-        definitions::POOL_HEADROOM.register(registry, self.pool_headroom.family.clone());
-        definitions::POOL_PENDING_PODS.register(registry, self.pool_pending_pods.family.clone());
-        definitions::POOL_OLDEST_PENDING_POD.register(registry, self.pool_oldest_pending_pod.family.clone());
-        definitions::POOL_EVICTIONS.register(registry, self.pool_evictions.family.clone());
-        definitions::POD_TO_NODE_DURATION.register(registry, self.pod_to_node_duration.family.clone());
-    }
-
-    fn register_record(&self, registry: &mut Registry) {
-        definitions::RECORD_ENTRIES.register(registry, self.record_entries.clone());
-        definitions::RECORD_LOST_ENTRIES.register(registry, self.record_lost_entries.clone());
-        definitions::RECORD_LAST_WRITE.register(registry, self.record_last_write.clone());
-        definitions::RECORD_UNARCHIVED.register(registry, self.record_unarchived.clone());
-        definitions::RECORD_LOST_SEGMENTS.register(registry, self.record_lost_segments.clone());
-        definitions::RECORD_LAST_ARCHIVED.register(registry, self.record_last_archived.clone());
-        definitions::LEDGER_COST.register(registry, self.ledger_cost.family.clone());
-        definitions::LEDGER_CLOSED.register(registry, self.ledger_closed.clone());
+        }
     }
 
     /// Measures the time of plans by `clock`.
@@ -577,9 +512,16 @@ impl SolveMeter for PlanTimes {
     }
 }
 
-/// `count` bounds of a histogram, of which each is twice the one before.
-fn powers_of_two(first: f64, count: u32) -> impl Iterator<Item = f64> {
-    (0..count).map(move |n| first * f64::from(2_u32.pow(n)))
+/// Around 120 s, the objective of docs/slo.md for the time until a pod is bound to the node that was launched for it.
+fn pod_to_node() -> Histogram {
+    Histogram::new([
+        5.0, 10.0, 20.0, 30.0, 45.0, 60.0, 90.0, 120.0, 180.0, 240.0, 300.0, 600.0, 1800.0, 3600.0,
+    ])
+}
+
+/// Times of plans and passes: from a tenth of a millisecond to three seconds, each bound twice the one before.
+fn pass_times() -> Histogram {
+    Histogram::new((0..16).map(|n| 0.0001 * f64::from(2_u32.pow(n))))
 }
 
 /// A number as a gauge takes it.

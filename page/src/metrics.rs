@@ -9,11 +9,14 @@ use std::{
     time::Duration,
 };
 
-use croft_runtime::share::{Share, Shares};
+use croft_runtime::{
+    metric::float,
+    share::{Share, Shares},
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
+    metrics::histogram::Histogram,
     registry::Registry,
 };
 
@@ -122,31 +125,18 @@ impl Metrics {
 #[derive(Debug)]
 struct Exposition(Arc<Metrics>);
 
-#[expect(clippy::cast_precision_loss, reason = "a metric is a float, and memory ends before its integers do")]
-fn float(count: usize) -> f64 {
-    count as f64
-}
-
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let metrics = &*self.0;
-        {
-            let counts = metrics.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut requests = definitions::REQUESTS.describe(&mut encoder)?;
-            for ((route, code), count) in counts {
-                let code = code.to_string();
-                let labels = [("route", route.as_str()), ("code", code.as_str())];
-                ConstCounter::new(count).encode(requests.encode_family(&labels)?)?;
-            }
-        }
+        let counts = metrics.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let labelled = counts
+            .into_iter()
+            .map(|((route, code), count)| ([("route", route), ("code", code.to_string())], count));
+        definitions::REQUESTS.counters(&mut encoder, labelled)?;
         metrics.duration.encode(definitions::REQUEST_DURATION.describe(&mut encoder)?)?;
-        {
-            let mut reviews = definitions::REVIEWS.describe(&mut encoder)?;
-            for (review, count) in Review::ALL.iter().zip(&metrics.reviews) {
-                let count = ConstCounter::new(count.load(Ordering::Relaxed));
-                count.encode(reviews.encode_family(&[("kind", review.as_str())])?)?;
-            }
-        }
+        let reviews = Review::ALL.iter().zip(&metrics.reviews);
+        let reviews = reviews.map(|(one, count)| ([("kind", one.as_str())], count.load(Ordering::Relaxed)));
+        definitions::REVIEWS.counters(&mut encoder, reviews)?;
         let Shares { connections, handshakes, peers: _ } = &*metrics.shares;
         #[expect(clippy::cast_precision_loss, reason = "shown, never decided on")]
         let (expiry, build) = (
@@ -175,12 +165,7 @@ impl Collector for Exposition {
             ("streams", &metrics.streams),
         ];
         definitions::REFUSED.refusals(&mut encoder, &refusing)?;
-        let mut objects = definitions::MODEL_OBJECTS.describe(&mut encoder)?;
-        for (kind, value) in KINDS.iter().zip(&metrics.objects) {
-            let value = float(value.load(Ordering::Relaxed));
-            ConstGauge::new(value).encode(objects.encode_family(&[("kind", *kind)])?)?;
-        }
-        Ok(())
+        definitions::MODEL_OBJECTS.sizes(&mut encoder, &KINDS, &metrics.objects)
     }
 }
 

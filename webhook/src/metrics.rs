@@ -11,11 +11,14 @@ use std::{
 };
 
 use croft_policy::Rule;
-use croft_runtime::share::{Share, Shares};
+use croft_runtime::{
+    metric::float,
+    share::{Share, Shares},
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{counter::ConstCounter, gauge::ConstGauge, histogram::Histogram},
+    metrics::histogram::Histogram,
     registry::Registry,
 };
 
@@ -122,31 +125,19 @@ fn seconds(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a metric is a float, and memory ends before its integers do")]
-fn float(count: usize) -> f64 {
-    count as f64
-}
-
 impl Collector for Exposition {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let metrics = &*self.0;
-        {
-            let mut requests = definitions::ADMISSION_REQUESTS.describe(&mut encoder)?;
-            for (phase, row) in Phase::ALL.iter().zip(&metrics.requests) {
-                for (outcome, count) in Outcome::ALL.iter().zip(row) {
-                    let labels = [("phase", phase.as_str()), ("outcome", outcome.as_str())];
-                    let count = ConstCounter::new(count.load(Ordering::Relaxed));
-                    count.encode(requests.encode_family(&labels)?)?;
-                }
-            }
-        }
-        {
-            let mut decisions = definitions::ADMISSION_DECISIONS.describe(&mut encoder)?;
-            for (rule, count) in Rule::ALL.iter().zip(&metrics.decisions.0) {
-                let count = ConstCounter::new(count.load(Ordering::Relaxed));
-                count.encode(decisions.encode_family(&[("rule", rule.as_str())])?)?;
-            }
-        }
+        let requests = Phase::ALL.iter().zip(&metrics.requests).flat_map(|(phase, row)| {
+            Outcome::ALL.iter().zip(row).map(move |(outcome, count)| {
+                ([("phase", phase.as_str()), ("outcome", outcome.as_str())], count.load(Ordering::Relaxed))
+            })
+        });
+        definitions::ADMISSION_REQUESTS.counters(&mut encoder, requests)?;
+        let decisions = Rule::ALL.iter().zip(&metrics.decisions.0);
+        let decisions =
+            decisions.map(|(rule, count)| ([("rule", rule.as_str())], count.load(Ordering::Relaxed)));
+        definitions::ADMISSION_DECISIONS.counters(&mut encoder, decisions)?;
         metrics.duration.0.encode(definitions::ADMISSION_DURATION.describe(&mut encoder)?)?;
         let Shares { connections, handshakes, peers: _ } = &*metrics.shares;
         let (reviews, bytes) = (&metrics.inflight, &metrics.inflight_bytes);
@@ -180,12 +171,7 @@ impl Collector for Exposition {
             ("review_bytes", bytes),
         ];
         definitions::REFUSED.refusals(&mut encoder, &refusing)?;
-        let mut objects = definitions::INDEX_OBJECTS.describe(&mut encoder)?;
-        for (kind, value) in INDEX_KINDS.iter().zip(&metrics.index_objects) {
-            ConstGauge::new(float(value.load(Ordering::Relaxed)))
-                .encode(objects.encode_family(&[("kind", *kind)])?)?;
-        }
-        Ok(())
+        definitions::INDEX_OBJECTS.sizes(&mut encoder, &INDEX_KINDS, &metrics.index_objects)
     }
 }
 

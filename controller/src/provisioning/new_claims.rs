@@ -24,7 +24,7 @@ use crate::{
     action::{NewClaim, NewClaims, UserEvent},
     definitions::{conditions as reasons, events, keys},
     nodeclaim::launch_backoff::{FailedLaunches, launched_for},
-    provisioning::{labels::follows_from_instance, requirements::unmet_requirements},
+    provisioning::requirements::{follows_from_instance, unmet_requirements},
     state::{Snapshot, is_accepted},
 };
 

@@ -4,9 +4,11 @@
 
 use std::io::{self, Write};
 
+use anyhow::Context as _;
 use clap::ValueEnum;
+use serde::Serialize;
 
-use crate::{shown::Shown, table::NOTE};
+use crate::{failure::Failure, shown::Shown, table::NOTE};
 
 /// How a command prints its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,6 +50,12 @@ impl Output {
             writeln!(self.err, "{NOTE}warning:{NOTE:#} {warning}")?;
         }
         self.err.flush()
+    }
+
+    /// Writes a value as JSON.
+    pub(crate) fn json<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value).context("failed to write the result as JSON")?;
+        Ok(writeln!(self.out, "{text}")?)
     }
 
     /// Writes a row of comma-separated values (RFC 4180).

@@ -29,7 +29,7 @@
 //! | `node_state` | the state of a node in a word |
 //! | `node_use` | CPU and memory that nodes use, from the metrics API's answer |
 //! | `launch_choice`, `node_removal` | why a node has its type, and what keeps it |
-//! | `outlook`, `what_if`, `places` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
+//! | `places`, `what_if` | the place of a pending pod, the effect of a manifest, and the instances and nodes that both name |
 //! | `inputs` | a snapshot of the record as an input, and the objects of one input put over those of another |
 //! | [`amounts`] | dollars and counts in sentences |
 
@@ -48,7 +48,6 @@ mod node_index;
 mod node_removal;
 mod node_state;
 mod node_use;
-mod outlook;
 mod places;
 mod plan;
 mod planned;
@@ -69,8 +68,9 @@ pub use node_index::{NodeIndex, OfferingIndex};
 pub use node_removal::{KeepingPod, NodeRemoval, consolidation_meaning, node_removal};
 pub use node_state::{NodeState, node_state};
 pub use node_use::{NODE_METRICS, NodeMetricsList, NodeUse};
-pub use outlook::{Outlook, outlook};
-pub use places::{ExistingNode, NewInstance, PendingReason, existing_nodes, new_instance, pending_reasons};
+pub use places::{
+    ExistingNode, NewInstance, Outlook, PendingReason, existing_nodes, new_instance, outlook, pending_reasons,
+};
 pub use plan::{add_shortfalls, plan};
 pub use planned::Planned;
 pub use shortfall::{Limit, Shortfall, WorkloadShortfall, shortfalls};

@@ -4,6 +4,7 @@ use croft_api::{
     NodeClaim,
     condition::{INITIALIZED, INTERRUPTED},
     definitions::DISRUPTED_TAINT,
+    stored::HasConditions as _,
 };
 use k8s_openapi::api::core::v1::Node;
 use serde::Serialize;
@@ -47,8 +48,8 @@ impl NodeState {
 /// refused in the last minutes, which the decision log knows.
 #[must_use]
 pub fn node_state(node: Option<&Node>, claim: Option<&NodeClaim>, is_blocked: bool) -> (NodeState, String) {
-    let conditions = claim.and_then(|claim| claim.status.as_ref()).map(|status| status.conditions.as_slice());
-    let find = |kind: &str| conditions.unwrap_or_default().iter().find(|condition| condition.type_ == kind);
+    let conditions = claim.map(|claim| claim.conditions()).unwrap_or_default();
+    let find = |kind: &str| conditions.iter().find(|condition| condition.type_ == kind);
     let is_true = |kind: &str| find(kind).filter(|condition| condition.status == "True");
     let taints = node.and_then(|node| node.spec.as_ref()?.taints.as_deref()).unwrap_or_default();
     let is_removed = claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
@@ -64,7 +65,7 @@ pub fn node_state(node: Option<&Node>, claim: Option<&NodeClaim>, is_blocked: bo
     let initialized = find(INITIALIZED);
     match node.filter(|_| initialized.is_none_or(|condition| condition.status == "True")) {
         None => {
-            let last = conditions.unwrap_or_default().iter().find(|condition| condition.status != "True");
+            let last = conditions.iter().find(|condition| condition.status != "True");
             (NodeState::Launching, last.map(|condition| condition.reason.clone()).unwrap_or_default())
         }
         Some(node) if is_ready(node) => (NodeState::Ready, String::new()),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     entry::Entry,
     segment::{self, FORMAT, Header},
@@ -14,6 +16,15 @@ pub struct Record {
     pub entries: Vec<Entry>,
     /// Names of the segments that are damaged: what follows the damage is missing.
     pub damaged: Vec<String>,
+}
+
+/// Entries of a log, as the page gives them to a command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct History {
+    /// Since when the log has entries.
+    pub begins: Option<i64>,
+    /// The entries.
+    pub entries: Vec<Entry>,
 }
 
 impl Record {

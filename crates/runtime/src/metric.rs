@@ -1,9 +1,11 @@
 //! Definitions of metrics: name, stability, type, unit, labels and meaning, from which a process registers them and the
 //! reference page is generated.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 pub use prometheus_client::metrics::MetricType;
 use prometheus_client::{
-    encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder},
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, MetricEncoder},
     metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::{self, Registry},
 };
@@ -66,6 +68,13 @@ impl Stability {
     }
 }
 
+/// A number as a gauge shows it.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "a metric is a float, and memory ends before its integers do")]
+pub fn float(count: usize) -> f64 {
+    count as f64
+}
+
 /// The definition of a metric. [`metrics!`](crate::metrics) makes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -92,14 +101,16 @@ impl Metric {
         format!("{}{unit}{total}", self.name)
     }
 
-    /// Registers `metric` as it is defined.
-    pub fn register(&self, registry: &mut Registry, metric: impl registry::Metric) {
+    /// Registers `metric` as it is defined, and returns it for those who change it.
+    pub fn register<M: registry::Metric + Clone>(&self, registry: &mut Registry, metric: M) -> M {
+        let shown = metric.clone();
         match self.unit {
             Some(unit) => {
-                registry.register_with_unit(self.name, self.help, unit.of_library().clone(), metric);
+                registry.register_with_unit(self.name, self.help, unit.of_library().clone(), shown);
             }
-            None => registry.register(self.name, self.help, metric),
+            None => registry.register(self.name, self.help, shown),
         }
+        metric
     }
 
     /// Begins the exposition of the metric.
@@ -129,6 +140,40 @@ impl Metric {
         ConstCounter::new(count).encode(self.describe(encoder)?)
     }
 
+    /// Writes a counter for each set of labels.
+    ///
+    /// # Errors
+    /// If the encoder can't be written to.
+    pub fn counters<L: EncodeLabelSet>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        counts: impl IntoIterator<Item = (L, u64)>,
+    ) -> Result<(), std::fmt::Error> {
+        let mut family = self.describe(encoder)?;
+        for (labels, count) in counts {
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a gauge for each of `kinds`, with its name as the label `kind`.
+    ///
+    /// # Errors
+    /// If the encoder can't be written to.
+    pub fn sizes(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        kinds: &[&str],
+        sizes: &[AtomicUsize],
+    ) -> Result<(), std::fmt::Error> {
+        let mut family = self.describe(encoder)?;
+        for (kind, size) in kinds.iter().zip(sizes) {
+            let size = ConstGauge::new(float(size.load(Ordering::Relaxed)));
+            size.encode(family.encode_family(&[("kind", *kind)])?)?;
+        }
+        Ok(())
+    }
+
     /// Writes the refusals of each share, with its name as the label `resource`.
     ///
     /// # Errors
@@ -138,12 +183,7 @@ impl Metric {
         encoder: &mut DescriptorEncoder<'_>,
         shares: &[(&str, &Share)],
     ) -> Result<(), std::fmt::Error> {
-        let mut refused = self.describe(encoder)?;
-        for (resource, share) in shares {
-            let labels = [("resource", *resource)];
-            ConstCounter::new(share.refused()).encode(refused.encode_family(&labels)?)?;
-        }
-        Ok(())
+        self.counters(encoder, shares.iter().map(|(name, share)| ([("resource", *name)], share.refused())))
     }
 }
 

@@ -12,7 +12,6 @@ mod chart;
 mod circles;
 mod cloudformation;
 mod code_blocks;
-mod crds;
 mod definitions;
 mod generated;
 mod images;
@@ -114,7 +113,7 @@ fn main() -> anyhow::Result<()> {
 /// Every generated file of the project.
 fn generators(root: &Path) -> anyhow::Result<Vec<generated::File>> {
     let mut files = Vec::new();
-    files.extend(crds::files()?);
+    files.extend(schemas::crds()?);
     files.extend(chart::files()?);
     files.extend(references::files()?);
     files.extend(definitions::files()?);

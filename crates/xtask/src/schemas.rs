@@ -1,14 +1,41 @@
-//! JSON schemas of Croft's kinds, for editors and for checks of manifests.
+//! Croft's kinds: the CRDs, and JSON schemas for editors and for checks of manifests.
 //!
-//! Files are named as kubeconform and the schema stores of editors look for them: `GROUP/KIND_VERSION.json`.
+//! Schemas are named as kubeconform and the schema stores of editors look for them: `GROUP/KIND_VERSION.json`.
 
-use std::{fs, path::Path};
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
+use crate::generated::File;
+
+const FOLDER: &str = "manifests/crds";
+const HEADER: &str = "# Generated from crates/api by `make generate`; edit there.\n";
 const DRAFT: &str = "http://json-schema.org/draft-07/schema#";
+
+/// The CRDs, one file each, and the kustomization that lists them.
+pub(crate) fn crds() -> anyhow::Result<Vec<File>> {
+    let mut files = Vec::new();
+    let mut kustomization =
+        format!("{HEADER}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n");
+    for crd in croft_api::crds() {
+        let name = crd.metadata.name.as_deref().context("a CRD without a name")?;
+        let file = format!("{name}.yaml");
+        // Through a Value, so that absent fields are left out and keys are sorted.
+        let value = serde_json::to_value(&crd)?;
+        let yaml =
+            serde_saphyr::to_string(&value).with_context(|| format!("failed to write {name} as YAML"))?;
+        writeln!(kustomization, "- {file}")?;
+        files.push(File { path: PathBuf::from(FOLDER).join(file), contents: format!("{HEADER}{yaml}") });
+    }
+    files.push(File { path: PathBuf::from(FOLDER).join("kustomization.yaml"), contents: kustomization });
+    Ok(files)
+}
 
 /// Writes the schemas into `out`.
 ///

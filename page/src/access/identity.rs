@@ -14,7 +14,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use sha2::{Digest as _, Sha256};
 
-use super::{error::AccessError, held, held::Held};
+use super::{held, held::Held, scope::AccessError};
 use crate::metrics::{Metrics, Review};
 
 /// The longest token that is sent to the API server.

@@ -4,14 +4,12 @@
 //!  token ──identity (cached 10 s)──▶ Identity ──reviewer (granted 10 s, refused 60 s)──▶ Scope
 //! ```
 
-pub mod error;
 pub mod held;
 pub mod identity;
 pub mod reviewer;
 pub mod scope;
 
-pub use error::AccessError;
 pub use held::Held;
 pub use identity::Identity;
 pub use reviewer::{Access, Reviewer};
-pub use scope::Scope;
+pub use scope::{AccessError, Scope};

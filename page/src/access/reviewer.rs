@@ -16,10 +16,9 @@ use kube::{Api, Client, api::PostParams};
 use tokio::sync::Semaphore;
 
 use super::{
-    error::AccessError,
     held::{self, Held},
     identity::{Identity, Tokens},
-    scope::Scope,
+    scope::{AccessError, Scope},
 };
 use crate::{
     metrics::{Metrics, Review},

@@ -103,6 +103,12 @@ impl Scope {
         }
     }
 
+    /// True if the reader may see the nodes of a pool; of those without one, if the reader is an operator.
+    #[must_use]
+    pub fn sees_nodes_of(&self, model: &Model, pool: Option<&str>) -> bool {
+        pool.map_or_else(|| self.is_operator(), |pool| self.sees_pool(model, pool))
+    }
+
     /// True if the reader may see the pods of every tenant that uses a pool.
     #[must_use]
     pub fn sees_whole_pool(&self, model: &Model, pool: &str) -> bool {
@@ -113,5 +119,31 @@ impl Scope {
                     && facts.tenants.iter().all(|one| self.sees_whole_tenant(model, one))
             }),
         }
+    }
+}
+
+/// Why a request has no scope.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// There is no token, or the API server doesn't accept it.
+    #[error(
+        "sign in: send a token for the page's audience, which croft page or kubectl create token --audience=croft-page requests"
+    )]
+    Unauthenticated,
+    /// The reader may see nothing.
+    #[error(
+        "{0} may see nothing here: a tenant's people need the right to list pods in one of its namespaces; operators, to list pods, nodes and tenants.croft.dev in the cluster"
+    )]
+    Forbidden(String),
+    /// The API server can't be asked.
+    #[error("the API server couldn't be asked about this token or its rights; retry")]
+    Unavailable,
+}
+
+impl AccessError {
+    /// The error for a call that failed, which is logged.
+    pub(super) fn unavailable(error: kube::Error) -> Self {
+        tracing::warn!(%error, "a review of a token or a right failed");
+        Self::Unavailable
     }
 }

@@ -1,15 +1,15 @@
 //! The views as JSON. Each handler takes a [`Reader`], so that there is no view without a scope.
 
-use std::sync::Arc;
-
 use axum::{
     Json,
-    extract::{Path, Query, Request, State as Shared},
+    extract::{Path, Query, Request},
 };
 use croft_inspect::{AdviceRows, NodeRemoval, WhatIf, advice::Focus};
+use croft_manifest::InputError;
 use croft_record::{
     entry::Entry,
-    ledger::book::{HOUR_MILLIS, hour_of},
+    ledger::book::{HOUR_MILLIS, Statement, hour_of},
+    record::History,
 };
 use serde::{Deserialize, Serialize};
 
@@ -21,9 +21,9 @@ use super::{
 use crate::{
     access::Scope,
     model::facts::{Model, PodFacts},
-    state::sampled::sampled,
+    state::{sampled::sampled, store::State},
     views::{
-        bill::{self, Bill, Statement},
+        bill::{self, Bill},
         curves::{self, Curves},
         entries::{self, Selection},
         map::{self, MapView},
@@ -62,8 +62,8 @@ pub struct Present<T> {
 }
 
 impl<T> Present<T> {
-    fn new(page: &Page, view: T) -> Json<Self> {
-        Json(Self { begins: page.state.log().begins(), view })
+    fn new(reader: &Reader, view: T) -> Json<Self> {
+        Json(Self { begins: reader.page.state.log().begins(), view })
     }
 }
 
@@ -71,9 +71,10 @@ impl<T> Present<T> {
 ///
 /// # Errors
 /// None of its own.
-pub async fn overview(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Present<Overview>> {
-    let view = overview::view(&reader.model, &page.state.log(), &reader.scope, page.now());
-    Ok(Present::new(&page, view))
+pub async fn overview(reader: Reader) -> Answer<Present<Overview>> {
+    let Reader { page, scope, model, .. } = &reader;
+    let view = overview::view(model, &page.state.log(), scope, page.now());
+    Ok(Present::new(&reader, view))
 }
 
 /// Every node.
@@ -91,13 +92,9 @@ pub struct At {
 ///
 /// # Errors
 /// If too much is computed already.
-pub async fn at(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Query(At { at }): Query<At>,
-) -> Answer<Past<Rows>> {
+pub async fn at(reader: Reader, Query(At { at }): Query<At>) -> Answer<Past<Rows>> {
     let view = |model: &Model, scope: &Scope| Some(overview::rows(model, scope));
-    past(&page, reader, at, Part::default(), view).await.map(Json)
+    past(reader, at, Part::default(), view).await.map(Json)
 }
 
 /// One pool at a time.
@@ -105,20 +102,18 @@ pub async fn at(
 /// # Errors
 /// If the reader may see no such pool, now or then, or too much is computed already.
 pub async fn pool_at(
-    Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path(name): Path<String>,
     Query(At { at }): Query<At>,
 ) -> Answer<Past<PoolView>> {
-    let missing = || ApiError::Missing(format!("TenantPool {name}"));
+    let missing = missing("TenantPool", &name);
     if !reader.scope.sees_pool(&reader.model, &name) {
-        return Err(missing());
+        return Err(missing);
     }
     let is_there = reader.model.pools.contains_key(&name);
     let part = Part { pool: Some(name.clone()), ..Part::default() };
-    let of = name.clone();
-    let past = past(&page, reader, at, part, move |model, scope| pool::view(model, scope, &of)).await?;
-    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing()) }
+    let past = past(reader, at, part, move |model, scope| pool::view(model, scope, &name)).await?;
+    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing) }
 }
 
 /// One tenant at a time, with its pods.
@@ -126,58 +121,48 @@ pub async fn pool_at(
 /// # Errors
 /// If the reader may see no such tenant, now or then, or too much is computed already.
 pub async fn tenant_at(
-    Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path(name): Path<String>,
     Query(At { at }): Query<At>,
 ) -> Answer<Past<TenantThen>> {
-    let missing = || ApiError::Missing(format!("Tenant {name}"));
+    let missing = missing("Tenant", &name);
     if !reader.scope.sees_tenant(&reader.model, &name) {
-        return Err(missing());
+        return Err(missing);
     }
     let is_there = reader.model.tenants.contains_key(&name);
     let part = Part { tenant: Some(name.clone()), ..Part::default() };
-    let of = name.clone();
-    let past = past(&page, reader, at, part, move |model, scope| tenant::then(model, scope, &of)).await?;
-    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing()) }
+    let past = past(reader, at, part, move |model, scope| tenant::then(model, scope, &name)).await?;
+    if is_there || past.view.is_some() { Ok(Json(past)) } else { Err(missing) }
 }
 
 /// A part of the cluster at a time; `view` shows it of a model, for a scope.
 async fn past<T: Send + 'static>(
-    page: &Arc<Page>,
     reader: Reader,
     at: i64,
     part: Part,
     view: impl FnOnce(&Model, &Scope) -> Option<T> + Send + 'static,
 ) -> Result<Past<T>, ApiError> {
-    let (state, now, held) = (page.state.clone(), page.now(), reader.held.clone());
-    page.compute(&held, move || {
-        let Reader { scope, model, .. } = reader;
-        let then = crate::state::past::model(&state, at, now);
-        let seen = then.as_ref().map(|then| past::seen(then, &model, &scope));
+    let now = reader.page.now();
+    let work = move |state: &State, model: &Model, scope: &Scope| {
+        let then = crate::state::past::model(state, at, now);
+        let seen = then.as_ref().map(|then| past::seen(then, model, scope));
         let snapshot = seen.as_ref().map(|(model, _)| model.at);
         let view = seen.and_then(|(model, scope)| view(&model, &scope));
-        Past::new(&model, &state.log(), &scope, (at, part), (snapshot, view))
-    })
-    .await
+        Past::new(model, &state.log(), scope, (at, part), (snapshot, view))
+    };
+    reader.compute(work).await
 }
 
 /// One tenant.
 ///
 /// # Errors
 /// If there is no such tenant that the reader may see.
-pub async fn tenant(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path(name): Path<String>,
-) -> Answer<Present<TenantNow>> {
-    let missing = || ApiError::Missing(format!("Tenant {name}"));
-    if !reader.scope.sees_tenant(&reader.model, &name) || !reader.model.tenants.contains_key(&name) {
-        return Err(missing());
-    }
-    let bill = bill_of(&page, &reader, &name).await?;
+pub async fn tenant(reader: Reader, Path(name): Path<String>) -> Answer<Present<TenantNow>> {
+    let missing = || missing("Tenant", &name);
+    tenant::seen(&reader.model, &reader.scope, &name).ok_or_else(missing)?;
+    let bill = bill_of(&reader, &name).await?;
     let view = tenant::view(&reader.model, &reader.scope, &name).ok_or_else(missing)?;
-    Ok(Present::new(&page, TenantNow { view, bill }))
+    Ok(Present::new(&reader, TenantNow { view, bill }))
 }
 
 /// The pods of one tenant.
@@ -186,36 +171,26 @@ pub async fn tenant(
 /// If there is no such tenant that the reader may see.
 pub async fn tenant_pods(reader: Reader, Path(name): Path<String>) -> Answer<Vec<PodFacts>> {
     let found = tenant::pods(&reader.model, &reader.scope, &name);
-    found.map(Json).ok_or_else(|| ApiError::Missing(format!("Tenant {name}")))
+    found.map(Json).ok_or_else(|| missing("Tenant", &name))
 }
 
 /// The prices of a tenant's constraints, ranked.
 ///
 /// # Errors
 /// If there is no such tenant that the reader may see, or too much is computed already.
-pub async fn tenant_advice(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path(name): Path<String>,
-) -> Answer<AdviceRows> {
-    if tenant::seen(&reader.model, &reader.scope, &name).is_none() {
-        return Err(ApiError::Missing(format!("Tenant {name}")));
-    }
-    advice(&page, reader, Focus::All, Some(name)).await
+pub async fn tenant_advice(reader: Reader, Path(name): Path<String>) -> Answer<AdviceRows> {
+    tenant::seen(&reader.model, &reader.scope, &name).ok_or_else(|| missing("Tenant", &name))?;
+    advice(reader, Focus::All, Some(name)).await
 }
 
 /// The prices of the constraints of a node, its pods and its pool, ranked.
 ///
 /// # Errors
 /// If there is no such node that the reader may see, or too much is computed already.
-pub async fn node_advice(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path(name): Path<String>,
-) -> Answer<AdviceRows> {
+pub async fn node_advice(reader: Reader, Path(name): Path<String>) -> Answer<AdviceRows> {
     let node = node::seen(&reader.model, &reader.scope, &name).map(|node| node.info.name.clone());
-    let node = node.ok_or_else(|| ApiError::Missing(format!("node {name}")))?;
-    advice(&page, reader, Focus::Node(node), None).await
+    let node = node.ok_or_else(|| missing("node", &name))?;
+    advice(reader, Focus::Node(node), None).await
 }
 
 /// The prices of a pod's constraints, ranked.
@@ -223,29 +198,21 @@ pub async fn node_advice(
 /// # Errors
 /// If there is no such pod that the reader may see, or too much is computed already.
 pub async fn pod_advice(
-    Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Path((namespace, name)): Path<(String, String)>,
 ) -> Answer<AdviceRows> {
     let key = format!("{namespace}/{name}");
     if !reader.scope.sees_namespace(&namespace) || !reader.model.pods.contains_key(&key) {
-        return Err(ApiError::Missing(format!("pod {key}")));
+        return Err(missing("pod", &key));
     }
-    advice(&page, reader, Focus::Pod { namespace, name }, None).await
+    advice(reader, Focus::Pod { namespace, name }, None).await
 }
 
 /// The prices of the constraints in `focus` that the reader may see, in the reader's part of the cluster.
-async fn advice(
-    page: &Arc<Page>,
-    reader: Reader,
-    focus: Focus,
-    tenant: Option<String>,
-) -> Answer<AdviceRows> {
-    let state = page.state.clone();
-    let Reader { scope, model, held, .. } = reader;
+async fn advice(reader: Reader, focus: Focus, tenant: Option<String>) -> Answer<AdviceRows> {
     let most = if tenant.is_some() { COUNTERFACTUALS } else { COUNTERFACTUALS_OF_ONE };
-    let computed = page.compute(&held, move || {
-        let part = part_of(&state.cluster().input, &model, &scope);
+    let computed = reader.compute(move |state, model, scope| {
+        let part = what_if::part_of(&state.cluster().input, model, scope);
         croft_inspect::advice_rows(&part, focus, tenant.as_deref(), scope.namespaces(), most)
     });
     computed.await?.map(Json).map_err(|error| {
@@ -254,7 +221,8 @@ async fn advice(
     })
 }
 
-async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill, ApiError> {
+async fn bill_of(reader: &Reader, tenant: &str) -> Result<Bill, ApiError> {
+    let page = &reader.page;
     let now = page.now();
     let from = bill::month_of(now);
     let read = |page: &Page| {
@@ -281,48 +249,32 @@ async fn bill_of(page: &Arc<Page>, reader: &Reader, tenant: &str) -> Result<Bill
 ///
 /// # Errors
 /// If there is no such pool that the reader may see.
-pub async fn pool(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path(name): Path<String>,
-) -> Answer<Present<PoolView>> {
+pub async fn pool(reader: Reader, Path(name): Path<String>) -> Answer<Present<PoolView>> {
     let found = pool::view(&reader.model, &reader.scope, &name);
-    let view = found.ok_or_else(|| ApiError::Missing(format!("TenantPool {name}")))?;
-    Ok(Present::new(&page, view))
+    let view = found.ok_or_else(|| missing("TenantPool", &name))?;
+    Ok(Present::new(&reader, view))
 }
 
 /// One node.
 ///
 /// # Errors
 /// If there is no such node that the reader may see.
-pub async fn node(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path(name): Path<String>,
-) -> Answer<NodeDetail> {
-    let found = node::view(&reader.model, &page.state.log(), &reader.scope, &name);
-    found.map(Json).ok_or_else(|| ApiError::Missing(format!("node {name}")))
+pub async fn node(reader: Reader, Path(name): Path<String>) -> Answer<NodeDetail> {
+    let found = node::view(&reader.model, &reader.page.state.log(), &reader.scope, &name);
+    found.map(Json).ok_or_else(|| missing("node", &name))
 }
 
 /// Whether a node could be removed now, and what keeps it.
 ///
 /// # Errors
 /// If there is no such node that the reader may see, or too much is computed already.
-pub async fn node_removal(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path(name): Path<String>,
-) -> Answer<NodeRemoval> {
-    let Reader { scope, model, held, .. } = reader;
-    if node::seen(&model, &scope, &name).is_none() {
-        return Err(ApiError::Missing(format!("node {name}")));
-    }
-    let state = page.state.clone();
-    let computed = page.compute(&held, move || {
-        let part = part_of(&state.cluster().input, &model, &scope);
-        let Some(node) = node::seen(&model, &scope, &name) else { return Ok(NodeRemoval::default()) };
+pub async fn node_removal(reader: Reader, Path(name): Path<String>) -> Answer<NodeRemoval> {
+    node::seen(&reader.model, &reader.scope, &name).ok_or_else(|| missing("node", &name))?;
+    let computed = reader.compute(move |state, model, scope| {
+        let part = what_if::part_of(&state.cluster().input, model, scope);
+        let Some(node) = node::seen(model, scope, &name) else { return Ok(NodeRemoval::default()) };
         let found = croft_inspect::node_removal(&part, &node.info.name)?;
-        Ok::<_, croft_manifest::InputError>(node::removal(&model, &scope, node, found))
+        Ok::<_, InputError>(node::removal(model, scope, node, found))
     });
     computed.await?.map(Json).map_err(|error| {
         tracing::warn!(%error, "what keeps a node can't be computed");
@@ -334,18 +286,12 @@ pub async fn node_removal(
 ///
 /// # Errors
 /// If there is no such pod that the reader may see.
-pub async fn pod(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Path((namespace, name)): Path<(String, String)>,
-) -> Answer<PodDetail> {
-    let found = pod::view(&reader.model, &page.state.log(), &reader.scope, &namespace, &name);
-    let mut detail = found.ok_or_else(|| ApiError::Missing(format!("pod {namespace}/{name}")))?;
+pub async fn pod(reader: Reader, Path((namespace, name)): Path<(String, String)>) -> Answer<PodDetail> {
+    let found = pod::view(&reader.model, &reader.page.state.log(), &reader.scope, &namespace, &name);
+    let mut detail = found.ok_or_else(|| missing("pod", &format!("{namespace}/{name}")))?;
     if detail.pod.as_ref().is_some_and(|pod| pod.node.is_none()) {
-        let state = page.state.clone();
-        let Reader { scope, model, held, .. } = reader;
-        let outlook = page.compute(&held, move || {
-            let part = part_of(&state.cluster().input, &model, &scope);
+        let outlook = reader.compute(move |state, model, scope| {
+            let part = what_if::part_of(&state.cluster().input, model, scope);
             croft_inspect::outlook(&part, &namespace, &name)
         });
         detail.outlook = match outlook.await {
@@ -360,19 +306,19 @@ pub async fn pod(
     Ok(Json(detail))
 }
 
-fn part_of(input: &croft_manifest::Input, model: &Model, scope: &Scope) -> croft_manifest::Input {
-    what_if::part_of(input, model, scope)
+fn missing(kind: &str, name: &str) -> ApiError {
+    ApiError::Missing(format!("{kind} {name}"))
 }
 
 /// The last scheduling runs.
 ///
 /// # Errors
 /// [`ApiError::OperatorOnly`].
-pub async fn plans(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Answer<Vec<Entry>> {
+pub async fn plans(reader: Reader) -> Answer<Vec<Entry>> {
     if !reader.scope.is_operator() {
         return Err(ApiError::OperatorOnly("scheduling runs"));
     }
-    Ok(Json(entries::plans(&page.state.log(), PLANS)))
+    Ok(Json(entries::plans(&reader.page.state.log(), PLANS)))
 }
 
 /// Which entries.
@@ -384,27 +330,14 @@ pub struct HistoryQuery {
     limit: Option<usize>,
 }
 
-/// Entries of the log.
-#[derive(Serialize)]
-pub struct History {
-    /// Since when there are decisions in the log.
-    begins: Option<i64>,
-    /// The entries, the newest first.
-    entries: Vec<Entry>,
-}
-
-/// Entries of the log.
+/// Entries of the log, the newest first.
 ///
 /// # Errors
 /// If the tenant isn't one that the reader may see.
-pub async fn history(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Query(query): Query<HistoryQuery>,
-) -> Answer<History> {
+pub async fn history(reader: Reader, Query(query): Query<HistoryQuery>) -> Answer<History> {
     let HistoryQuery { tenant, from, to, limit } = query;
     if let Some(tenant) = tenant.as_ref().filter(|tenant| !reader.scope.sees_tenant(&reader.model, tenant)) {
-        return Err(ApiError::Missing(format!("Tenant {tenant}")));
+        return Err(missing("Tenant", tenant));
     }
     let selection = Selection {
         tenant,
@@ -413,7 +346,7 @@ pub async fn history(
         to: to.unwrap_or(i64::MAX),
         limit: limit.unwrap_or(ENTRIES).min(ENTRIES),
     };
-    let log = page.state.log();
+    let log = reader.page.state.log();
     let entries = entries::select(&log, &reader.model, &reader.scope, &selection);
     Ok(Json(History { begins: log.record().begins(), entries }))
 }
@@ -440,34 +373,26 @@ impl CostQuery {
 ///
 /// # Errors
 /// If the time is wrong, or too much is computed already.
-pub async fn curves(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Query(query): Query<CostQuery>,
-) -> Answer<Curves> {
-    let now = page.now();
+pub async fn curves(reader: Reader, Query(query): Query<CostQuery>) -> Answer<Curves> {
+    let now = reader.page.now();
     let (from, to) = query.times(now)?;
-    let state = page.state.clone();
-    let Reader { scope, model, held, .. } = reader;
-    page.compute(&held, move || curves::view(&model, &sampled(&state, from, to, now), &scope)).await.map(Json)
+    let work = move |state: &State, model: &Model, scope: &Scope| {
+        curves::view(model, &sampled(state, from, to, now), scope)
+    };
+    reader.compute(work).await.map(Json)
 }
 
 /// Lines of the ledger.
 ///
 /// # Errors
 /// If the time is wrong, or too much is computed already.
-pub async fn cost(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-    Query(query): Query<CostQuery>,
-) -> Answer<Statement> {
-    let (from, to) = query.times(page.now())?;
-    let (from, state) = (hour_of(from), page.state.clone());
-    let Reader { scope, model, held, .. } = reader;
-    let statement = page.compute(&held, move || {
+pub async fn cost(reader: Reader, Query(query): Query<CostQuery>) -> Answer<Statement> {
+    let (from, to) = query.times(reader.page.now())?;
+    let from = hour_of(from);
+    let statement = reader.compute(move |state, model, scope| {
         let log = state.log();
         let mut lines = log.lines(from, to);
-        lines.retain(|line| bill::sees_line(&model, &scope, line));
+        lines.retain(|line| bill::sees_line(model, scope, line));
         Statement { begins: log.costs_begin(), is_complete: log.ledger().is_complete(from, to), lines }
     });
     statement.await.map(Json)
@@ -484,7 +409,6 @@ pub struct WhatIfQuery {
 /// # Errors
 /// If the manifest can't be read, or isn't the reader's to try.
 pub async fn what_if(
-    Shared(page): Shared<Arc<Page>>,
     reader: Reader,
     Query(WhatIfQuery { namespace }): Query<WhatIfQuery>,
     request: Request,
@@ -493,11 +417,9 @@ pub async fn what_if(
     let Ok(text) = String::from_utf8(body.to_vec()) else {
         return Err(ApiError::Invalid("the manifest isn't UTF-8".to_owned()));
     };
-    let state = page.state.clone();
-    let Reader { scope, model, held, .. } = reader;
-    let answer = page.compute(&held, move || {
-        let added = what_if::read(&scope, &text, namespace.as_deref().unwrap_or("default"))?;
-        let part = part_of(&state.cluster().input, &model, &scope);
+    let answer = reader.compute(move |state, model, scope| {
+        let added = what_if::read(scope, &text, namespace.as_deref().unwrap_or("default"))?;
+        let part = what_if::part_of(&state.cluster().input, model, scope);
         Ok::<_, ApiError>(croft_inspect::what_if(&part, &added).map_err(what_if::WhatIfError::Input)?)
     });
     answer.await?.map(Json)

@@ -2,10 +2,7 @@
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
-use axum::{
-    extract::State as Shared,
-    response::sse::{Event, KeepAlive, Sse},
-};
+use axum::response::sse::{Event, KeepAlive, Sse};
 use croft_runtime::share::OwnedPermit;
 use futures::{Stream, stream};
 use serde::Serialize;
@@ -54,10 +51,7 @@ impl ChangeView {
     /// The change as `scope` sees it; none if nothing of it is visible.
     #[must_use]
     pub fn new(model: &Model, scope: &Scope, change: &Change) -> Option<Self> {
-        let sees = |pool: &Option<String>| match pool {
-            Some(pool) => scope.sees_pool(model, pool),
-            None => scope.is_operator(),
-        };
+        let sees = |pool: &Option<String>| scope.sees_nodes_of(model, pool.as_deref());
         let nodes: Vec<&str> =
             change.nodes.iter().filter(|(_, pool)| sees(pool)).map(|(name, _)| name.as_str()).collect();
         let reset = nodes.len() > NODES;
@@ -95,10 +89,8 @@ struct Open {
 ///
 /// # Errors
 /// If the reader has its share of streams already.
-pub async fn events(
-    Shared(page): Shared<Arc<Page>>,
-    reader: Reader,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+pub async fn events(reader: Reader) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
+    let page = reader.page;
     let open = Open {
         _counted: page.open_stream(&reader.held)?,
         changes: page.state.changes(),

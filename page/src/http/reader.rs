@@ -13,6 +13,7 @@ use super::{cookie, error::ApiError, page::Page};
 use crate::{
     access::{Access, AccessError, Held, Identity, Scope},
     model::facts::Model,
+    state::store::State,
 };
 
 /// Time limit of a body.
@@ -20,6 +21,8 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// A reader, and the model that its scope was found for.
 pub struct Reader {
+    /// What answers it.
+    pub page: Arc<Page>,
     /// The user.
     pub identity: Arc<Identity>,
     /// The part of the cluster that the user may see.
@@ -38,11 +41,24 @@ impl Reader {
     ///
     /// # Errors
     /// If the token has no reader, or the reader has its share of requests already.
-    pub async fn new(page: &Page, token: String) -> Result<Self, ApiError> {
+    pub async fn new(page: &Arc<Page>, token: String) -> Result<Self, ApiError> {
         let model = page.model()?;
         let Access { identity, scope, held } = page.reviewer.access(&token, &model).await?;
         let counted = page.open_request(&held)?;
-        Ok(Self { identity, scope, model, token, held, _counted: counted })
+        Ok(Self { page: page.clone(), identity, scope, model, token, held, _counted: counted })
+    }
+
+    /// What `work` makes of objects and log for the reader, in the reader's turn.
+    ///
+    /// # Errors
+    /// As [`Page::compute`].
+    pub async fn compute<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&State, &Model, &Scope) -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let Self { page, scope, model, held, .. } = self;
+        let state = page.state.clone();
+        page.compute(&held, move || work(&state, &model, &scope)).await
     }
 }
 

@@ -61,14 +61,14 @@ pub async fn sign_in(Shared(page): Shared<Arc<Page>>, request: Request) -> Resul
     let SignIn { token } = serde_json::from_slice(&body).map_err(|_| wrong())?;
     let cookie = cookie::set(&token, "").ok_or_else(wrong)?;
     let reader = Reader::new(&page, token).await?;
-    let mut response = Json(view(&page, &reader)).into_response();
+    let mut response = Json(view(&reader)).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
 /// The reader of the session or token.
-pub async fn show(Shared(page): Shared<Arc<Page>>, reader: Reader) -> Json<SessionView> {
-    Json(view(&page, &reader))
+pub async fn show(reader: Reader) -> Json<SessionView> {
+    Json(view(&reader))
 }
 
 /// Signs out: the cookie is removed.
@@ -80,8 +80,8 @@ pub async fn sign_out() -> Response {
     response
 }
 
-fn view(page: &Page, reader: &Reader) -> SessionView {
-    let Reader { identity, scope, model, .. } = reader;
+fn view(reader: &Reader) -> SessionView {
+    let Reader { page, identity, scope, model, .. } = reader;
     let tenants = model.tenants.keys().filter(|tenant| scope.sees_tenant(model, tenant));
     SessionView {
         cluster: page.state.name().to_owned(),

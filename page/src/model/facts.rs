@@ -10,6 +10,7 @@ use croft_api::{
     condition::{
         CONSOLIDATABLE, DRIFTED, EXPIRED, INTERRUPTED, LIMITS_REACHED, READY, UNLIMITED, ZONES_CLOSED,
     },
+    stored::HasConditions as _,
 };
 use croft_inspect::{
     NodeState, NodeUse, Tenancy,
@@ -232,7 +233,7 @@ impl Model {
             let limits = pool.spec.limits.iter().map(|(key, limit)| (key.clone(), limit.0.clone()));
             let facts = PoolFacts {
                 limits: limits.collect(),
-                conditions: views(pool.status.as_ref().map(|status| status.conditions.as_slice())),
+                conditions: views(pool.conditions()),
                 ..PoolFacts::default()
             };
             self.pools.insert(pool.name_any(), facts);
@@ -256,7 +257,7 @@ impl Model {
                     .iter()
                     .map(|(key, limit)| (key.clone(), limit.0.clone()))
                     .collect(),
-                conditions: views(tenant.status.as_ref().map(|status| status.conditions.as_slice())),
+                conditions: views(tenant.conditions()),
             };
             self.tenants.insert(name, facts);
         }
@@ -286,9 +287,7 @@ impl Model {
                 memory,
                 usage: cluster.usage.get(&info.name).map(|used| coarse(*used, cpu, memory)),
                 pods: Vec::new(),
-                conditions: views(
-                    claim.and_then(|c| c.status.as_ref()).map(|status| status.conditions.as_slice()),
-                ),
+                conditions: views(claim.map(|claim| claim.conditions()).unwrap_or_default()),
                 info,
             });
         }
@@ -376,8 +375,8 @@ pub fn ready(conditions: &[ConditionView]) -> String {
     })
 }
 
-fn views(conditions: Option<&[Condition]>) -> Vec<ConditionView> {
-    conditions.unwrap_or_default().iter().map(ConditionView::from).collect()
+fn views(conditions: &[Condition]) -> Vec<ConditionView> {
+    conditions.iter().map(ConditionView::from).collect()
 }
 
 fn is_active(pod: &Pod) -> bool {
@@ -421,7 +420,7 @@ fn coming(claim: &NodeClaim) -> NodeFacts {
         memory: allocatable(resources::MEMORY),
         usage: None,
         pods: Vec::new(),
-        conditions: views(Some(&status.conditions)),
+        conditions: views(&status.conditions),
         info,
     }
 }

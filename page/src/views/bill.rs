@@ -81,18 +81,6 @@ pub fn month_of(millis: i64) -> i64 {
     first.map_or(millis, |first| first.timestamp().as_millisecond())
 }
 
-/// Lines of the ledger.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Statement {
-    /// Since when costs are known.
-    pub begins: Option<i64>,
-    /// False if a closed hour or day lacks costs.
-    pub is_complete: bool,
-    /// The lines.
-    pub lines: Vec<Line>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

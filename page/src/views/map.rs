@@ -35,15 +35,12 @@ pub struct MapView {
 /// The map for `scope`.
 #[must_use]
 pub fn view(model: &Model, scope: &Scope) -> MapView {
-    let sees = |pool: Option<&String>| match pool {
-        Some(pool) => scope.sees_pool(model, pool),
-        None => scope.is_operator(),
-    };
     let mut pools: BTreeMap<Option<&String>, Vec<&NodeFacts>> = BTreeMap::new();
     for node in model.nodes.values() {
         pools.entry(node.info.pool.as_ref()).or_default().push(node);
     }
-    let shown = pools.into_iter().filter(|(pool, _)| sees(*pool)).map(|(pool, mut nodes)| {
+    let shown = pools.into_iter().filter(|(pool, _)| scope.sees_nodes_of(model, pool.map(String::as_str)));
+    let shown = shown.map(|(pool, mut nodes)| {
         let tenants = pool.and_then(|pool| model.pools.get(pool)).map(|facts| facts.tenants.iter());
         let seen = tenants.into_iter().flatten().filter(|tenant| scope.sees_tenant(model, tenant));
         nodes.sort_by_key(|node| node.info.template.as_ref());

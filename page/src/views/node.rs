@@ -87,11 +87,7 @@ pub fn view(model: &Model, log: &Log, scope: &Scope, name: &str) -> Option<NodeD
 pub fn seen<'m>(model: &'m Model, scope: &Scope, name: &str) -> Option<&'m NodeFacts> {
     let by_claim = || model.nodes.values().find(|node| node.info.claim.as_deref() == Some(name));
     let node = model.nodes.get(name).or_else(by_claim)?;
-    let is_seen = match &node.info.pool {
-        Some(pool) => scope.sees_pool(model, pool),
-        None => scope.is_operator(),
-    };
-    is_seen.then_some(node)
+    scope.sees_nodes_of(model, node.info.pool.as_deref()).then_some(node)
 }
 
 /// The request that a node's life in the log begins with.

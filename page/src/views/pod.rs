@@ -46,11 +46,7 @@ pub fn view(model: &Model, log: &Log, scope: &Scope, namespace: &str, name: &str
         return None;
     }
     let node = pod.and_then(|pod| model.nodes.get(pod.node.as_ref()?));
-    let is_seen = |pool: &Option<String>| match pool {
-        Some(pool) => scope.sees_pool(model, pool),
-        None => scope.is_operator(),
-    };
-    let node = node.filter(|node| is_seen(&node.info.pool));
+    let node = node.filter(|node| scope.sees_nodes_of(model, node.info.pool.as_deref()));
     let its_node = node.map(|node| (node.info.claim.as_deref().unwrap_or_default(), node.since));
     let here = pod.zip(its_node).map(|(pod, node)| why_here(pod, node, &timeline));
     Some(PodDetail {

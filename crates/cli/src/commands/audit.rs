@@ -104,8 +104,7 @@ pub(crate) fn run(args: &AuditArgs, out: &mut Output) -> Result<ExitCode, Failur
     match output {
         Format::Json => {
             let printed: Vec<Printed<'_>> = findings.iter().map(Printed::of).collect();
-            let text = serde_json::to_string_pretty(&printed).context("failed to write the findings")?;
-            writeln!(out, "{text}")?;
+            out.json(&printed)?;
         }
         Format::Text => match only {
             Some(namespace) if findings.is_empty() => {

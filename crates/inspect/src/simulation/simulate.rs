@@ -102,12 +102,11 @@ fn open_types(input: &Input, types: ClassTypes) -> ClassTypes {
 
 fn solve(input: &Input, types: &ClassTypes, options: &Options, demand: Demand) -> Planned {
     let Demand { mut cluster, denied, mut warnings, created } = demand;
-    let closed = closed_zones(input, time_of(input));
     let replicas = static_capacity::launch(input, types, &mut cluster, &mut warnings);
     let options = Options { leaving: leaving_nodes(input), ..options.clone() };
     let mut plan = croft_scheduler::solve(&cluster, &options, &|| false);
     warnings.extend(plan.warnings.iter().cloned());
-    warnings.extend(closed.iter().map(ToString::to_string));
+    warnings.extend(closed_zones(input, time_of(input)).iter().map(ToString::to_string));
     static_capacity::nominate_headroom(&plan, &mut cluster);
     replicas.add_to(&mut plan);
     let headroom = static_capacity::remove_headroom_pods(&mut plan, &mut warnings);

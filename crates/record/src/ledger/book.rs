@@ -41,6 +41,18 @@ pub struct Line {
     pub amount: Amount,
 }
 
+/// Lines of a time, as the page gives them to a command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Statement {
+    /// Since when costs are known.
+    pub begins: Option<i64>,
+    /// False if a closed hour or day lacks costs.
+    pub is_complete: bool,
+    /// The lines.
+    pub lines: Vec<Line>,
+}
+
 /// Amounts by hour and account, and the instances that run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {

@@ -57,6 +57,21 @@ pub fn kinds() -> Vec<InstanceType> {
         .to_vec()
 }
 
+/// The types of [`kinds`], on-demand, and for the price that `spot` makes of it on spot.
+pub fn both(spot: impl Fn(Price) -> Price) -> Vec<InstanceType> {
+    let mut kinds = kinds();
+    for kind in &mut kinds {
+        let of_spot = |offering: &Offering| Offering {
+            capacity_type: CapacityType::Spot,
+            price: offering.price.map(&spot),
+            ..offering.clone()
+        };
+        let on_spot: Vec<Offering> = kind.offerings.iter().map(of_spot).collect();
+        kind.offerings.extend(on_spot);
+    }
+    kinds
+}
+
 pub fn pool(name: &str, kinds: Vec<InstanceType>) -> Pool {
     Pool {
         name: name.to_owned(),

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use croft_scheduler::{
-    CapacityType, Cluster, InstanceType, Options, PlannedInstance, Pool, Price, Share, ShareBound, ShareOf,
+    CapacityType, Cluster, Options, PlannedInstance, Pool, Price, Share, ShareBound, ShareOf,
     consolidation::{Ask, Candidate, PoolConstraints, consolidate},
     solve,
 };
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::build::{kinds, node, pod, pool, requirement};
+use crate::build::{both, node, pod, pool, requirement};
 
 /// A node of the pool: its processors, its capacity type, its template, and the CPU of its pods in thousandths.
 #[derive(Clone, Debug)]
@@ -40,22 +40,13 @@ struct World {
     weight: i32,
 }
 
-fn both() -> Vec<InstanceType> {
-    let mut kinds = kinds();
-    for kind in &mut kinds {
-        let mut spot = kind.offerings.clone();
-        for offering in &mut spot {
-            offering.capacity_type = CapacityType::Spot;
-            offering.price = offering.price.map(|price| Price::from_micros(price.micros() * 2 / 5));
-        }
-        kind.offerings.extend(spot);
-    }
-    kinds
+fn on_spot(price: Price) -> Price {
+    Price::from_micros(price.micros() * 2 / 5)
 }
 
 fn price(cpu: u32, spot: bool) -> Price {
-    let micros = 50_000 * i64::from(cpu);
-    Price::from_micros(if spot { micros * 2 / 5 } else { micros })
+    let price = Price::from_micros(50_000 * i64::from(cpu));
+    if spot { on_spot(price) } else { price }
 }
 
 impl World {
@@ -65,7 +56,7 @@ impl World {
             weight,
             requirements: vec![requirement("karpenter.sh/capacity-type", &[capacity_type])],
             shares: self.shares.clone(),
-            ..pool("p", both())
+            ..pool("p", both(on_spot))
         };
         let mut cluster = Cluster::new();
         let templates = vec![template("spot", self.weight, "spot"), template("steady", 5, "on-demand")];

@@ -8,7 +8,7 @@ use croft_scheduler::{
 };
 use serde_json::json;
 
-use super::build::{self, coming, kinds, plan, pod, pool, requirement, why};
+use super::build::{self, coming, plan, pod, pool, requirement, why};
 
 fn at_most(of: ShareOf, percent: u32) -> Share {
     Share { of, bound: ShareBound::MaxPercent(percent) }
@@ -26,19 +26,9 @@ fn of_template(name: &str) -> ShareOf {
     ShareOf::Template(name.to_owned())
 }
 
-/// The types of `kinds`, on-demand and for a third of the price on spot.
+/// On spot for a third of the price.
 fn both() -> Vec<InstanceType> {
-    let mut kinds = kinds();
-    for kind in &mut kinds {
-        let mut spot = kind.offerings.clone();
-        for offering in &mut spot {
-            offering.capacity_type = CapacityType::Spot;
-            let third = |price: Price| Price::from_micros(price.micros() / 3);
-            offering.price = offering.price.map(third);
-        }
-        kind.offerings.extend(spot);
-    }
-    kinds
+    build::both(|price| Price::from_micros(price.micros() / 3))
 }
 
 fn on(template: &str, weight: i32, capacity_types: &[&str], shares: &[Share]) -> Pool {

@@ -25,99 +25,42 @@ pub(crate) struct Bench {
 
 /// In the order in which they run. The limits together are half an hour.
 pub(crate) const SUITE: [Bench; 10] = [
+    Bench { format: Format::Table, ..bench("policy-inner", 20, "bench -p croft-policy --bench inner", "") },
     Bench {
-        name: "policy-inner",
-        needs: &[],
-        target: "bench -p croft-policy --bench inner",
-        program: "",
         format: Format::Table,
-        limit_s: 20,
-        has_plane: false,
+        ..bench("scheduler-inner", 40, "bench -p croft-scheduler --bench inner", "")
     },
-    Bench {
-        name: "scheduler-inner",
-        needs: &[],
-        target: "bench -p croft-scheduler --bench inner",
-        program: "",
-        format: Format::Table,
-        limit_s: 40,
-        has_plane: false,
-    },
-    Bench {
-        name: "scheduler",
-        needs: &[],
-        target: "bench -p croft-scheduler --bench scheduler",
-        program: "--catalog CATALOG",
-        format: Format::Line,
-        limit_s: 120,
-        has_plane: false,
-    },
-    Bench {
-        name: "disruption",
-        needs: &[],
-        target: "bench -p croft-scheduler --bench disruption",
-        program: "--catalog CATALOG",
-        format: Format::Line,
-        limit_s: 100,
-        has_plane: false,
-    },
+    bench("scheduler", 120, "bench -p croft-scheduler --bench scheduler", "--catalog CATALOG"),
+    bench("disruption", 100, "bench -p croft-scheduler --bench disruption", "--catalog CATALOG"),
     // A day; `make bench-disruption` plays the month.
-    Bench {
-        name: "day",
-        needs: &[],
-        target: "bench -p croft-controller --no-default-features --bench month",
-        program: "--days 1",
-        format: Format::Line,
-        limit_s: 230,
-        has_plane: false,
-    },
-    Bench {
-        name: "scale",
-        needs: &[],
-        target: "bench -p croft-controller --no-default-features --bench scale",
-        program: "",
-        format: Format::Line,
-        limit_s: 95,
-        has_plane: false,
-    },
-    Bench {
-        name: "webhook",
-        needs: &[],
-        target: "bench --bench webhook",
-        program: "",
-        format: Format::Line,
-        limit_s: 205,
-        has_plane: true,
-    },
+    bench("day", 230, "bench -p croft-controller --no-default-features --bench month", "--days 1"),
+    bench("scale", 95, "bench -p croft-controller --no-default-features --bench scale", ""),
+    Bench { has_plane: true, ..bench("webhook", 205, "bench --bench webhook", "") },
     // Without the part `steady`, which fills 2,000 nodes first.
     Bench {
-        name: "lab",
-        needs: &["build --release --bin croft-webhook --bin croft-controller --bin ec2-sim"],
-        target: "bench -p croft-tests --bench lab",
-        program: "ready bind neighbour",
-        format: Format::Line,
-        limit_s: 580,
+        needs: &[PROGRAMS],
         has_plane: true,
+        ..bench("lab", 580, "bench -p croft-tests --bench lab", "ready bind neighbour")
     },
     Bench {
-        name: "consolidation-curve",
-        needs: &["build --release --bin croft-webhook --bin croft-controller --bin ec2-sim"],
-        target: "run --release --bin consolidation-curve",
-        program: "",
-        format: Format::Line,
-        limit_s: 330,
+        needs: &[PROGRAMS],
         has_plane: true,
+        ..bench("consolidation-curve", 330, "run --release --bin consolidation-curve", "")
     },
     Bench {
-        name: "page",
         needs: &["build --release --bin croft-page"],
-        target: "run --release --bin bench-page",
-        program: "",
-        format: Format::Line,
-        limit_s: 80,
         has_plane: true,
+        ..bench("page", 80, "run --release --bin bench-page", "")
     },
 ];
+
+/// Builds what the lab starts.
+const PROGRAMS: &str = "build --release --bin croft-webhook --bin croft-controller --bin ec2-sim";
+
+/// A program that needs no other and prints a line.
+const fn bench(name: &'static str, limit_s: u64, target: &'static str, program: &'static str) -> Bench {
+    Bench { name, needs: &[], target, program, format: Format::Line, limit_s, has_plane: false }
+}
 
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split_whitespace().map(str::to_owned)

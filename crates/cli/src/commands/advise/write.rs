@@ -156,9 +156,7 @@ impl<'a> Document<'a> {
 
 /// One JSON object.
 pub(super) fn json(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(&Document::new(advice)).map_err(anyhow::Error::from)?;
-    writeln!(out, "{text}")?;
-    Ok(())
+    out.json(&Document::new(advice))
 }
 
 /// The same as YAML.

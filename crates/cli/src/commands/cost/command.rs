@@ -4,11 +4,10 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use croft_record::ledger::{
-    book::{Line, hour_of},
+    book::{Statement, hour_of},
     record::statement,
 };
 use croft_runtime::clock::{Clock as _, SystemClock};
-use serde::Deserialize;
 
 use super::{
     focus,
@@ -60,15 +59,6 @@ enum CostFormat {
     Json,
     /// Comma-separated values in the columns of FOCUS 1.2
     Focus,
-}
-
-/// The page's answer: the lines that the user may see.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Statement {
-    begins: Option<i64>,
-    is_complete: bool,
-    lines: Vec<Line>,
 }
 
 /// Runs the command.

@@ -99,6 +99,5 @@ pub(super) fn json(by: &[Dimension], groups: &Groups, out: &mut Output) -> Resul
             Value::Object(row)
         })
         .collect();
-    writeln!(out, "{}", serde_json::to_string_pretty(&rows).map_err(anyhow::Error::from)?)?;
-    Ok(())
+    out.json(&rows)
 }

@@ -12,9 +12,9 @@ use croft_record::{
     decision::{decisions, prices},
     entry::Entry,
     query,
+    record::History,
 };
 use croft_runtime::clock::{Clock as _, SystemClock};
-use serde::Deserialize;
 
 use crate::{
     failure::Failure,
@@ -97,13 +97,6 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut Output) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page's answer: the entries that the user may see.
-#[derive(Deserialize)]
-struct History {
-    begins: Option<i64>,
-    entries: Vec<Entry>,
-}
-
 fn write(
     args: &TenantArgs,
     Period { from, to }: Period,
@@ -114,9 +107,7 @@ fn write(
 ) -> Result<(), Failure> {
     let TenantArgs { name, verbose, .. } = args;
     match args.output {
-        Format::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(entries).map_err(anyhow::Error::from)?)?
-        }
+        Format::Json => out.json(entries)?,
         Format::Text => {
             let mut count =
                 if entries.len() == 1 { "1 entry".to_owned() } else { format!("{} entries", entries.len()) };

@@ -1,8 +1,7 @@
 //! Arguments and steps of the command.
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Context as _;
 use clap::Args;
 use croft_inspect::{add_shortfalls, admission::Admission};
 use croft_manifest::LoadOptions;
@@ -88,8 +87,7 @@ pub(crate) fn run(args: &PlanArgs, out: &mut Output) -> Result<ExitCode, Failure
             if let (Some(edit), Some(map)) = (&edit, document.as_object_mut()) {
                 map.insert("impact".to_owned(), serde_json::to_value(edit).unwrap_or_default());
             }
-            let text = serde_json::to_string_pretty(&document).context("failed to write the plan as JSON")?;
-            writeln!(out, "{text}")?;
+            out.json(&document)?;
         }
         Format::Text => {
             if let Some(edit) = &edit {

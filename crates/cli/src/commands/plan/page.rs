@@ -34,9 +34,7 @@ pub(super) fn plan(
     };
     let parsed: WhatIf = serde_json::from_value(answer.clone()).map_err(anyhow::Error::from)?;
     match output {
-        Format::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(&answer).map_err(anyhow::Error::from)?)?
-        }
+        Format::Json => out.json(&answer)?,
         Format::Text => write(&parsed, out)?,
     }
     Ok(parsed.workloads.iter().any(|workload| workload.outcome == "denied"))

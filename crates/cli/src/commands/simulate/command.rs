@@ -1,8 +1,7 @@
 //! Arguments and steps of the command.
 
-use std::{fs::File, io::Read as _, io::Write as _, path::Path, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{fs::File, io::Read as _, path::Path, path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use croft_inspect::{
     admission::Admission,
@@ -204,10 +203,7 @@ fn show(
     out: &mut Output,
 ) -> Result<(), Failure> {
     match args.output {
-        SimulateFormat::Json => {
-            let text = serde_json::to_string_pretty(comparison);
-            writeln!(out, "{}", text.context("failed to write the comparison as JSON")?)?;
-        }
+        SimulateFormat::Json => out.json(comparison)?,
         SimulateFormat::Text => report.text(out)?,
         SimulateFormat::Markdown => report.markdown(out)?,
     }

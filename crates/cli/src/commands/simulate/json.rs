@@ -1,6 +1,6 @@
 //! The plan as JSON. Its shape is part of the command line's contract.
 
-use std::{collections::BTreeMap, io::Write as _};
+use std::collections::BTreeMap;
 
 use croft_inspect::{WorkloadShortfall, shortfalls, simulation::Simulation};
 use croft_manifest::Input;
@@ -136,8 +136,5 @@ pub(super) fn write(simulation: &Simulation, input: &Input, out: &mut Output) ->
         elapsed_ms: simulation.elapsed_ms,
         consolidation: simulation.savings.as_ref().map(consolidation::Document::new),
     };
-    let text = serde_json::to_string_pretty(&document)
-        .map_err(|e| Failure::Other(anyhow::Error::new(e).context("failed to write the plan as JSON")))?;
-    writeln!(out, "{text}")?;
-    Ok(())
+    out.json(&document)
 }

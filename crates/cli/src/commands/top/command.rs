@@ -136,9 +136,7 @@ fn show(rows: &Rows, args: &TopArgs, out: &mut Output) -> Result<(), Failure> {
         TopFormat::Text => text::write(rows, args.nodes, false, out)?,
         TopFormat::Wide => text::write(rows, args.nodes, true, out)?,
         TopFormat::Csv => text::write_csv(rows, args.nodes, out)?,
-        TopFormat::Json => {
-            writeln!(out, "{}", serde_json::to_string_pretty(rows).map_err(anyhow::Error::from)?)?;
-        }
+        TopFormat::Json => out.json(rows)?,
         TopFormat::Yaml => {
             let document = serde_json::to_value(rows).map_err(anyhow::Error::from)?;
             out.write_all(to_yaml(&[document])?.as_bytes())?;
