@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 use crate::{
     ids::{InstanceTypeIx, NodeIx},
     state::{
-        catalog_index::PoolRec,
         cluster::Cluster,
         pod_shape::ShapeId,
+        pool::PoolRec,
         requests::{ResourceId, amount},
     },
 };

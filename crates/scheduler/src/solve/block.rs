@@ -13,8 +13,9 @@ use crate::{
     solve::limits::Limits,
     state::{
         attachments::Dimension,
-        catalog_index::{OfferSet, PoolRec, Variant},
+        catalog_index::OfferSet,
         cluster::Cluster,
+        pool::{PoolRec, Variant},
     },
     topology::{
         domains::{CountedDomains, Item, OpenedDomain, note_domains},

@@ -20,9 +20,10 @@ use crate::{
     },
     solve::shares::PlannedShare,
     state::{
-        catalog_index::{CatalogIndex, Keys, Offer, OfferId, PoolRec},
+        catalog_index::{CatalogIndex, Keys, Offer, OfferId},
         cluster::Cluster,
         interner::{Sym, label},
+        pool::PoolRec,
         requests::amount,
     },
 };

@@ -16,10 +16,12 @@
 //! | `item_types` | which pods are alike to the packing, and which of them a planned instance gets |
 //! | `result` | the plan, with names in place of ids |
 //! | `reasons` | why a pod has no place, for each pool |
+//! | `limit_reasons` | which limit it is, and how much of it is used |
 
 pub(crate) mod block;
 pub(crate) mod findings;
 pub(crate) mod item_types;
+pub(crate) mod limit_reasons;
 pub(crate) mod limits;
 pub(crate) mod offerings;
 pub(crate) mod reasons;

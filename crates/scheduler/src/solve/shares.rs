@@ -15,7 +15,7 @@ use crate::{
         share::{Balance, Share, ShareBound, ShareOf},
     },
     packing::{limits::cpu_of, problem::Limit},
-    state::{catalog_index::PoolRec, requests::ResourceId},
+    state::{pool::PoolRec, requests::ResourceId},
 };
 
 /// Limits are lowered this often before the nodes aren't launched at all.

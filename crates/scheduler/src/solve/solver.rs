@@ -24,10 +24,11 @@ use crate::{
         result,
     },
     state::{
-        catalog_index::{OfferSet, PoolRec, Variant},
+        catalog_index::OfferSet,
         interner::{Sym, label},
         node_requirement::Expr,
         pod_shape::{FilterId, NodeReqId, TolerationsId},
+        pool::{PoolRec, Variant},
         taint,
     },
     topology::{

@@ -15,9 +15,10 @@ use crate::{
     solve::{block::Context, tier_packing::Tier},
     state::{
         attachments::Dimension,
-        catalog_index::{CatalogIndex, OfferSet, PoolRec},
+        catalog_index::{CatalogIndex, OfferSet},
         interner::Sym,
         pod_shape::ShapeId,
+        pool::PoolRec,
         requests::{ResourceId, amount},
         taint,
     },

@@ -25,11 +25,12 @@ use crate::{
         resources::{self, Resources},
     },
     state::{
-        catalog_index::{CatalogIndex, Keys, PoolRec},
+        catalog_index::{CatalogIndex, Keys},
         interner::{self, NamespacedName, Sym},
         node::NodeSlot,
         pod::{PodRec, QueueRank},
         pod_shape::{self, IdentId, PodAntiAffinity, ShapeId, Tables},
+        pool::PoolRec,
         requests::{Problem, ResourceId, amount},
         selector::NamespaceLabels,
         volume::Volumes,

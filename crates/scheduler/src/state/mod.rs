@@ -10,6 +10,7 @@ pub(crate) mod node;
 pub(crate) mod node_requirement;
 pub(crate) mod pod;
 pub(crate) mod pod_shape;
+pub(crate) mod pool;
 pub(crate) mod requests;
 pub(crate) mod selector;
 pub(crate) mod shares;

@@ -11,10 +11,10 @@ use crate::{
         share::{Balance, Share},
     },
     state::{
-        catalog_index::PoolRec,
         cluster::Cluster,
         interner::label,
         node::NodeInfo,
+        pool::PoolRec,
         requests::{ResourceId, amount},
     },
 };

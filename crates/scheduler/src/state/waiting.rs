@@ -8,9 +8,9 @@ use std::{
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::state::{
-    catalog_index::PoolRec,
     cluster::Cluster,
     pod_shape::{NodeReqId, ShapeId},
+    pool::PoolRec,
     taint,
 };
 
