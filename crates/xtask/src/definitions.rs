@@ -1,7 +1,7 @@
 //! Reference pages of the names that users see, generated from each crate's definitions: metrics, conditions, events,
 //! labels and annotations, admission rules.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use croft_cloud::LaunchError;
 use croft_controller::definitions as controller;
@@ -11,19 +11,15 @@ use croft_webhook::definitions as webhook;
 
 use crate::{
     generated::File,
-    references::{FOLDER, HEADER, one_line},
+    references::{one_line, page},
 };
 
 pub(crate) fn files() -> anyhow::Result<Vec<File>> {
-    let file = |name: &str, text: String| File {
-        path: PathBuf::from(FOLDER).join(name),
-        contents: format!("{HEADER}{text}"),
-    };
     Ok(vec![
-        file("metrics.md", metrics()?),
-        file("conditions-and-events.md", conditions_and_events()?),
-        file("labels-and-annotations.md", keys()?),
-        file("admission-rules.md", admission_rules()?),
+        page("metrics.md", &metrics()?),
+        page("conditions-and-events.md", &conditions_and_events()?),
+        page("labels-and-annotations.md", &keys()?),
+        page("admission-rules.md", &admission_rules()?),
     ])
 }
 

@@ -15,6 +15,13 @@ pub(crate) struct File {
     pub(crate) contents: String,
 }
 
+impl File {
+    /// A file of this name in a folder.
+    pub(crate) fn new(folder: impl AsRef<Path>, name: &str, contents: String) -> Self {
+        Self { path: folder.as_ref().join(name), contents }
+    }
+}
+
 /// Writes every file that differs, and says which.
 pub(crate) fn write(root: &Path, files: &[File]) -> anyhow::Result<()> {
     for file in files {

@@ -1,18 +1,13 @@
 //! The reference page of Kubernetes releases: which are supported, and which features each has.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
 use croft_runtime::kubernetes::{FEATURES, NEWEST, OLDEST, Release};
 
 use crate::{
     generated::File,
-    references::{FOLDER, HEADER, one_line},
+    references::{one_line, page},
 };
 
 /// The module of the lab's own control plane, and the folder of those of the other releases.
@@ -69,7 +64,7 @@ pub(crate) fn file(root: &Path) -> anyhow::Result<File> {
          [Use Policy mode](../tasks/policy-mode.md).\n\nCroft doesn't need `NominatedNodeNameForExpectation` (1.35): that gate is about \
          nominations that kube-scheduler itself writes, and kube-scheduler honours those of others without it."
     )?;
-    Ok(File { path: PathBuf::from(FOLDER).join("kubernetes.md"), contents: format!("{HEADER}{out}") })
+    Ok(page("kubernetes.md", &out))
 }
 
 /// The version of Kubernetes in each module under tools/lab, by its release.

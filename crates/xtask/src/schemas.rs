@@ -2,11 +2,7 @@
 //!
 //! Schemas are named as kubeconform and the schema stores of editors look for them: `GROUP/KIND_VERSION.json`.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::Context as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -31,9 +27,9 @@ pub(crate) fn crds() -> anyhow::Result<Vec<File>> {
         let yaml =
             serde_saphyr::to_string(&value).with_context(|| format!("failed to write {name} as YAML"))?;
         writeln!(kustomization, "- {file}")?;
-        files.push(File { path: PathBuf::from(FOLDER).join(file), contents: format!("{HEADER}{yaml}") });
+        files.push(File::new(FOLDER, &file, format!("{HEADER}{yaml}")));
     }
-    files.push(File { path: PathBuf::from(FOLDER).join("kustomization.yaml"), contents: kustomization });
+    files.push(File::new(FOLDER, "kustomization.yaml", kustomization));
     Ok(files)
 }
 

@@ -8,6 +8,7 @@ use std::{
 use croft_manifest::{Input, InputError};
 use croft_scheduler::{InstanceType, Options, Price};
 use jiff::Timestamp;
+use serde::Serialize;
 
 use super::{
     find::{Focus, Found, find},
@@ -39,9 +40,11 @@ pub struct Request {
 }
 
 /// A constraint and what it costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ConstraintPrice {
     /// The savings per hour without it.
+    #[serde(rename = "savesPerHour")]
     pub saving: Price,
     /// The tenants that it belongs to.
     pub tenants: Vec<String>,
@@ -57,14 +60,17 @@ pub struct ConstraintPrice {
     pub change: String,
 }
 
-/// Ranked prices.
-#[derive(Clone, Debug)]
+/// Ranked prices. Their shape as JSON is part of the command line's contract.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Advice {
     /// The dearest constraint first.
     pub prices: Vec<ConstraintPrice>,
     /// The known prices of the pools' nodes, once pending pods have theirs.
+    #[serde(rename = "costPerHour")]
     pub cost: Price,
     /// The savings per hour without all constraints at once, the cluster consolidated in both cases.
+    #[serde(rename = "togetherPerHour")]
     pub together: Price,
     /// Number of constraints that could have a price.
     pub constraints: usize,

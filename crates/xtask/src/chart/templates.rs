@@ -1,6 +1,6 @@
 //! Templates and Chart.yaml files that are generated.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use croft_runtime::kubernetes::OLDEST;
@@ -17,25 +17,21 @@ const POLICIES_HEADER: &str = "# Generated from crates/policy/src/policies by `m
 const CRDS_HEADER: &str = "# Generated from crates/api by `make generate`; edit there.\n";
 
 pub(super) fn files() -> anyhow::Result<Vec<File>> {
-    let file = |folder: &str, name: &str, contents: String| File {
-        path: PathBuf::from(folder).join(name),
-        contents,
-    };
     let mut files = vec![
-        file(
+        File::new(
             CHART,
             "Chart.yaml",
             chart("croft", "Nodes of its own for every tenant of a Kubernetes cluster", &IMAGES)?,
         ),
-        file(CRDS, "Chart.yaml", chart("croft-crds", "The custom resource definitions of Croft", &[])?),
-        file(
+        File::new(CRDS, "Chart.yaml", chart("croft-crds", "The custom resource definitions of Croft", &[])?),
+        File::new(
             TENANT,
             "Chart.yaml",
             chart("croft-tenant", "One tenant of Croft with its namespaces and pools", &[])?,
         ),
-        file(CHART, "templates/policies.yaml", policies(&croft_policy::policies::documents(NAMESPACE))?),
-        file(CHART, "templates/mutation.yaml", mutation()?),
-        file(CHART, "templates/_settings.tpl", variables()?),
+        File::new(CHART, "templates/policies.yaml", policies(&croft_policy::policies::documents(NAMESPACE))?),
+        File::new(CHART, "templates/mutation.yaml", mutation()?),
+        File::new(CHART, "templates/_settings.tpl", variables()?),
     ];
     for crd in croft_api::crds() {
         let name = crd.metadata.name.clone().context("a CRD without a name")?;
@@ -45,7 +41,7 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
             metadata.insert("annotations".to_owned(), json!({"helm.sh/resource-policy": "keep"}));
         }
         let yaml = escaped(&yaml(&value)?);
-        files.push(file(CRDS, &format!("templates/{name}.yaml"), format!("{CRDS_HEADER}{yaml}")));
+        files.push(File::new(CRDS, &format!("templates/{name}.yaml"), format!("{CRDS_HEADER}{yaml}")));
     }
     Ok(files)
 }

@@ -1,7 +1,7 @@
 //! values.schema.json, values.yaml and the reference page of the chart of a tenant, whose values are the fields of a Tenant and
 //! of TenantPools: the schema is made from their CRDs.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
@@ -10,10 +10,7 @@ use super::{
     TENANT,
     values::{comment, properties, rows},
 };
-use crate::{
-    generated::File,
-    references::{FOLDER, HEADER as PAGE_HEADER},
-};
+use crate::{generated::File, references};
 
 const DATA: &str = include_str!("../../data/tenant-chart-values.yaml");
 const HEADER: &str =
@@ -39,14 +36,10 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
         serde_saphyr::from_str(DATA).context("failed to read crates/xtask/data/tenant-chart-values.yaml")?;
     let schema = schema(&data)?;
     let values = properties(&schema).context("the schema has no properties")?;
-    let file = |folder: &str, name: &str, contents: String| File {
-        path: PathBuf::from(folder).join(name),
-        contents,
-    };
     Ok(vec![
-        file(TENANT, "values.schema.json", format!("{}\n", serde_json::to_string_pretty(&schema)?)),
-        file(TENANT, "values.yaml", written(values, &data)?),
-        file(FOLDER, "tenant-chart.md", page(values)?),
+        File::new(TENANT, "values.schema.json", format!("{}\n", serde_json::to_string_pretty(&schema)?)),
+        File::new(TENANT, "values.yaml", written(values, &data)?),
+        references::page("tenant-chart.md", &page(values)?),
     ])
 }
 
@@ -141,10 +134,10 @@ fn written(values: &Map<String, Value>, data: &Value) -> anyhow::Result<String> 
 }
 
 fn page(values: &Map<String, Value>) -> anyhow::Result<String> {
-    let mut out = format!(
-        "{PAGE_HEADER}# Values of the tenant chart\n\nEvery value of `manifests/chart/croft-tenant`; the chart refuses others. The name \
+    let mut out = String::from(
+        "# Values of the tenant chart\n\nEvery value of `manifests/chart/croft-tenant`; the chart refuses others. The name \
          of the release is the name of the Tenant.\n[Keep tenants in git](../tasks/tenants-from-git.md) shows the usual ones, \
-         [resources](resources.md#tenantpool) has the fields of a pool's `spec`.\n\n| value | type | default | meaning |\n|---|---|---|---|\n"
+         [resources](resources.md#tenantpool) has the fields of a pool's `spec`.\n\n| value | type | default | meaning |\n|---|---|---|---|\n",
     );
     for (name, schema) in values {
         rows(&mut out, name, schema)?;

@@ -1,6 +1,6 @@
 //! values.schema.json, values.yaml and the reference page of the chart's values.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{CHART, HEADER, settings::PROCESSES};
 use crate::{
     generated::File,
-    references::{self, FOLDER, one_line},
+    references::{self, one_line},
 };
 
 const DATA: &str = include_str!("../../data/chart-values.yaml");
@@ -20,14 +20,10 @@ pub(super) fn files() -> anyhow::Result<Vec<File>> {
     let properties = properties(&schema).context("the schema has no properties")?;
     let mut values = format!("{HEADER}# Every value with its type and bounds: docs/reference/chart.md.\n");
     write_values(&mut values, properties, 0)?;
-    let file = |folder: &str, name: &str, contents: String| File {
-        path: PathBuf::from(folder).join(name),
-        contents,
-    };
     Ok(vec![
-        file(CHART, "values.schema.json", format!("{}\n", serde_json::to_string_pretty(&schema)?)),
-        file(CHART, "values.yaml", values),
-        file(FOLDER, "chart.md", page(properties)?),
+        File::new(CHART, "values.schema.json", format!("{}\n", serde_json::to_string_pretty(&schema)?)),
+        File::new(CHART, "values.yaml", values),
+        references::page("chart.md", &page(properties)?),
     ])
 }
 
@@ -148,11 +144,10 @@ fn description(schema: &Value) -> String {
 }
 
 fn page(all: &Map<String, Value>) -> anyhow::Result<String> {
-    let mut out = format!(
-        "{}# Values of the Helm chart\n\nEvery value of `manifests/chart/croft`; the chart refuses others. The chart `croft-crds` has none. \
+    let mut out = String::from(
+        "# Values of the Helm chart\n\nEvery value of `manifests/chart/croft`; the chart refuses others. The chart `croft-crds` has none. \
          [Installing](../install.md) shows the usual ones.\n\n\
          A setting without a value leaves the default of the process, which is shown.\n",
-        references::HEADER
     );
     let is_process = |name: &str| PROCESSES.iter().any(|process| process.values == name);
     writeln!(out, "\n## The whole\n\n| value | type | default | meaning |\n|---|---|---|---|")?;

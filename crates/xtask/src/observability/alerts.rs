@@ -1,6 +1,6 @@
 //! Objectives and alerts: the rules for Prometheus.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::fmt::Write as _;
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
@@ -156,10 +156,9 @@ pub(super) fn records() -> anyhow::Result<Vec<String>> {
 /// The rules, as a file for Prometheus and in the chart.
 pub(super) fn files(known: &Known) -> anyhow::Result<Vec<File>> {
     let contents = format!("{HEADER}{}", rules(known)?);
-    let file = |path: PathBuf| File { path, contents: contents.clone() };
     Ok(vec![
-        file(PathBuf::from("manifests/alerts/croft.yaml")),
-        file(PathBuf::from(CHART_FILES).join("alerts.yaml")),
+        File::new("manifests/alerts", "croft.yaml", contents.clone()),
+        File::new(CHART_FILES, "alerts.yaml", contents),
     ])
 }
 

@@ -92,8 +92,7 @@ pub(super) fn files(known: &Known) -> anyhow::Result<Vec<File>> {
         check(known, dashboard)?;
         let contents = format!("{}\n", serde_json::to_string_pretty(&board(dashboard))?);
         for folder in [PathBuf::from(FOLDER), PathBuf::from(CHART_FILES).join("dashboards")] {
-            let path = folder.join(format!("{}.json", dashboard.file));
-            files.push(File { path, contents: contents.clone() });
+            files.push(File::new(folder, &format!("{}.json", dashboard.file), contents.clone()));
         }
     }
     Ok(files)

@@ -4,14 +4,14 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     fs,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use anyhow::{Context as _, ensure};
 
 use crate::{
     generated::File,
-    references::{FOLDER, HEADER, one_line},
+    references::{one_line, page},
     tokens::{Kind, Token, tokens},
 };
 
@@ -69,14 +69,14 @@ pub(super) fn file(root: &Path) -> anyhow::Result<File> {
     ensure!(missing.is_empty(), "crates/xtask/data/log-keys.yaml lacks the keys {missing:?}");
     let unused: Vec<&String> = documented.keys().filter(|key| !used.contains_key(*key)).collect();
     ensure!(unused.is_empty(), "no log line has the keys {unused:?} of crates/xtask/data/log-keys.yaml");
-    let mut contents = format!("{HEADER}{ABOUT}");
+    let mut text = ABOUT.to_owned();
     for (key, description) in &documented {
         let by = used.get(key).cloned().unwrap_or_default();
         let both = by.contains("both") || by.len() > 1;
         let by = if both { "both" } else { by.first().copied().unwrap_or_default() };
-        writeln!(contents, "| `{key}` | {by} | {} |", one_line(description))?;
+        writeln!(text, "| `{key}` | {by} | {} |", one_line(description))?;
     }
-    Ok(File { path: PathBuf::from(FOLDER).join("log-keys.md"), contents })
+    Ok(page("log-keys.md", &text))
 }
 
 fn keys_below(folder: &Path) -> anyhow::Result<BTreeSet<String>> {

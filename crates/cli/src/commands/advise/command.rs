@@ -85,7 +85,7 @@ pub(crate) fn run(args: &AdviseArgs, out: &mut Output) -> Result<ExitCode, Failu
     match output {
         AdviceFormat::Text => write::text(&advice, out)?,
         AdviceFormat::Wide => write::wide(&advice, out)?,
-        AdviceFormat::Json => write::json(&advice, out)?,
+        AdviceFormat::Json => out.json(&advice)?,
         AdviceFormat::Yaml => write::yaml(&advice, out)?,
         AdviceFormat::Csv => write::csv(&advice, out)?,
     }

@@ -8,7 +8,6 @@ use croft_inspect::{
 };
 use croft_manifest::to_yaml;
 use croft_scheduler::Price;
-use serde::Serialize;
 
 use crate::{
     costs::cents,
@@ -110,58 +109,9 @@ fn summary(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The advice as JSON. Its shape is part of the command line's contract.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    prices: Vec<PriceDocument<'a>>,
-    cost_per_hour: Price,
-    together_per_hour: Price,
-    constraints: usize,
-    not_tried: usize,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PriceDocument<'a> {
-    saves_per_hour: Price,
-    tenants: &'a [String],
-    namespace: Option<&'a str>,
-    kind: &'a str,
-    object: &'a str,
-    constraint: &'a str,
-    change: &'a str,
-}
-
-impl<'a> Document<'a> {
-    fn new(advice: &'a Advice) -> Self {
-        let prices = advice.prices.iter().map(|price| PriceDocument {
-            saves_per_hour: price.saving,
-            tenants: &price.tenants,
-            namespace: price.namespace.as_deref(),
-            kind: price.kind,
-            object: &price.object,
-            constraint: &price.constraint,
-            change: &price.change,
-        });
-        Self {
-            prices: prices.collect(),
-            cost_per_hour: advice.cost,
-            together_per_hour: advice.together,
-            constraints: advice.constraints,
-            not_tried: advice.not_tried,
-        }
-    }
-}
-
-/// One JSON object.
-pub(super) fn json(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
-    out.json(&Document::new(advice))
-}
-
-/// The same as YAML.
+/// The advice as YAML.
 pub(super) fn yaml(advice: &Advice, out: &mut Output) -> Result<(), Failure> {
-    let document = serde_json::to_value(Document::new(advice)).map_err(anyhow::Error::from)?;
+    let document = serde_json::to_value(advice).map_err(anyhow::Error::from)?;
     out.write_all(to_yaml(&[document])?.as_bytes())?;
     Ok(())
 }

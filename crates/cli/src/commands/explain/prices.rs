@@ -3,9 +3,10 @@
 use std::io::Write as _;
 
 use croft_inspect::{
-    advice::{Focus, LEAST_SAVING_MICROS, Request, advise, has_constraints},
+    AdviceRow, AdviceRows,
+    advice::{Focus, LEAST_SAVING_MICROS},
+    advice_rows,
     amounts::per_month,
-    simulation::time_of,
 };
 use croft_manifest::Input;
 use croft_scheduler::Price;
@@ -22,40 +23,24 @@ const MOST: usize = 8;
 
 /// Writes what the constraints in `focus` cost, the dearest first. Nothing is searched if there is none.
 pub(super) fn write_prices(input: &Input, focus: Focus, out: &mut Output) -> Result<(), Failure> {
-    let types = croft_cloud::builtin_catalog();
-    let request = Request {
-        focus,
-        tenant: None,
-        namespace: None,
-        visible: None,
-        min_saving: Price::from_micros(LEAST_SAVING_MICROS),
-        most: MOST,
-        now: time_of(input),
-    };
-    if !has_constraints(input, &types, &request)? {
-        return Ok(());
-    }
-    let advice = {
+    let AdviceRows { rows, together, constraints, not_tried: _ } = {
         let _activity = Activity::start("pricing the constraints");
-        advise(input, &types, &request, &mut || {})?
+        advice_rows(input, focus, None, None, MOST)?
     };
-    for price in &advice.prices {
+    for AdviceRow { saving, object, constraint, change, .. } in &rows {
+        let saving = Price::from_micros(*saving);
         writeln!(
             out,
-            "  {NOTE}{} costs ${}/h{NOTE:#} ({} a month): {}; {}",
-            price.object,
-            price.saving,
-            per_month(price.saving),
-            price.constraint,
-            price.change
+            "  {NOTE}{object} costs ${saving}/h{NOTE:#} ({} a month): {constraint}; {change}",
+            per_month(saving)
         )?;
     }
-    if advice.prices.is_empty() && advice.together >= request.min_saving {
+    if rows.is_empty() && together >= LEAST_SAVING_MICROS {
         writeln!(
             out,
             "  {NOTE}{} cost ${}/h together{NOTE:#}, and none of them alone",
-            counted(advice.constraints, "constraint"),
-            advice.together
+            counted(constraints, "constraint"),
+            Price::from_micros(together)
         )?;
     }
     Ok(())

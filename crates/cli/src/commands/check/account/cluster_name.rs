@@ -18,7 +18,7 @@ pub(super) fn check(
     others: &Result<BTreeSet<String>, Unread>,
 ) -> Finding {
     let Some(name) = &subject.name else {
-        return unknown("give the cluster's name at EKS with --cluster-name".to_owned());
+        return unknown("give the cluster's name at EKS with --cluster-name");
     };
     let set = format!("set controller.settings.clusterName to the name of this cluster (now {name})");
     match found {

@@ -84,7 +84,7 @@ async fn association(
 
 async fn entries(reader: &AccountReader, subject: &Subject, cluster: &Read<EksCluster>) -> Finding {
     let (Some(name), Ok(Some(cluster))) = (&subject.name, cluster) else {
-        return unknown("the cluster isn't known at EKS".to_owned());
+        return unknown("the cluster isn't known at EKS");
     };
     let mut roles = BTreeSet::new();
     for role in &subject.roles {
@@ -138,7 +138,7 @@ async fn queue(reader: &AccountReader, subject: &Subject) -> Finding {
         return if subject.installed.controller.is_some() {
             queue::unset()
         } else {
-            unknown("give the queue's name with --interruption-queue".to_owned())
+            unknown("give the queue's name with --interruption-queue")
         };
     };
     let name = queue.rsplit('/').next().unwrap_or_default();
@@ -168,13 +168,13 @@ async fn network(
     pod_identity: bool,
 ) -> Finding {
     let Ok(Some(EksCluster { vpc: Some(vpc), .. })) = cluster else {
-        return unknown("the cluster's VPC isn't known".to_owned());
+        return unknown("the cluster's VPC isn't known");
     };
     let controller = reader.subnets_of(&subject.installed.instances()).await;
     let controller = controller.map_err(|why| Problem::from(&why))?;
     let nodes: BTreeSet<String> = subject.subnets.iter().cloned().collect();
     if controller.is_empty() && nodes.is_empty() {
-        return unknown("neither the controller's nor a class's subnets are known yet".to_owned());
+        return unknown("neither the controller's nor a class's subnets are known yet");
     }
     let closed_controller = reader.without_internet(vpc, &controller).await;
     let closed_nodes = reader.without_internet(vpc, &nodes).await;
