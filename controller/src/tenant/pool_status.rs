@@ -7,6 +7,7 @@ use croft_api::{
     TenantPool,
     condition::{ACCEPTED, Statement},
     pool::{Operator, Provisioner},
+    sentence::shortened,
 };
 use croft_policy::Tenants;
 
@@ -65,13 +66,11 @@ fn accepted(state: &State, view: &Tenants, name: &str, open: &[String]) -> Optio
     let pool = view.declarations().pool_id(name).and_then(|id| view.declarations().pool(id))?;
     if state.parameters.pool_in_force(pool)? {
         if !open.is_empty() {
-            let named = open.iter().take(MAX_NAMED_PODS).map(String::as_str).collect::<Vec<_>>().join(", ");
-            let more = open.len().saturating_sub(MAX_NAMED_PODS);
-            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
             let message = format!(
-                "no node is launched or admitted, since pods that are not its own wait and could be bound there: {named}{more}; \
+                "no node is launched or admitted, since pods that are not its own wait and could be bound there: {}; \
                  they tolerate its taint and were created before it was theirs to keep off: delete them, or the workloads \
-                 that made them, and what is created again is kept off"
+                 that made them, and what is created again is kept off",
+                shortened(open, MAX_NAMED_PODS)
             );
             return statement(false, reasons::OPEN_TO_WAITING_PODS, message);
         }

@@ -8,6 +8,7 @@ use croft_api::{
     config::Misplaced,
     convert::{policy as convert, unlimited},
     per_tenant::name_of,
+    sentence::shortened,
 };
 use croft_policy::{
     Tenants,
@@ -288,13 +289,14 @@ fn check_parameters(
     rule: &DeclaredTenant,
     has_metadata: bool,
 ) -> Result<(), (&'static str, String)> {
-    if let Some((first, others)) = state.parameters.policies_missing.split_first() {
-        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+    let missing = &state.parameters.policies_missing;
+    if !missing.is_empty() {
         return Err((
             reasons::POLICIES_MISSING,
             format!(
-                "the admission policy {first}{more} is missing or not of this version; install it: kubectl apply -f \
-                 manifests/install/policies.yaml"
+                "the admission policy {} is missing or not of this version; install it: kubectl apply -f \
+                 manifests/install/policies.yaml",
+                shortened(missing, 1)
             ),
         ));
     }
@@ -342,16 +344,11 @@ fn creation_condition(created: &Created) -> Statement {
         let reason = if created.is_full() { reasons::MAXIMUM_REACHED } else { reasons::BELOW_MAXIMUM };
         (true, reason, format!("{count} namespaces begin with {prefix}, and {maximum} may"))
     } else {
-        let named: Vec<&str> = surplus.iter().take(MAX_NAMED_NAMESPACES).map(String::as_str).collect();
-        let more = match surplus.len().saturating_sub(MAX_NAMED_NAMESPACES) {
-            0 => String::new(),
-            others => format!(" and {others} more"),
-        };
         let message = format!(
-            "{count} namespaces begin with {prefix}, and {maximum} may: {}{more} stay without pools and roles, and their pods \
+            "{count} namespaces begin with {prefix}, and {maximum} may: {} stay without pools and roles, and their pods \
              are refused; delete those that aren't needed, or raise spec.namespaceCreation.maximum. Each carries the annotation \
              {SURPLUS_ANNOTATION}",
-            named.join(", ")
+            shortened(surplus, MAX_NAMED_NAMESPACES)
         );
         (false, reasons::ABOVE_MAXIMUM, message)
     };

@@ -27,6 +27,13 @@ fn cheapest(rec: &PoolRec) -> impl Iterator<Item = (&[(ResourceId, i64)], i64)> 
     best.into_iter().filter_map(row)
 }
 
+/// The shapes of a node's pods that would go elsewhere.
+fn movable_shapes(cluster: &Cluster, node: NodeIx) -> impl Iterator<Item = ShapeId> {
+    let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
+    let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
+    recs.filter(|rec| rec.is_movable()).map(|rec| rec.shape)
+}
+
 /// Prices of pod shapes in the linear relaxation: each in the offering where its largest share of an instance
 /// costs least. An estimate for ranking, never for deciding.
 #[derive(Debug)]
@@ -74,21 +81,15 @@ impl<'a> ReplacementValue<'a> {
 
     /// The cost of a node's pods elsewhere, as far as they need another place.
     pub(super) fn node(&mut self, node: NodeIx) -> i64 {
-        let cluster = self.cluster;
-        let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
-        let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
-        recs.filter(|rec| rec.is_movable()).map(|rec| self.shape(rec.shape)).sum()
+        movable_shapes(self.cluster, node).map(|shape| self.shape(shape)).sum()
     }
 
     /// The floors of a node's pods. Those of several nodes add up, and the largest sum holds for all of them together. Their
     /// values do not: pods that need different resources share an instance.
     pub(super) fn floors(&mut self, node: NodeIx) -> Floors {
-        let cluster = self.cluster;
-        let pods = cluster.nodes.find(node).map(|slot| slot.pods.as_slice()).unwrap_or_default();
-        let recs = pods.iter().filter_map(|ix| cluster.pods.find(*ix)?.as_ref());
         let mut sums = Floors::default();
-        for rec in recs.filter(|rec| rec.is_movable()) {
-            for (id, size) in &cluster.tables.shapes.get(rec.shape).requests {
+        for shape in movable_shapes(self.cluster, node) {
+            for (id, size) in &self.cluster.tables.shapes.get(shape).requests {
                 let sum = sums.entry(*id).or_default();
                 *sum = sum.saturating_add(*size);
             }
